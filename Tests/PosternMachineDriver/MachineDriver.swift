@@ -20,6 +20,13 @@ package enum MachineDriver {
 }
 
 extension Message {
+    /// Takes over what is stored before `request` leaves.
+    package mutating func begin(_ request: UpstreamRequest) {
+        guard let next = request.progress, next != progress else { return }
+        progress = next
+        mayHaveArrived = false
+    }
+
     /// Takes over what `settlement` says of the message that is sent again.
     package mutating func follow(_ settlement: Settlement) {
         if let waiting = settlement.waiting, waiting.messages.contains(where: { $0.id == id }) {

@@ -137,8 +137,12 @@ final class TestStore {
         try openAttempt(outbox.nextBatch(), carrying: messages.map(\.id), of: queue)
     }
 
-    func openAttempt(_ batch: BatchID, carrying ids: [MessageID], of queue: UpstreamQueue) throws {
-        try threads.result { outbox.openAttempt(batch, carrying: ids, at: time.now, of: queue, completion: $0) }
+    func openAttempt(
+        _ batch: BatchID, carrying ids: [MessageID], progress: [UInt8]? = nil, of queue: UpstreamQueue
+    ) throws {
+        try threads.result {
+            outbox.openAttempt(batch, carrying: ids, progress: progress, at: time.now, of: queue, completion: $0)
+        }
     }
 
     func sendLater(_ messages: [Message], of queue: UpstreamQueue, at moment: Timestamp, counts: Bool = true) throws {

@@ -26,6 +26,10 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var step: String?
     /// The version of the stored credential that it carries; not sent.
     public var credentialVersion: Int64?
+    /// What is kept with its only message before it leaves, so that a later run knows which step may have arrived. If
+    /// it differs from what is kept, a step begins, and `Message.mayHaveArrived` is about that step from then on. Nil
+    /// means that nothing is kept; not sent.
+    public var progress: [UInt8]?
     /// Parts of it that authenticate the sender, such as a signature. They are masked where requests are shown.
     public var proofs: [String]
     /// The maximum number of bytes of the response's body; the rest is discarded.
@@ -34,7 +38,7 @@ public struct UpstreamRequest: Sendable, Equatable {
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
         gzip: Bool = false, endpoint: String = "", step: String? = nil, credentialVersion: Int64? = nil,
-        proofs: [String] = [], maxResponseBytes: Int = 1 << 20
+        progress: [UInt8]? = nil, proofs: [String] = [], maxResponseBytes: Int = 1 << 20
     ) {
         self.method = method
         self.url = url
@@ -44,6 +48,7 @@ public struct UpstreamRequest: Sendable, Equatable {
         self.endpoint = endpoint
         self.step = step
         self.credentialVersion = credentialVersion
+        self.progress = progress
         self.proofs = proofs
         self.maxResponseBytes = maxResponseBytes
     }
@@ -51,7 +56,7 @@ public struct UpstreamRequest: Sendable, Equatable {
     public static func == (left: Self, right: Self) -> Bool {
         left.method == right.method && left.url == right.url && left.body == right.body && left.gzip == right.gzip
             && left.endpoint == right.endpoint && left.step == right.step
-            && left.credentialVersion == right.credentialVersion
+            && left.credentialVersion == right.credentialVersion && left.progress == right.progress
             && left.headers.elementsEqual(right.headers, by: ==)
     }
 }

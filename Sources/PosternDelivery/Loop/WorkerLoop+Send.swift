@@ -124,7 +124,9 @@ extension WorkerLoop {
             batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant,
             token: machine.tokens.token(at: now), generation: machine.tokens.generation)
         machine.began(flight, now: now)
-        outbox.openAttempt(batch.id, carrying: carried.map(\.id).sorted(), at: now, of: queue) { [inbox] in
+        outbox.openAttempt(
+            batch.id, carrying: carried.map(\.id).sorted(), progress: request.progress, at: now, of: queue
+        ) { [inbox] in
             inbox.put(.opened(flight, $0))
         }
     }

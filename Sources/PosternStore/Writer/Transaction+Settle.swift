@@ -4,11 +4,20 @@ extension Transaction {
     /// Records that a request is about to be sent, so that the next start finds it if the process dies before the
     /// response.
     func openAttempt(
-        _ batch: BatchID, carrying ids: [MessageID], at startedAt: Timestamp, of queue: UpstreamQueue
+        _ batch: BatchID, carrying ids: [MessageID], progress: [UInt8]?, at startedAt: Timestamp,
+        of queue: UpstreamQueue
     ) throws {
+        if let progress, let id = ids.first { try begin(progress, of: id, in: queue) }
         try sql.run(
             "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (?, ?, ?, ?, ?, ?)",
             batch, queue.number, startedAt, ids.first, ids.last, MessageIDList.encode(ids))
+    }
+
+    /// Keeps what names the step of a request. No request of a new step may have arrived yet.
+    private func begin(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
+        try sql.run(
+            "UPDATE queue_# SET progress = ?1, tried = tried & ~1 WHERE id = ?2 AND progress IS NOT ?1",
+            of: queue.number, progress, id)
     }
 
     /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.

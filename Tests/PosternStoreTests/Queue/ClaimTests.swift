@@ -274,6 +274,34 @@ import Testing
         #expect(try store.outbox.attempts(of: ids[0]).last?.outcome == nil)
     }
 
+    @Test func stepThatBegan_isKept_andWhatMayHaveArrivedIsOfThatStep() throws {
+        let store = try TestStore()
+        var queue = try store.register()
+        let id = try store.append(to: queue)
+        func open(_ step: String?) throws {
+            try store.openAttempt(
+                store.outbox.nextBatch(), carrying: [id], progress: step.map { Array($0.utf8) }, of: queue)
+        }
+        func message() throws -> Message {
+            let claim = try store.claim(queue)
+            queue.giveBack(claim, now: store.time.now)
+            return try #require(claim.messages.first)
+        }
+        try open("first")
+        #expect(try message().progress == Array("first".utf8))
+        #expect(try !message().mayHaveArrived)
+        try store.reopen()
+        queue = try store.register()
+        #expect(try message().mayHaveArrived)
+        // The same step again, and one that keeps nothing, leave the doubt.
+        try open("first")
+        try open(nil)
+        #expect(try message().mayHaveArrived)
+        try open("second")
+        #expect(try message().progress == Array("second".utf8))
+        #expect(try !message().mayHaveArrived)
+    }
+
     @Test func requeued_comesBackAtItsOldPlace() throws {
         let store = try TestStore()
         let queue = try store.register()

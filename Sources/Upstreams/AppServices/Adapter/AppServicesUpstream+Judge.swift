@@ -24,7 +24,7 @@ extension AppServicesUpstream {
     ) throws -> Decision {
         let message = batch.messages[0]
         if message.kind == AppServicesKind.metrics.kind {
-            return monitoring.decision(on: response, to: message, step: batch.request?.step, at: context.now)
+            return monitoring.decision(on: response, to: batch.request?.step, at: context.now)
         }
         guard let item = Item(message) else { return Decision(.reject(reason: "the stored payload cannot be read")) }
         let step = batch.request?.step.flatMap(Step.init) ?? item.kind.firstStep
@@ -40,7 +40,7 @@ extension AppServicesUpstream {
     private func decision(on failure: TransferFailure, to batch: Batch) -> Decision? {
         let message = batch.messages[0]
         guard message.kind == AppServicesKind.metrics.kind else { return nil }
-        return monitoring.decision(on: failure, to: message, step: batch.request?.step)
+        return monitoring.decision(on: failure, to: batch.request?.step)
     }
 }
 

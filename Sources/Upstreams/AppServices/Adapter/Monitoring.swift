@@ -17,22 +17,27 @@ struct Monitoring: Sendable {
     private static let mayHaveArrived =
         "metrics may have arrived and have no key, so they are not sent again"
 
-    /// Set while a message that was attempted has certainly not arrived.
-    private func unsentKey(_ message: Message) -> String { "unsent/\(message.id)" }
-
     // MARK: Sending
 
     func plan(for message: Message, in context: PlanContext) throws -> Plan {
-        guard let configuration = try context.state.value(of: Self.configurationKey),
-            fetchedAt(configuration) + Self.configurationLife > context.now
-        else { return .send(requests.configurationRequest, count: 1) }
-        if message.mayHaveArrived, try context.state.value(of: unsentKey(message)) == nil {
+        // An upload that was in flight when a run was killed. Messages of older versions have not kept their step.
+        if message.mayHaveArrived, MonitoringProgress(message.progress).sent != .fetchConfiguration {
             return .settle(count: 1, as: .dropped, reason: Self.mayHaveArrived)
         }
+        guard let configuration = try context.state.value(of: Self.configurationKey),
+            fetchedAt(configuration) + Self.configurationLife > context.now
+        else { return send(requests.configurationRequest) }
         guard let body = body(of: message, configuration: configuration, now: context.now) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
-        return .send(requests.metricsRequest(body, to: uploadURL), count: 1)
+        return send(requests.metricsRequest(body, to: uploadURL))
+    }
+
+    /// The step is kept before the request leaves: after a kill, only the step that was in flight may have arrived.
+    private func send(_ request: UpstreamRequest) -> Plan {
+        var request = request
+        request.progress = MonitoringProgress(sent: request.step.flatMap(Step.init)).stored
+        return .send(request, count: 1)
     }
 
     private func fetchedAt(_ configuration: [UInt8]) -> Timestamp {
@@ -74,43 +79,41 @@ struct Monitoring: Sendable {
 
     // MARK: Answers
 
-    func decision(
-        on response: UpstreamResponse, to message: Message, step: String?, at now: Timestamp
-    ) -> Decision {
+    func decision(on response: UpstreamResponse, to step: String?, at now: Timestamp) -> Decision {
         let isUpload = step == Step.uploadMetrics.rawValue
         switch response.status {
         case 200..<300:
             return isUpload
-                ? decision(upload: response.body, message)
-                : decision(configuration: response.body, message, at: now)
+                ? decision(upload: response.body)
+                : decision(configuration: response.body, at: now)
         case 300..<400:
             return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
         case 401, 403, 404:
-            return refused("HTTP \(response.status) from monitoring", message)
+            return refused("HTTP \(response.status) from monitoring")
         default:
             // An upload that failed may have been counted all the same.
-            if isUpload { return refused("HTTP \(response.status) from monitoring", message) }
+            if isUpload { return refused("HTTP \(response.status) from monitoring") }
             return response.status < 500 && ![408, 425, 429].contains(response.status) && response.status >= 400
-                ? refused("HTTP \(response.status) from monitoring", message)
+                ? refused("HTTP \(response.status) from monitoring")
                 : Decision(.retry(after: response.retryAfter(now: now)))
         }
     }
 
-    func decision(on failure: TransferFailure, to message: Message, step: String?) -> Decision? {
+    func decision(on failure: TransferFailure, to step: String?) -> Decision? {
         guard step == Step.uploadMetrics.rawValue else { return nil }
-        guard failure.mayHaveArrived else { return Decision(.retry(after: nil), changes: [markUnsent(message)]) }
-        return refused(Self.mayHaveArrived, message)
+        guard failure.mayHaveArrived else { return Decision(.retry(after: nil), tookNothing: true) }
+        return refused(Self.mayHaveArrived)
     }
 
-    private func decision(upload body: [UInt8], _ message: Message) -> Decision {
+    private func decision(upload body: [UInt8]) -> Decision {
         let read = JSONParser.ofThisThread.parse(body) { $0["message"]?.string?.lowercased() ?? "" }
         if case .success(let word) = read, word.hasPrefix("successfully sent") {
-            return Decision(.delivered(), changes: [.remove(key: unsentKey(message))])
+            return Decision(.delivered())
         }
-        return refused("monitoring did not say that it was sent", message)
+        return refused("monitoring did not say that it was sent")
     }
 
-    private func decision(configuration body: [UInt8], _ message: Message, at now: Timestamp) -> Decision {
+    private func decision(configuration body: [UInt8], at now: Timestamp) -> Decision {
         let read = JSONParser.ofThisThread.parse(body) { root -> (text: String?, isDisabled: Bool) in
             let needed = ["instaOpsApplicationId", "orgName", "appName"]
             let isDisabled = root["monitoringDisabled"]?.kind == .true
@@ -125,19 +128,12 @@ struct Monitoring: Sendable {
         guard case .success(let found) = read else {
             return Decision(.suspect(after: nil, rule: .afterTries(Answer.junkLimit)))
         }
-        if found.isDisabled { return refused("monitoring is disabled for the application", message) }
-        guard let text = found.text else { return refused("monitoring is not provided for the application", message) }
+        if found.isDisabled { return refused("monitoring is disabled for the application") }
+        guard let text = found.text else { return refused("monitoring is not provided for the application") }
         return Decision(
-            .proceed(progress: Array("K".utf8)),
-            changes: [.set(key: Self.configurationKey, value: Array(text.utf8)), markUnsent(message)])
+            .proceed(progress: MonitoringProgress(sent: .fetchConfiguration).stored),
+            changes: [.set(key: Self.configurationKey, value: Array(text.utf8))])
     }
 
-    private func markUnsent(_ message: Message) -> StateChange {
-        .set(
-            key: unsentKey(message), value: [], expiry: StateExpiry(at: message.acceptedAt + .seconds(90 * 86400)))
-    }
-
-    private func refused(_ reason: String, _ message: Message) -> Decision {
-        Decision(.reject(reason: reason), changes: [.remove(key: unsentKey(message))])
-    }
+    private func refused(_ reason: String) -> Decision { Decision(.reject(reason: reason)) }
 }

@@ -101,6 +101,9 @@ struct AppServicesHarness {
         return judgement
     }
 
+    /// What is stored before a request leaves.
+    mutating func begin(_ request: UpstreamRequest, of id: MessageID) { messages[id]?.begin(request) }
+
     mutating func lose(_ id: MessageID) { messages[id]?.mayHaveArrived = true }
 
     private mutating func park(_ message: Message) {
@@ -124,6 +127,7 @@ struct AppServicesHarness {
                 try obey(plan, id)
                 return requests
             }
+            begin(request, of: id)
             requests.append(request)
             try #require(requests.count < 20, "a loop")
             let judgement = try judge(answer(request), to: request, of: id)

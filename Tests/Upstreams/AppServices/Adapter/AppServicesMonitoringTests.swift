@@ -22,14 +22,30 @@ import Testing
 
     /// Fails the next request of the message without an answer.
     private func fail(_ id: MessageID, mayHaveArrived: Bool, _ harness: inout Harness) throws -> Judgement? {
-        guard case .send(let request, _) = try harness.plan(id), let message = harness.messages[id] else { return nil }
+        let (request, message) = try begin(id, &harness)
         let failure = TransferFailure(.unreachable, mayHaveArrived: mayHaveArrived, detail: "as the test wants it")
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
         let judgement = harness.upstream.judge(failure, to: batch, in: harness.context)
         harness.state.apply(try harness.upstream.changes(after: .failure(failure), to: batch, in: harness.context))
-        harness.lose(id)
+        if judgement?.tookNothing != true { harness.lose(id) }
         return judgement
     }
+
+    /// Kills the gateway after the next request of the message has left.
+    private func kill(_ id: MessageID, _ harness: inout Harness) throws -> String? {
+        let step = try begin(id, &harness).request.step
+        harness.lose(id)
+        return step
+    }
+
+    private func begin(
+        _ id: MessageID, _ harness: inout Harness
+    ) throws -> (request: UpstreamRequest, message: Message) {
+        guard case .send(let request, _) = try harness.plan(id) else { throw NothingIsSent() }
+        harness.begin(request, of: id)
+        return (request, try #require(harness.messages[id]))
+    }
+    private struct NothingIsSent: Error {}
 
     @Test func configuration_isAskedForOnceADay() throws {
         var harness = try harness()
@@ -44,7 +60,8 @@ import Testing
         var harness = try harness()
         _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
         let id = try harness.post("metrics", Self.item)
-        #expect(try fail(id, mayHaveArrived: false, &harness)?.verdict == .retry(after: nil))
+        #expect(
+            try fail(id, mayHaveArrived: false, &harness) == Judgement(.retry(after: nil), tookNothing: true))
         #expect(try harness.steps(id, answer: Self.usual) == ["upload_metrics"])
         let other = try harness.post("metrics", Self.item)
         guard case .reject = try fail(other, mayHaveArrived: true, &harness)?.verdict else {
@@ -53,6 +70,38 @@ import Testing
     }
 
     @Test func upload_thatMayHaveArrivedInAFormerRun_isDropped() throws {
+        var harness = try harness()
+        _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
+        let id = try harness.post("metrics", Self.item)
+        #expect(try kill(id, &harness) == "upload_metrics")
+        #expect(try harness.steps(id, answer: Self.usual) == [])
+        #expect(harness.ended[id]?.state == .dropped)
+    }
+
+    @Test func firstUpload_thatMayHaveArrivedInAFormerRun_isDropped_thoughItsConfigurationWasFetchedBefore() throws {
+        var harness = try harness()
+        let id = try harness.post("metrics", Self.item)
+        #expect(try kill(id, &harness) == "fetch_configuration")
+        #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetch_configuration"])
+        let (request, _) = try begin(id, &harness)
+        try harness.judge(Self.configuration, to: request, of: id)
+        #expect(try kill(id, &harness) == "upload_metrics")
+        #expect(try harness.steps(id, answer: Self.usual) == [])
+        #expect(harness.ended[id]?.state == .dropped)
+    }
+
+    @Test func uploadThatSurelyDidNotArrive_isSentAgain_alsoAfterAKillDuringItsConfiguration() throws {
+        var harness = try harness()
+        _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
+        let id = try harness.post("metrics", Self.item)
+        _ = try fail(id, mayHaveArrived: false, &harness)
+        harness.now = harness.now + .seconds(86400)
+        #expect(try kill(id, &harness) == "fetch_configuration")
+        #expect(try harness.steps(id, answer: Self.usual) == ["fetch_configuration", "upload_metrics"])
+        #expect(harness.ended[id]?.state == .delivered)
+    }
+
+    @Test func metricsOfAnOlderVersion_whichMayHaveArrived_areDropped() throws {
         var harness = try harness()
         _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
         let id = try harness.post("metrics", Self.item)
