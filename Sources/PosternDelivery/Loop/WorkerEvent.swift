@@ -9,6 +9,7 @@ enum WorkerEvent: Sendable {
     case recorded(InFlightBatch, Settlement, Result<[StateChange], StoreError>)
     case tokenAnswered(TransferResult, fetch: Int)
     case pause, resume, stop, end
+    case pauseStored(Result<Void, StoreError>)
     case flush(@Sendable (FlushReport) -> Void)
     /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan

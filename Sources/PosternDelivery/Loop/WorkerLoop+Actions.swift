@@ -13,7 +13,10 @@ extension WorkerLoop {
                 record(settlement, of: flight)
             case .wakeHeldLanes: outbox.wakeHeldLanes(of: queue, at: time.now)
             case .makeDue(let isFlush): queue.makeDue(at: time.now) { [inbox] in if isFlush { inbox.put(.flushBegan) } }
-            case .savePause(let isPaused): save(isPaused: isPaused)
+            case .savePause(let isPaused):
+                storePause()
+                logger.notice(
+                    isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])
             case .saveFlush(let through): outbox.setFlushed(through: through, of: queue.number)
             case .finishFlush(let report): finishFlush(report)
             case .notify(let notice): log(notice)
@@ -21,14 +24,19 @@ extension WorkerLoop {
         }
     }
 
-    private func save(isPaused: Bool) {
-        outbox.setPaused(isPaused, of: queue.number) { [logger, name = queue.name] result in
-            guard case .failure(let error) = result, error != .closed else { return }
-            logger.error(
-                "cannot store the pause; it ends at the next restart",
-                metadata: ["upstream": "\(name)", "error": "\(error)"])
+    private func storePause() {
+        outbox.setPaused(machine.isPaused, of: queue.number) { [inbox] in inbox.put(.pauseStored($0)) }
+    }
+
+    /// What an operator has asked for must outlast a restart: retry as long as the store is open.
+    func pauseStored(_ result: Result<Void, StoreError>) {
+        switch result {
+        case .success: if unfinished.isEmpty { storeSucceeded(&recordRetry) }
+        case .failure(.closed): break
+        case .failure(let error):
+            _ = storeFailed(&recordRetry, "cannot store whether the upstream is paused; retrying", error)
+            unfinished.append { [unowned self] in storePause() }
         }
-        logger.notice(isPaused ? "upstream paused" : "upstream resumed", metadata: ["upstream": "\(queue.name)"])
     }
 
     private func log(_ notice: DeliveryMachine.Notice) {

@@ -36,7 +36,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     var saved: CircuitRecord
     /// When messages are claimed and requests are recorded again.
     var claimRetry = StoreRetry()
-    /// Responses and results that could not be stored, and when they are stored again.
+    /// Responses, results, and pauses that could not be stored, and when they are stored again.
     var unfinished: [() -> Void] = []
     var recordRetry = StoreRetry()
     /// The number of messages that had left the queue other than by delivery when the causes of holds were last
@@ -124,6 +124,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .flush(let completion): flush(completion)
         case .flushBegan: machine.flushBegan()
         case .adopt(let settings, let upstream): adopt(settings, upstream)
+        case .pauseStored(let result): pauseStored(result)
         case .stop: stop()
         case .end:
             stop()

@@ -45,6 +45,21 @@ import Testing
         #expect(try harness.outbox.audit().isBalanced)
     }
 
+    @Test func pause_isWrittenAgain_untilTheStoreTakesIt_andOutlastsARestart() throws {
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        try harness.execute(
+            "CREATE TRIGGER trouble BEFORE UPDATE OF isPaused ON upstreams BEGIN SELECT RAISE(ABORT, 'trouble'); END")
+        harness.worker.pause()
+        turnAndListen(harness)
+        #expect(harness.logged("cannot store whether the upstream is paused; retrying") == 1)
+        try harness.execute("DROP TRIGGER trouble")
+        harness.time.advance(by: StoreRetry.longest)
+        try harness.turn()
+        #expect(harness.logged("store recovered; deliveries continue") == 1)
+        try harness.restart(settings: RetryTests.single)
+        #expect(harness.worker.snapshot.isPaused)
+    }
+
     @Test func fullDisk_delaysOutcomes_andLosesNone() throws {
         let harness = try DeliveryHarness(
             settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 50) })
