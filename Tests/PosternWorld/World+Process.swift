@@ -12,7 +12,6 @@ import PosternTestKit
 extension World {
     func start() {
         precondition(run == nil, "it runs already")
-        processStarts()
         history.note("starts")
         let made = Handed<Door>()
         let network = Network(self, run: runs)
@@ -121,7 +120,6 @@ extension World {
     func stop() {
         guard let run else { return }
         history.note("stops")
-        processEnds()
         run.gateway.stop { false }
         noticeStop()
         guard self.run != nil else { return }
@@ -145,7 +143,6 @@ extension World {
 
     private func endLife(_ cause: Death) {
         deathAfter = nil
-        processEnds()
         restraint.waitsMayEnd()
         switch cause {
         case .kill: disk.kill()

@@ -47,10 +47,6 @@ public final class World {
     var removed: Set<String> = []
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
     private(set) var wasClockSet = false
-    /// Whether the gateway may not have seen that: it has to be at work before and after. What waits for a time then
-    /// waits for longer.
-    private(set) var mayHaveMissedClock = false
-    private var startedAt = MonotonicInstant(nanoseconds: 0)
     private var clockSetAt: MonotonicInstant?
     /// Within that time an idle gateway looks at its clock.
     private static let clockLook = Duration.seconds(900)
@@ -185,18 +181,12 @@ public final class World {
 
     func clockWillBeSet() {
         wasClockSet = true
-        if run == nil || time.instant - startedAt < Self.clockLook { mayHaveMissedClock = true }
         clockSetAt = time.instant
     }
 
-    func processStarts() { startedAt = time.instant }
-
-    func processEnds() {
-        if let clockSetAt, time.instant - clockSetAt < Self.clockLook { mayHaveMissedClock = true }
-    }
-
-    /// Whether the gateway has had the time to see where its clock stands.
-    var hasSeenClock: Bool { clockSetAt.map { time.instant - $0 >= Self.clockLook } ?? true && !mayHaveMissedClock }
+    /// Whether the gateway has had the time to see where its clock stands. After a start it compares that with what the
+    /// process before has recorded.
+    var hasSeenClock: Bool { clockSetAt.map { time.instant - $0 >= Self.clockLook } ?? true }
 
     // MARK: From the beginning to the end
 

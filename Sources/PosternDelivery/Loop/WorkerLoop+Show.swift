@@ -54,7 +54,7 @@ extension WorkerLoop {
         record.lastSuccessAtMs = saved.lastSuccessAtMs
         if let lastSuccessAt = machine.lastSuccessAt {
             let savedAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
-            if savedAt.map({ lastSuccessAt - $0 > Self.successResolution }) ?? true {
+            if savedAt.map({ lastSuccessAt < $0 || lastSuccessAt - $0 > Self.successResolution }) ?? true {
                 record.lastSuccessAtMs = lastSuccessAt.milliseconds
             }
         }

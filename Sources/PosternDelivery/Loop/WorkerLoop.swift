@@ -29,7 +29,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     private let gatewayLogger: Logger
     var machine: DeliveryMachine
     var upstream: RegisteredUpstream
-    /// Both clocks at the last turn.
+    /// Both clocks at the last turn, or the latest time that the previous run recorded.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
     /// The completions of the machine's flushes, in their order.
     var flushCompletions: [@Sendable (FlushReport) -> Void] = []
@@ -74,6 +74,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         machine.flushedThrough = summary?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         machine.lastError = saved.lastError
+        // The upstream may have been left out of the configuration since it was sent to.
+        let recorded = try [outbox.latestAttempt(), machine.lastSuccessAt, machine.lastError?.at].compactMap(\.self)
+        lastLook = recorded.max().map { [time] in ($0, time.instant) }
         listen()
         show()
     }
@@ -121,10 +124,10 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .tokenAnswered(let result, let fetch): tokenAnswered(result, fetch: fetch)
         case .pause: perform(machine.pause())
         case .resume: perform(machine.resume(now: time.now))
+        case .pauseStored(let result): pauseStored(result)
         case .flush(let completion): flush(completion)
         case .flushBegan: machine.flushBegan()
         case .adopt(let settings, let upstream): adopt(settings, upstream)
-        case .pauseStored(let result): pauseStored(result)
         case .stop: stop()
         case .end:
             stop()
@@ -171,7 +174,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     }
 
     /// Waits are measured on the monotonic clock, but their ends are stored in wall-clock time, because they outlive
-    /// this run. If that clock is set back, waits would grow by the difference, so all of them end at once.
+    /// this run. If that clock is set back, also between two runs, waits would grow by the difference, so all of them
+    /// end at once.
     private func watchTheClock() {
         let (now, instant) = (time.now, time.instant)
         defer { lastLook = (now, instant) }

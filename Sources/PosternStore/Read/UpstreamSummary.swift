@@ -67,6 +67,16 @@ extension Outbox {
         return summary
     }
 
+    /// When the latest request to any upstream was recorded as sent or ended; nil if there was none.
+    public func latestAttempt() throws(StoreError) -> Timestamp? {
+        try read { sql in
+            try sql.value(
+                """
+                SELECT max(startedAtMs, coalesce(endedAtMs, startedAtMs)) FROM attempts ORDER BY batch DESC LIMIT 1
+                """, as: Timestamp.self)
+        }
+    }
+
     // MARK: Upstreams without a worker
 
     /// The name of an upstream in `disabledUpstreams`, without reading the store.

@@ -60,6 +60,19 @@ import Testing
         #expect(snapshot.lastError == AttemptError(.busy, status: 429, detail: "HTTP 429", at: answeredAt))
     }
 
+    @Test func lastSuccess_outlastsARestart_afterTheClockWasSetBack() throws {
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.accept(1)
+        try harness.turn()
+        harness.time.setWallClock(back: .seconds(3600))
+        let answeredAt = harness.time.now
+        try harness.accept(1)
+        try harness.turn()
+        try harness.restart(settings: RetryTests.single)
+        #expect(harness.worker.snapshot.lastSuccessAt == answeredAt)
+    }
+
     @Test func failures_haveTheirClass() throws {
         let harness = try DeliveryHarness(settings: RetryTests.single)
         try harness.accept(1)

@@ -98,6 +98,26 @@ import Testing
         #expect(harness.ledger.delivered == 1)
     }
 
+    /// The end of the wait is stored by a clock that showed another time. The latest request may have been one to another
+    /// upstream, after the clock was set back.
+    @Test(arguments: [false, true]) func retry_isNotPutOff_whenTheClockWasSetBackBeforeAStart(
+        isAttemptForgotten: Bool
+    ) throws {
+        let harness = try harnessWithAWaitingRetry()
+        if isAttemptForgotten { try harness.execute("DELETE FROM attempts") }
+        harness.time.setWallClock(back: .seconds(3600))
+        try harness.restart(settings: Self.single)
+        try harness.turn()
+        #expect(harness.ledger.delivered == 1)
+    }
+
+    @Test func retry_waitsOn_afterAStart() throws {
+        let harness = try harnessWithAWaitingRetry()
+        try harness.restart(settings: Self.single)
+        try harness.turn()
+        #expect(harness.ledger.queued == 1)
+    }
+
     @Test func settings_areAdoptedLive() throws {
         let harness = try DeliveryHarness(
             settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 1) })
