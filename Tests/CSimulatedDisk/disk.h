@@ -98,7 +98,8 @@ struct postern_disk {
     struct names names, durable;
     struct naming *namings;
     int naming_count, naming_room;
-    bool is_loss_allowed, is_damaged;
+    int32_t broken_promises;
+    bool is_damaged;
     uint32_t odds[POSTERN_DISK_CALLS][POSTERN_DISK_FAULTS];
     bool has_odds[POSTERN_DISK_CALLS];
     struct strike *strikes;

@@ -214,7 +214,7 @@ bool file_survive(struct postern_disk *disk, struct file *file) {
 }
 
 void file_fail_sync(struct postern_disk *disk, struct file *file) {
-    keep_some(disk, file);
+    if (keep_some(disk, file)) disk->broken_promises++;
     // The size stays what the program knows: the inode is written with the next sync.
     if (file->platter.size != file->cache.size) {
         struct event *event = add_event(file);

@@ -226,11 +226,11 @@ static void age(struct postern_disk *disk, const char *path) {
 
 static void cut_power(struct postern_disk *disk) {
     for (struct file *file = disk->files; file; file = file->next) {
-        if (!file->is_folder && !file->is_mapped && file_survive(disk, file)) disk->is_loss_allowed = true;
+        if (!file->is_folder && !file->is_mapped && file_survive(disk, file)) disk->broken_promises++;
     }
     struct names former = {0};
     names_copy(&former, &disk->names);
-    if (disk_survive_names(disk)) disk->is_loss_allowed = true;
+    if (disk_survive_names(disk)) disk->broken_promises++;
     for (int i = 0; i < former.count; i++) {
         char path[PATH_SIZE + NAME_SIZE];
         path_in(path, disk->next_folder, former.list[i].text);

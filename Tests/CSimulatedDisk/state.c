@@ -23,11 +23,11 @@ int64_t postern_disk_used(struct postern_disk *disk) {
     return used;
 }
 
-bool postern_disk_is_loss_allowed(struct postern_disk *disk) {
+int32_t postern_disk_broken_promises(struct postern_disk *disk) {
     pthread_mutex_lock(&disk->lock);
-    bool is_allowed = disk->is_loss_allowed;
+    int32_t broken = disk->broken_promises;
     pthread_mutex_unlock(&disk->lock);
-    return is_allowed;
+    return broken;
 }
 
 bool postern_disk_is_damaged(struct postern_disk *disk) {

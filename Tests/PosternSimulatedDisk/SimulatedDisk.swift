@@ -113,8 +113,10 @@ public final class SimulatedDisk: @unchecked Sendable {
 
     // MARK: What the disk did
 
-    /// Whether a power cut lost what a lying sync had promised.
-    public var isLossAllowed: Bool { postern_disk_is_loss_allowed(disk) }
+    /// How often a power cut, or a sync that failed, lost what a lying sync had promised.
+    public var losses: Int { Int(postern_disk_broken_promises(disk)) }
+
+    public var isLossAllowed: Bool { losses > 0 }
 
     /// Whether a bit was flipped.
     public var isDamageMarked: Bool { postern_disk_is_damaged(disk) }

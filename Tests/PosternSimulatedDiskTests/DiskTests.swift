@@ -172,6 +172,23 @@ import Testing
         #expect((20...80).contains(lost))
     }
 
+    @Test func failedSync_losesWhatALyingOnePromised_andSaysSo() {
+        var lost = 0
+        for seed in 0..<100 {
+            let disk = SimulatedDisk(seed: UInt64(seed))
+            let file = file("", on: disk)
+            file.write("1")
+            disk.strike(.lie, on: .sync)
+            #expect(file.sync() == 0)
+            disk.strike(.ioError, on: .sync)
+            #expect(file.sync() == -1)
+            posix_fadvise(file.descriptor, 0, 0, POSIX_FADV_DONTNEED)
+            #expect(disk.isLossAllowed == (file.read() != "1"))
+            if disk.isLossAllowed { lost += 1 }
+        }
+        #expect((20...80).contains(lost))
+    }
+
     @Test func room_isLimited_andCanBeRaised() {
         let disk = SimulatedDisk(seed: 1, capacityBytes: 3 * 4096)
         let file = PlainFile(disk.path("a"))

@@ -4,6 +4,9 @@ import PosternSimulatedDisk
 import PosternStory
 import PosternTestKit
 
+@testable import PosternGateway
+@testable import PosternStore
+
 /// A store in which a bit has flipped. The gateway may refuse it, or work on without an answer that can be relied on, until
 /// the operator begins a new one. What it may not do is to pass the damage on.
 extension World {
@@ -20,12 +23,34 @@ extension World {
         damagedUntil = time.instant + Self.longestDamage
     }
 
+    /// The disk has lost something that syncs had promised: nothing can be said any more of what was before, nor of a
+    /// gateway that does not know.
+    func noticeLoss() {
+        guard disk.losses != knownLosses else { return }
+        knownLosses = disk.losses
+        history.note("the disk has lost what it had promised")
+        promises.lossHappened()
+        if run == nil { hasLost = true } else { damagedUntil = time.instant + Self.longestDamage }
+    }
+
+    /// What was lost may be any page, also one that a start does not read. An operator who knows of it examines the
+    /// store, and keeps only one in which all fits together.
+    func examineAfterLoss(_ run: Run) {
+        guard hasLost else { return }
+        hasLost = false
+        let isSound = weather.quietly {
+            (try? run.gateway.outbox.audit())?.isBalanced == true
+                && (try? run.gateway.outbox.read { try $0.value("PRAGMA integrity_check", as: String.self) }) == "ok"
+        }
+        if !isSound { damagedUntil = time.instant }
+    }
+
     /// The operator sets the store aside.
     func endDamage() {
         history.note("the operator begins a new store")
         die()
         for end in ["", "-wal", "-shm"] { unlink(path + end) }
         promises.lossHappened()
-        damagedUntil = nil
+        (damagedUntil, hasLost) = (nil, false)
     }
 }

@@ -12,6 +12,7 @@ import PosternTestKit
 extension World {
     func start() {
         precondition(run == nil, "it runs already")
+        noticeLoss()
         history.note("starts")
         let made = Handed<Door>()
         let network = Network(self, run: runs)
@@ -34,6 +35,7 @@ extension World {
         guard run != nil else { return }
         repair = App.Options(configFile: "")
         hasAdoptedKey = true
+        if let run { examineAfterLoss(run) }
         promises.started()
     }
 
@@ -53,7 +55,7 @@ extension World {
         history.note("cannot start: \(disk.neutral("\(error)"))")
         if disk.hasStopped {
             noteStop()
-        } else if disk.isLossAllowed || isDamaged {
+        } else if hasLost || isDamaged {
             chooseRepair(of: error)
         } else if !weather.mayPreventStart {
             promises.fail("the gateway starts", disk.neutral("\(error)"))
@@ -148,7 +150,7 @@ extension World {
         case .kill: disk.kill()
         case .powerCut: disk.powerCut()
         }
-        if cause == .powerCut, disk.isLossAllowed { promises.lossHappened() }
+        noticeLoss()
     }
 
     /// Forgets what was killed.

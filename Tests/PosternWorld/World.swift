@@ -59,6 +59,9 @@ public final class World {
     var purged: Set<String> = []
     /// When the operator sets aside a store in which a bit has flipped.
     var damagedUntil: MonotonicInstant?
+    /// What the disk has lost after syncs that it did not do, and whether the store was not examined since.
+    var knownLosses = 0
+    var hasLost = false
     /// How the operator repairs the store at the next start.
     var repair = App.Options(configFile: "")
 
@@ -144,6 +147,7 @@ public final class World {
     func step(until deadline: MonotonicInstant) {
         threads.goOn(until: deadline)
         noticeStop()
+        noticeLoss()
         promises.afterTurn()
         promises.rest.turned(at: time.instant)
     }

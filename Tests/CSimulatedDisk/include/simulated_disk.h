@@ -89,7 +89,8 @@ int64_t postern_disk_used(struct postern_disk *disk);
 /// is none. `where` gets the name, `offset` the byte.
 bool postern_disk_flip(struct postern_disk *disk, const char *name, const char **where, int64_t *offset);
 
-bool postern_disk_is_loss_allowed(struct postern_disk *disk);
+/// How often something was lost that a lying sync had promised.
+int32_t postern_disk_broken_promises(struct postern_disk *disk);
 bool postern_disk_is_damaged(struct postern_disk *disk);
 
 struct postern_disk_counts postern_disk_counts(struct postern_disk *disk, const char *name);

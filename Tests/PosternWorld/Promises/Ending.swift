@@ -25,7 +25,10 @@ struct Ending {
         // What was left out of the configuration comes back with a start.
         world.stop()
         // A store that the disk has damaged is repaired on the way.
-        for _ in 0..<3 where world.run == nil { world.restart() }
+        for _ in 0..<3 where world.run == nil {
+            world.restart()
+            if world.isDamaged { world.endDamage() }
+        }
         guard world.promises.broken == nil, world.run != nil else {
             return world.promises.fail("the gateway starts", "it does not, although the faults have ended")
         }
