@@ -117,18 +117,18 @@ final class DiskWeather {
     }
 
     private func set(_ plans: [DiskPlan]) {
-        if plans.isEmpty { end() }
-        for plan in plans where !active.contains(where: { $0.draw == plan.draw }) { plan.plan(on: world.disk) }
+        if plans.isEmpty { endedAt = world.time.instant }
+        // What was planned and has not struck yet ends with its plan. The others begin again.
+        let hasEnded = active.contains { former in !plans.contains { $0.draw == former.draw } }
+        if hasEnded || plans.isEmpty { world.disk.endStrikes() }
+        for plan in plans where hasEnded || !active.contains(where: { $0.draw == plan.draw }) {
+            plan.plan(on: world.disk)
+        }
         active = plans
         world.history.note(plans.isEmpty ? "the disk works" : plans.map(\.description).joined(separator: ", "))
         world.disk.faults = plans.last?.faults ?? DiskFaults()
         let room = plans.compactMap(\.room).min()
         world.disk.capacityBytes = room.map { world.disk.usedBytes + $0 } ?? Self.capacityBytes
-    }
-
-    private func end() {
-        endedAt = world.time.instant
-        world.disk.endStrikes()
     }
 
     /// A caller posts something.
