@@ -49,7 +49,7 @@ package final class Book {
         /// When the upstream took it for the first time, counted over all.
         package var firstArrival: Int?
         package var arrivals = 0
-        /// Requests that carried it and whose outcome the gateway cannot know.
+        /// How often it arrived although the gateway cannot know that.
         package var unknownOutcomes = 0
         /// Doubtful answers that it got although nothing is wrong with it.
         package var doubts = 0

@@ -37,7 +37,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         var endsAt: MonotonicInstant
         var timesOut: Bool
         var answer: SimulatedAnswer?
-        var wasTaken = false
+        /// What its upstream has taken of it. A caller that got no response has sent an entry again, so one may be there
+        /// several times.
+        var taken: [Book.Entry] = []
         var holdsMessages: Bool { entries.contains { !$0.isProxied } }
 
         init(
@@ -177,7 +179,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             let item = Array(judged.items.text[range])
             guard transfer.service.story.isDelivery(item) else { continue }
             for entry in world.callbacks.entries(in: item) {
-                transfer.wasTaken = true
+                transfer.taken.append(entry)
                 world.book.arrived(entry)
                 world.promises.arrived(entry, in: item)
             }
@@ -223,8 +225,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     }
 
     private func noteUnknown(_ transfer: Transfer) {
-        for entry in transfer.entries { entry.unknownOutcomes += 1 }
-        if transfer.wasTaken, transfer.entries.contains(where: { !$0.isProxied }) {
+        for entry in transfer.taken { entry.unknownOutcomes += 1 }
+        if !transfer.taken.isEmpty, transfer.entries.contains(where: { !$0.isProxied }) {
             world.promises.outcomeWasLost(at: transfer.service)
         }
     }
