@@ -93,9 +93,15 @@ final class Promises: @unchecked Sendable {
                 fail("a repeat is not stored again", "\(entry.mark) was accepted as \(first), then as \(id)")
             }
             entry.ids.append(id)
-            guard !isStored(id, run) else { continue }
+            guard !isStored(id, run), !isForgotten(entry) else { continue }
             fail("a 2xx means that the message is stored", "\(entry.mark) was answered as \(id), which is not there")
         }
+    }
+
+    /// Whether it was stored by a request whose response was lost, and its record may have been removed since. The
+    /// response is kept for longer than what became of the message.
+    private func isForgotten(_ entry: Book.Entry) -> Bool {
+        entry.isKnownAgain && entry.unanswered > 0 && isRemoved(entry)
     }
 
     /// - Parameter first: The response that the request got before.
