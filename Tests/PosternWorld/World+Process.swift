@@ -13,6 +13,7 @@ extension World {
     func start() {
         precondition(run == nil, "it runs already")
         noticeLoss()
+        processStarts()
         history.note("starts")
         let made = Handed<Door>()
         let network = Network(self, run: runs)

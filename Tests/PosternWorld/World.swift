@@ -47,6 +47,7 @@ public final class World {
     var removed: Set<String> = []
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
     private(set) var wasClockSet = false
+    /// When the clock was set, or the gateway started with a clock that had been set.
     private var clockSetAt: MonotonicInstant?
     /// Within that time an idle gateway looks at its clock.
     private static let clockLook = Duration.seconds(900)
@@ -188,8 +189,10 @@ public final class World {
         clockSetAt = time.instant
     }
 
-    /// Whether the gateway has had the time to see where its clock stands. After a start it compares that with what the
-    /// process before has recorded.
+    /// After a start the gateway compares its clock with what the process before has recorded.
+    func processStarts() { if clockSetAt != nil { clockSetAt = time.instant } }
+
+    /// Whether the gateway has had the time to see where its clock stands.
     var hasSeenClock: Bool { clockSetAt.map { time.instant - $0 >= Self.clockLook } ?? true }
 
     // MARK: From the beginning to the end
