@@ -189,6 +189,12 @@ public final class World {
         clockSetAt = time.instant
     }
 
+    /// No part of the gateway has had a turn meanwhile.
+    func stoodStill() {
+        clockSetAt = time.instant
+        credentials.beginAgain()
+    }
+
     /// After a start the gateway compares its clock with what the process before has recorded.
     func processStarts() { if clockSetAt != nil { clockSetAt = time.instant } }
 

@@ -90,7 +90,9 @@ final class Operator {
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
         case .clockFarBack: world.time.setWallClock(back: dice.span(10_800...14_400))
         case .suspend: world.time.setWallClock(back: .seconds(-3600))
-        case .stall: world.time.advance(by: dice.span(1...1200))
+        case .stall:
+            world.time.advance(by: dice.span(1...1200))
+            world.stoodStill()
         case .flipBit: world.damage(dice)
         }
     }
@@ -129,7 +131,7 @@ final class Operator {
         world.reloads += 1
         guard let run = world.run else { return }
         for watch in run.network.tokens.values { watch.reloaded() }
-        world.credentials.reloaded()
+        world.credentials.beginAgain()
         do {
             _ = run.gateway.adopt(try world.configuration())
         } catch {

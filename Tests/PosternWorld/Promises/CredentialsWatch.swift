@@ -28,8 +28,9 @@ final class CredentialsWatch {
         if snapshot.isPaused { sending[name] = world.time.instant }
     }
 
-    /// Called after another configuration was adopted: its credentials are verified as after a start.
-    func reloaded() { for name in sending.keys { sending[name] = world.time.instant } }
+    /// Called after another configuration was adopted: its credentials are verified as after a start. Also called after the
+    /// machine stood still.
+    func beginAgain() { for name in sending.keys { sending[name] = world.time.instant } }
 
     func look() {
         guard !world.weather.isExcuse, !world.isDamaged else { return }
