@@ -262,8 +262,10 @@ private struct LaneFront {
         }
         let listener = queue.collecting
         var readyAt = front.acceptedAt + listener.wait
+        // A message from the future was accepted before the clock was set back, and has waited long enough.
         if readyAt > now,
-            try front.hasBegun || Self.isLong(lane, listener.limits.maxMessages, in: queue, by: transaction)
+            try front.hasBegun || front.acceptedAt > now
+                || Self.isLong(lane, listener.limits.maxMessages, in: queue, by: transaction)
         {
             readyAt = now
         }

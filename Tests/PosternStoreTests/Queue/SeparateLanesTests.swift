@@ -46,6 +46,20 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    @Test(arguments: [Duration.zero, .seconds(2)])
+    func lane_goesOnAtOnce_afterTheClockWasSetBack(collecting wait: Duration) throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        queue.onArrival(limits: BatchLimits(maxMessages: 10, maxBytes: 1000), wait: wait) {}
+        let ids = try store.append(2, to: queue, lane: .named("a"))
+        store.time.advance(by: wait)
+        let claim = try store.claim(queue, most: 1)
+        store.time.setWallClock(back: .seconds(3600))
+        try store.deliver(claim.messages, of: queue)
+        #expect(store.readiness(queue) == .now)
+        #expect(try store.claim(queue).messages.map(\.id) == [ids[1]])
+    }
+
     /// The second of two neighbours finds the lane as the first has left it.
     @Test func lane_isReadyForItsSoonestMessage_whicheverCameFirst() throws {
         let store = try TestStore()

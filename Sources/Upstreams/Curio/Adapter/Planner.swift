@@ -40,11 +40,12 @@ struct Planner {
     }
 
     /// The end of the oldest one's period; nil if they are sent at once, because a batch is full, a later action does
-    /// not wait, or an operator has requested it.
+    /// not wait, an operator has requested it, or the clock was set back since the oldest one was accepted.
     private func wait(for run: [Item]) throws -> Timestamp? {
         guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
         let end = first.message.acceptedAt + period
-        guard context.now < end, run.count < CurioSettings.mostRecords, run.count == messages.count,
+        guard first.message.acceptedAt <= context.now, context.now < end, run.count < CurioSettings.mostRecords,
+            run.count == messages.count,
             !context.isFlushed(first.message)
         else { return nil }
         // What did not fit into the claim may not wait either.

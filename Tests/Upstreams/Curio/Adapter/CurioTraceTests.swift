@@ -480,6 +480,13 @@ import Testing
         #expect(data(harness.sent[0]).count(of: #""type""#) == 2)
     }
 
+    @Test func waitingOnes_goAtOnce_whenTheClockWasSetBack() throws {
+        var harness = try harness(["periodicDispatchEnabled": .bool(true)])
+        try harness.post(CurioSample.screenStart())
+        harness.now = harness.now - .seconds(3600)
+        #expect(try harness.turn { _ in Self.ok } == .sent)
+    }
+
     @Test func waitingOnes_goBeforeWhatDoesNotWait() throws {
         for (sample, path) in [
             (CurioSample.make("session_end"), "/visit/end"), (CurioSample.make("unregister"), "/visitor/unregister"),
