@@ -1,3 +1,5 @@
+package import PosternCore
+
 /// A strict stand-in for one type of upstream, written from its specification alone.
 ///
 /// It judges requests and owns no socket. `SimulatorHost` provides the server, plays the faults, and records what was
@@ -38,6 +40,9 @@ package struct SimulatedRequest: Sendable {
     package var body: [UInt8]
     /// Whether a fault withholds the response from the gateway, completely or in part.
     package var isAnswerLost: Bool
+    /// When the gateway sent it, and when it gets the response; nil if the network takes no time worth mentioning.
+    package var sentAt: MonotonicInstant?
+    package var answeredAt: MonotonicInstant?
 
     package init(
         method: String, path: String, query: String? = nil, headers: [(name: String, value: String)] = [],

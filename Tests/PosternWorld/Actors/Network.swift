@@ -87,6 +87,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let timesOut = delay > options.requestTimeout || fate == .hang || fate == .hangAfter
         let span = timesOut ? options.requestTimeout : delay
         if timesOut { asked.isAnswerLost = true }
+        (asked.sentAt, asked.answeredAt) = (now, now + span)
         submitted += 1
         let transfer = Transfer(
             submitted, service, asked, entries, fate, endsAt: now + span, timesOut: timesOut, completion)

@@ -78,7 +78,7 @@ final class SeerSimulator: ControlledSimulator {
         let (moment, path) = (moment, endpoint.path)
         let query = Query(request.query, own: endpoint.query)
         var (refusal, violations) = state.withLock {
-            $0.admit(request.header("Authorization"), query, to: path, moment, isLost: request.isAnswerLost)
+            $0.admit(request, query, to: path, moment)
         }
         violations += Self.framingViolations(of: request) + Self.headerViolations(of: request)
         if request.body.count > Self.largestBundle { violations.append("a body of more than 1048576 bytes") }

@@ -124,23 +124,22 @@ struct SeerState: Sendable {
 
     // MARK: Reports
 
-    /// Why a report is rejected without being read; nil if it is read. `isLost`: whether the response will not reach the
-    /// gateway.
+    /// Why a report is rejected without being read; nil if it is read.
     mutating func admit(
-        _ authorization: String?, _ query: Query, to path: String, _ moment: Moment, isLost: Bool
+        _ request: SimulatedRequest, _ query: Query, to path: String, _ moment: Moment
     ) -> (refusal: SimulatedAnswer?, violations: [String]) {
         counts.reports[path, default: Reports()].requests += 1
         let key = check(query)
         var violations = key.violations
-        let isLetIn = authorize(authorization, moment, isLost: isLost, &violations)
+        let isLetIn = authorize(request, moment, &violations)
         if key.isRefused { return (Answer.forbidden, violations) }
         return (isLetIn ? nil : Answer.badToken, violations)
     }
 
     private mutating func authorize(
-        _ authorization: String?, _ moment: Moment, isLost: Bool, _ violations: inout [String]
+        _ request: SimulatedRequest, _ moment: Moment, _ violations: inout [String]
     ) -> Bool {
-        guard let authorization else {
+        guard let authorization = request.header("Authorization") else {
             counts.reportsWithoutAuthorization += 1
             violations.append("a report without Authorization")
             return false
@@ -150,7 +149,7 @@ struct SeerState: Sendable {
             violations.append("an Authorization that is not a Bearer token")
             return false
         }
-        if tokens.isWorn(token, at: moment.instant) {
+        if tokens.isWorn(token, at: request.sentAt ?? moment.instant) {
             violations.append("a token that was refused more than five seconds before")
         }
         switch tokens.state(of: token, at: moment.now) {
@@ -159,14 +158,21 @@ struct SeerState: Sendable {
             return false
         case .dead:
             if tokens.isExpired(token, at: moment.now) { counts.expiredTokenReports += 1 }
-            tokens.noteRefusal(of: token, at: moment.instant, isLost: isLost)
+            noteRefusal(of: token, request, moment)
             return false
         case .good:
             guard random.fraction() < settings.refuse401Rate else { return true }
             counts.randomRefusals += 1
-            tokens.noteRefusal(of: token, at: moment.instant, isLost: isLost, revoking: settings.revoke)
+            noteRefusal(of: token, request, moment, revoking: settings.revoke)
             return false
         }
+    }
+
+    private mutating func noteRefusal(
+        of token: String, _ request: SimulatedRequest, _ moment: Moment, revoking: Bool = false
+    ) {
+        let knownAt = request.isAnswerLost ? nil : request.answeredAt ?? moment.instant
+        tokens.noteRefusal(of: token, knownAt: knownAt, revoking: revoking)
     }
 
     mutating func noteAccepted(items: Int, bytes: Int, on path: String) {

@@ -19,14 +19,14 @@ struct Tokens: Sendable {
         let text: String
         let expiresAt: Timestamp
         var isRevoked = false
-        /// When a report with it got 401 for the first time.
+        /// When the gateway got a 401 to a report with it for the first time.
         var refusedAt: MonotonicInstant?
     }
 
     private var issued: [Issued] = []
     private var random: SeededRandom
     private static let kept = 1000
-    /// Reports that were in flight when the first one was rejected have arrived by then.
+    /// Reports that the gateway was about to send when the first one was rejected have been sent by then.
     private static let patience = Duration.seconds(5)
 
     init(seed: UInt64) { random = SeededRandom(seed: ~seed) }
@@ -60,9 +60,10 @@ struct Tokens: Sendable {
     /// The newest are looked up most.
     private func find(_ text: String) -> Issued? { issued.last { $0.text == text } }
 
-    mutating func noteRefusal(of text: String, at instant: MonotonicInstant, isLost: Bool, revoking: Bool = false) {
+    /// - Parameter instant: When the gateway knows of it; nil: never.
+    mutating func noteRefusal(of text: String, knownAt instant: MonotonicInstant?, revoking: Bool = false) {
         guard let index = issued.lastIndex(where: { $0.text == text }) else { return }
-        if !isLost { issued[index].refusedAt = issued[index].refusedAt ?? instant }
+        issued[index].refusedAt = [issued[index].refusedAt, instant].compactMap(\.self).min()
         if revoking { issued[index].isRevoked = true }
     }
 

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import PosternCore
 import PosternSimulatorKit
 
 /// One request as the platform reads it.
@@ -13,6 +14,8 @@ struct Call {
     let signedText: [UInt8]
     /// Whether the response will not reach the gateway.
     let isAnswerLost: Bool
+    /// When the gateway sent it; nil if that was now.
+    let sentAt: MonotonicInstant?
     /// Faults of its headers for which it is not rejected.
     private(set) var oddities: [String] = []
 
@@ -29,7 +32,7 @@ struct Call {
         guard names.count == 2 else { return nil }
         command = String(names[0])
         action = String(names[1])
-        isAnswerLost = request.isAnswerLost
+        (isAnswerLost, sentAt) = (request.isAnswerLost, request.sentAt)
         let query = request.query ?? ""
         parameters = StreamOneForm(query.utf8)
         let type = request.header("Content-Type")

@@ -143,7 +143,7 @@ struct StreamOneState: Sendable {
             throw .status(.authenticationFailed)
         }
         succeed(name)
-        note(signature, at: moment, &violations)
+        note(signature, at: call.sentAt ?? moment.instant, &violations)
         if session != nil, let id = call.session { renew(id, at: moment) }
         return actor
     }
@@ -201,9 +201,9 @@ struct StreamOneState: Sendable {
     }
 
     /// Two equal calls within a second have the same signature; one that is repeated later was not signed again.
-    private mutating func note(_ signature: String, at moment: Moment, _ violations: inout [String]) {
-        guard let first = signatures[signature] else { return signatures.insert(signature, moment.instant) }
-        if moment.instant - first >= .seconds(3) {
+    private mutating func note(_ signature: String, at instant: MonotonicInstant, _ violations: inout [String]) {
+        guard let first = signatures[signature] else { return signatures.insert(signature, instant) }
+        if instant - first >= .seconds(3) {
             violations.append("a signature sent again: each attempt has to be signed again")
         }
     }
