@@ -20,6 +20,8 @@ package final class Book {
         package var mayRepeat = false
         /// Whether its upstream takes it once, and from then on says that it exists.
         package var isTakenOnce = false
+        /// The start of the session that it belongs to, which its upstream has to know.
+        package var start: Entry?
         /// Whether it may be kept for a while to be sent together with others, without a time of its own.
         package var mayBeCollected = false
         /// Whether others are refused without it, so that it must not expire and is not cancelled.

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternDelivery
+import PosternStore
 import PosternStory
 import PosternTestKit
 
@@ -118,12 +119,24 @@ final class Restraint {
     }
 
     private func check(_ entry: Book.Entry) {
-        if entry.isCancelled, entry.unanswered == 0 {
+        if entry.isCancelled, entry.unanswered == 0, !isStartOfQueued(entry) {
             world.promises.fail("what was cancelled is not sent", "\(entry.mark) was sent to \(entry.upstream)")
         }
         if let notBefore = entry.notBefore, !world.wasClockSet, world.time.now < notBefore {
             world.promises.fail(
                 "nothing is sent before its time", "\(entry.mark) was sent \(notBefore - world.time.now) too early")
+        }
+    }
+
+    /// Whether it begins a session of which another message is queued: the upstream is told of the session with that.
+    private func isStartOfQueued(_ start: Book.Entry) -> Bool {
+        guard let outbox = world.run?.gateway.outbox else { return false }
+        func isQueued(_ id: MessageID) -> Bool { (try? outbox.message(id))?.state == .queued }
+        return world.weather.quietly {
+            world.book.entries.contains { other in
+                other.start === start
+                    && (other.isPending || other.unanswered > 0 || other.ids.contains(where: isQueued))
+            }
         }
     }
 }

@@ -40,6 +40,7 @@ private final class CurioScenario: Scenario {
     /// Actions that are left of the session; none: it is over.
     private var left = 0
     private var isOnScreen = false
+    private var start: Book.Entry?
 
     init(_ caller: Int) {
         self.caller = caller
@@ -62,6 +63,7 @@ private final class CurioScenario: Scenario {
             isOnScreen = false
             let entry = stage.begin(lane: visitor)
             entry.mayRepeat = true
+            start = entry
             return item("session_start", Self.device(entry.mark), entry, index, stage)
         }
         left -= 1
@@ -97,6 +99,7 @@ private final class CurioScenario: Scenario {
         _ kind: String, _ members: String, _ entry: Book.Entry, _ index: Int, _ stage: Stage
     ) -> ScenarioItem {
         entry.mayBeCollected = !kind.hasPrefix("session")
+        if entry !== start { entry.start = start }
         let session = "6d\(hexadecimal(sessions, 6))-a21d-11e4-8123-1\(hexadecimal(caller, 11))"
         let time = stage.now.milliseconds + Int64(index)
         return ScenarioItem(
