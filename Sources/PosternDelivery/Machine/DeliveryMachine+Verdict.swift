@@ -92,7 +92,7 @@ extension DeliveryMachine {
             evaluation.wakesHeldLanes = true
         }
         isInDoubt = false
-        tokens.accepted(under: flight.generation, at: flight.endpoint)
+        tokens.accepted(under: flight.generation, at: flight.endpoint, now: evaluation.now)
         guard hasTaken else { return }
         latestTaken = max(latestTaken, flight.number)
         lastSuccessAt = evaluation.now

@@ -8,8 +8,9 @@ struct TokenCache: Equatable {
     /// The minimum time for which a new token is used, whatever its expiry: a wrong clock must not make the gateway
     /// fetch tokens without end. If the upstream does not accept the token, it rejects the request.
     static let shortestUse = Duration.seconds(1)
-    /// How long after its fetch a rejected token shows that the credentials are wrong. Later it may have expired, or
-    /// been revoked: the upstream may have been down since the fetch.
+    /// How long after its fetch a rejected token shows that the credentials are wrong, and how long after another endpoint
+    /// accepted it, that the one that rejects it rejects all. Later it may have expired, or been revoked: the upstream
+    /// may have been down since.
     static let freshPeriod = Duration.seconds(120)
 
     private struct HeldToken: Equatable {
@@ -40,8 +41,8 @@ struct TokenCache: Equatable {
     private var followsRefusal = false
     /// Endpoints that rejected a token and have not accepted one since.
     private var refusing: Set<String> = []
-    /// The latest token with which a request was accepted.
-    private var acceptedGeneration = 0
+    /// When a request was last accepted with the token of this generation; nil if none was.
+    private var acceptedAt: Timestamp?
 
     /// The token to send with; nil if there is none or it has expired.
     func token(at now: Timestamp) -> Token? {
@@ -86,6 +87,7 @@ struct TokenCache: Equatable {
 
     mutating func fetched(_ token: Token, now: Timestamp) {
         generation += 1
+        acceptedAt = nil
         failures = 0
         (credentialsRefused, hasHeldMessages) = (false, false)
         (error, retryAt) = (nil, nil)
@@ -116,11 +118,11 @@ struct TokenCache: Equatable {
     mutating func fetchNow() { retryAt = nil }
 
     /// The endpoint accepted a request with the token of `generation`.
-    mutating func accepted(under generation: Int, at endpoint: String) {
+    mutating func accepted(under generation: Int, at endpoint: String, now: Timestamp) {
         guard generation == self.generation else { return }
         followsRefusal = false
         refusing.remove(endpoint)
-        acceptedGeneration = generation
+        acceptedAt = now
     }
 
     enum RejectionMeaning: Equatable {
@@ -128,7 +130,7 @@ struct TokenCache: Equatable {
         case sendAgain
         /// The previous token was rejected as well, and this one is fresh: the credentials are wrong.
         case credentialsAreBad
-        /// This endpoint rejects every token; another one accepts this token.
+        /// This endpoint rejects every token; another one has just accepted this token.
         case endpointRefuses
     }
 
@@ -136,11 +138,14 @@ struct TokenCache: Equatable {
     mutating func refused(under generation: Int, at endpoint: String, now: Timestamp) -> RejectionMeaning {
         guard generation == self.generation, let held else { return .sendAgain }
         let isRepeated = !refusing.insert(endpoint).inserted
-        if isRepeated, acceptedGeneration == generation { return .endpointRefuses }
-        let isFresh = (.zero...Self.freshPeriod).contains(now - held.fetchedAt)
+        if isRepeated, let acceptedAt, Self.isRecent(acceptedAt, at: now) { return .endpointRefuses }
         self.held = nil
         defer { followsRefusal = true }
-        return followsRefusal && isFresh ? .credentialsAreBad : .sendAgain
+        return followsRefusal && Self.isRecent(held.fetchedAt, at: now) ? .credentialsAreBad : .sendAgain
+    }
+
+    private static func isRecent(_ moment: Timestamp, at now: Timestamp) -> Bool {
+        (.zero...freshPeriod).contains(now - moment)
     }
 
     /// Credentials have changed in the configuration.

@@ -115,7 +115,7 @@ import Testing
         meaning = tokens.refused(under: tokens.generation, at: "bad", now: Timestamp(milliseconds: 1))
         #expect(meaning == .sendAgain)
         fetch()
-        tokens.accepted(under: tokens.generation, at: "good")
+        tokens.accepted(under: tokens.generation, at: "good", now: Timestamp(milliseconds: 1))
         meaning = tokens.refused(under: tokens.generation, at: "bad", now: Timestamp(milliseconds: 1))
         #expect(meaning == .endpointRefuses)
         #expect(tokens.token(at: Timestamp(milliseconds: 2)) != nil, "the others go on under it")

@@ -46,12 +46,25 @@ import Testing
         #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: later) == .credentialsAreBad)
     }
 
+    /// One endpoint rejected a token, and answered with rate limits until the next one had expired as well.
+    @Test(arguments: [(120, true), (121, false)])
+    func secondRefusal_isTheEndpoints_onlyIfAnotherHasJustAcceptedTheToken(seconds: Int, isTheirs: Bool) {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        _ = cache.refused(under: cache.generation, at: "http://u.test/limited", now: Self.now)
+        cache.fetched(token("new"), now: Self.now)
+        cache.accepted(under: cache.generation, at: "http://u.test/", now: Self.now + .seconds(600))
+        let later = Self.now + .seconds(600 + seconds)
+        let meaning = cache.refused(under: cache.generation, at: "http://u.test/limited", now: later)
+        #expect(meaning == (isTheirs ? .endpointRefuses : .sendAgain))
+    }
+
     @Test func refusalAfterASuccess_isTheToken() {
         var cache = TokenCache()
         cache.fetched(token("old"), now: Self.now)
         _ = cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now)
         cache.fetched(token("new"), now: Self.now)
-        cache.accepted(under: cache.generation, at: "http://u.test/")
+        cache.accepted(under: cache.generation, at: "http://u.test/", now: Self.now)
         #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now) == .sendAgain)
     }
 }
