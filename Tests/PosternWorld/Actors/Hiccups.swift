@@ -10,12 +10,11 @@ struct Hiccups {
 
     init(_ plan: Plan, run: Int) { dice = Dice(seed: plan.seed, for: "hiccups \(run)") }
 
-    /// Whether the request with `entries` gets one, which is then noted.
+    /// Whether the request with `entries` gets one.
     func strike(_ entries: [Book.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
         guard let fault = service.activeFaults(at: now).first(where: { $0.kind == .hiccups }), !entries.isEmpty,
-            entries.allSatisfy({ $0.doubts < Self.mostForOne }), dice.chance(fault.share)
+            entries.allSatisfy({ $0.doubts < Self.mostForOne })
         else { return false }
-        for entry in entries { entry.doubts += 1 }
-        return true
+        return dice.chance(fault.share)
     }
 }

@@ -83,6 +83,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let body = request.gzip ? gunzip(request.body) ?? [] : request.body
         let entries = world.callbacks.entries(in: Array(request.url.utf8) + body)
         if fate == .answered, hiccups.strike(entries, to: service, at: now) { fate = .status(500, retryAfter: nil) }
+        // The status that an upstream gives to poison may be the message's fault, however it comes about.
+        if case .status(500, _) = fate { for entry in entries { entry.doubts += 1 } }
         asked.isAnswerLost = fate.losesAnswer
         let timesOut = delay > options.requestTimeout || fate == .hang || fate == .hangAfter
         let span = timesOut ? options.requestTimeout : delay
