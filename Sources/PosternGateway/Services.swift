@@ -148,8 +148,7 @@ final class Services: Sendable {
 
     /// Puts a new configuration in force as far as it can change while running.
     func adopt(_ loaded: ConfigurationLoader.LoadedConfiguration) -> ReloadPlan {
-        let before = configuration
-        let plan = before.changes(to: loaded.configuration)
+        let plan = configuration.changes(to: loaded.configuration)
         current.withLock { $0 = plan.configuration }
         if plan.changesKeys {
             handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
@@ -161,10 +160,7 @@ final class Services: Sendable {
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
-            // Its token and its waits have nothing to do with its log level.
-            let old = before.upstreams.first { $0.name == name }
-            guard old?.values != settings.values || old?.delivery != settings.delivery || old?.caFile != settings.caFile
-            else {
+            guard plan.replaced.contains(name) else {
                 worker.adopt(settings.deliverySettings)
                 continue
             }

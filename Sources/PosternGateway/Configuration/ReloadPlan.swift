@@ -17,6 +17,9 @@ public struct ReloadPlan: Sendable, Equatable {
     public let changesLogLevel: Bool
     /// Upstreams that continue with new settings, new delivery settings, or both.
     public let upstreams: [UpstreamName]
+    /// Those of them whose own settings, or whose authorities, differ. Their tokens and waits are those of the old ones,
+    /// and end.
+    public let replaced: [UpstreamName]
 
     /// Whether no setting differs.
     public var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
@@ -50,7 +53,7 @@ extension GatewayConfiguration {
             if canChange { live.append("callbacks") } else { restart.append("callbacks") }
         }
         after.log.level = new.log.level
-        var changed: [UpstreamName] = []
+        var (changed, replaced) = ([UpstreamName](), [UpstreamName]())
         for (index, old) in upstreams.enumerated() {
             guard let next = new.upstreams.first(where: { $0.name == old.name }) else {
                 restart.append("upstreams.\(old.name)")
@@ -62,9 +65,9 @@ extension GatewayConfiguration {
             guard old.type == next.type else { continue }
             live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
             after.upstreams[index] = old.taking(from: next)
-            let isSame =
-                old.deliverySettings == next.deliverySettings && old.values == next.values
-            if !isSame { changed.append(old.name) }
+            let isReplaced = old.values != next.values || old.caFile != next.caFile
+            if isReplaced { replaced.append(old.name) }
+            if isReplaced || old.deliverySettings != next.deliverySettings { changed.append(old.name) }
         }
         restart += new.upstreams.map(\.name).filter { name in !upstreams.contains { $0.name == name } }
             .map { "upstreams.\($0)" }
@@ -73,7 +76,7 @@ extension GatewayConfiguration {
 
         return ReloadPlan(
             live: live, needsRestart: restart, configuration: after, changesKeys: new.auth != auth,
-            changesLogLevel: new.log.level != log.level, upstreams: changed)
+            changesLogLevel: new.log.level != log.level, upstreams: changed, replaced: replaced)
     }
 }
 

@@ -101,6 +101,17 @@ extension EndToEnd {
             let control = try seer.control()
             #expect(control["tokenRequests"].int == 3 && control["tokensIssued"].int == 1, "\(control)")
 
+            // Delivery settings and a level have nothing to do with the token.
+            var slower = settings(seer)
+            (slower.delivery["maxInFlight"], slower.logLevel) = (1, "debug")
+            try directory.configure(slower)
+            gateway.process.signal(SIGHUP)
+            _ = try await gateway.process.line(of: .errors) {
+                $0.contains("configuration reloaded changed=delivery.maxInFlight,log.level")
+            }
+            _ = try gateway.client().post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=5")])
+            #expect(try seer.control()["tokenRequests"].int == 3)
+
             // Wrong again: a reload shows that, too.
             try directory.configure(settings(seer, ["clientSecret": "wrong"]))
             gateway.process.signal(SIGHUP)

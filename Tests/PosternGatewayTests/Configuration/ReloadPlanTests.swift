@@ -42,7 +42,7 @@ import Testing
                  "upstreams": {"post": {}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
                 """)
         #expect(plan.live == ["delivery.maxInFlight"])
-        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.upstreams.map(\.description) == ["post"] && plan.replaced.isEmpty)
         #expect(plan.configuration.upstreams.map(\.delivery.maxInFlight) == [9, 2])
     }
 
@@ -53,7 +53,7 @@ import Testing
                                "push": {"type": "post", "apiKey": "new", "delivery": {"maxInFlight": 3}}}}
                 """)
         #expect(plan.live == ["upstreams.push.apiKey", "upstreams.push.delivery.maxInFlight"])
-        #expect(plan.upstreams.map(\.description) == ["push"])
+        #expect(plan.upstreams.map(\.description) == ["push"] && plan.replaced == plan.upstreams)
         #expect(plan.configuration.upstreams[1].values["apiKey"] == .text("new"))
     }
 
@@ -65,7 +65,7 @@ import Testing
                 #"{"upstreams": {"post": {"caFile": "\#(file)"}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#
         )
         #expect(plan.live == ["upstreams.post.caFile"])
-        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.upstreams.map(\.description) == ["post"] && plan.replaced == plan.upstreams)
         #expect(plan.configuration.upstreams.map(\.caFile) == [file, ""])
     }
 
@@ -75,7 +75,7 @@ import Testing
                 {"upstreams": {"post": {"log": {"level": "debug"}}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
                 """)
         #expect(plan.live == ["upstreams.post.log.level"])
-        #expect(plan.upstreams.map(\.description) == ["post"])
+        #expect(plan.upstreams.map(\.description) == ["post"] && plan.replaced.isEmpty)
         #expect(plan.configuration.upstreams.map(\.logLevel) == [.debug, nil])
         #expect(plan.configuration.upstreams[0].deliverySettings.logLevel == .debug)
     }
