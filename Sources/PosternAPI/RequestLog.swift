@@ -67,7 +67,7 @@ final class RequestLog: Sendable {
         ]
         metadata["key"] = entry.key.map { "\($0)" }
         metadata["problem"] = entry.slug.map { "\($0.rawValue)" }
-        metadata["traceparent"] = entry.head.header("traceparent").flatMap(TraceParent.init).map { "\($0.text)" }
+        metadata["traceparent"] = TraceParent(entry.head).map { "\($0.text)" }
         if let first = entry.ids.first {
             metadata["message.id"] = "\(first)"
             metadata["messages"] = .stringConvertible(entry.ids.count)

@@ -7,11 +7,15 @@ import PosternStore
 struct RouteContext: UpstreamRouteContext {
     let target: ConfiguredUpstream
     let context: APIContext
+    /// The trace that the request belongs to. What is sent for it belongs to that, too: no upstream signs its headers.
+    var traceParent: String?
     var time: any TimeSource { context.time }
     var computations: BlockingExecutor { context.computations }
 
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
-        await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
+        var request = request
+        request.add(traceParent: traceParent)
+        return await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
     }
 
     func read<T: Sendable>(

@@ -40,11 +40,11 @@ struct UpstreamRouteHandler: Sendable {
             UpstreamRouteResponse,
         _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
     ) {
+        let lent = RouteContext(target: target, context: context, traceParent: TraceParent(reply.head)?.text)
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
             do throws(UpstreamRouteError) {
-                answer = try await respond(question, RouteContext(target: target, context: context)).shown(
-                    by: target.upstream.mask)
+                answer = try await respond(question, lent).shown(by: target.upstream.mask)
             } catch {
                 answer = error.answer.shown(by: target.upstream.mask)
             }

@@ -42,7 +42,7 @@ private func isJSON(mediaType: some StringProtocol) -> Bool {
 /// others.
 struct CloudEventAttributes {
     enum Name: CaseIterable {
-        case specversion, id, source, type, datacontenttype, dataschema, subject, time, partitionkey
+        case specversion, id, source, type, datacontenttype, dataschema, subject, time, partitionkey, traceparent
     }
 
     private enum Value {
@@ -87,6 +87,10 @@ struct CloudEventAttributes {
     /// What groups events that belong together: the Partitioning extension's attribute, or else the subject.
     var key: String? { self[.partitionkey] ?? self[.subject] }
 
+    /// The trace to which the event belongs, by the Distributed Tracing extension. Nil if that is not valid, as with the
+    /// header.
+    var traceParent: String? { self[.traceparent].flatMap(TraceParent.init)?.text }
+
     // MARK: Faults
 
     func check(_ faults: inout PayloadErrors) {
@@ -125,13 +129,14 @@ extension CloudEventAttributes.Name {
         case .subject: "subject"
         case .time: "time"
         case .partitionkey: "partitionkey"
+        case .traceparent: "traceparent"
         }
     }
 
     fileprivate var isRequired: Bool {
         switch self {
         case .specversion, .id, .source, .type: true
-        case .datacontenttype, .dataschema, .subject, .time, .partitionkey: false
+        case .datacontenttype, .dataschema, .subject, .time, .partitionkey, .traceparent: false
         }
     }
 
@@ -144,6 +149,7 @@ extension CloudEventAttributes.Name {
         case .datacontenttype:
             ("must be a JSON media type, since the data is forwarded as JSON", { isJSON(mediaType: $0) })
         case .time: ("must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z", { Timestamp(rfc3339: $0) != nil })
+        case .traceparent: ("must be a string", { _ in true })
         case .subject, .partitionkey:
             (
                 "must be a string of 1 to 255 bytes, without control characters",
@@ -223,7 +229,9 @@ extension IngestValidation {
             return reject(index, InvalidPayload(faults), destination?.target)
         }
         let admitted = request.messages.count
-        admit(data, target, kind, at: index, pointer: pointer, options: EnvelopeOptions(key: attributes.key))
+        admit(
+            data, target, kind, at: index, pointer: pointer,
+            options: EnvelopeOptions(key: attributes.key, traceParent: attributes.traceParent))
         guard request.messages.count > admitted else { return }
         request.events.append(
             EventIdentity(

@@ -1,11 +1,13 @@
 import PosternCore
 import PosternHTTP
 
-/// The members of an envelope in addition to the payload.
+/// The members of an envelope in addition to the payload, or the attributes of an event that take their place.
 struct EnvelopeOptions {
     var key: String?
     var notBefore: Timestamp?
     var expiresAt: Timestamp?
+    /// See `Message.traceParent`. Nil means that of the request.
+    var traceParent: String?
 }
 
 /// The members of an envelope, found in one pass however many there are.

@@ -11,6 +11,7 @@ struct IngestValidation {
     private let form: BodyForm?
     private let isInSession: Bool
     private let acceptedAt: Timestamp
+    /// The trace of all messages that do not name one of their own.
     private let traceParent: String?
     var request: IngestRequest
     /// How many faults the response still has room for.
@@ -23,7 +24,7 @@ struct IngestValidation {
         form = asked.form
         isInSession = asked.head.header("Postern-Session") != nil
         acceptedAt = context.time.now
-        traceParent = asked.head.header("traceparent").flatMap(TraceParent.init)?.text
+        traceParent = TraceParent(asked.head)?.text
         request = IngestRequest(preferences: Preferences(asked.head), isDryRun: asked.isDryRun)
     }
 
@@ -92,7 +93,8 @@ struct IngestValidation {
                     acceptedAt: acceptedAt, notBefore: options.notBefore,
                     expiresAt: options.expiresAt ?? admission.expiresAt,
                     bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil,
-                    waitsFor: admission.waitsFor, credential: admission.credential, traceParent: traceParent))
+                    waitsFor: admission.waitsFor, credential: admission.credential,
+                    traceParent: options.traceParent ?? traceParent))
             if admission.credential != nil { request.handsInCredentials = true }
             request.kinds.append((target, kind))
             request.indices.append(index)

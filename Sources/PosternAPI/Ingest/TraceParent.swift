@@ -1,9 +1,17 @@
+import PosternHTTP
+
 /// The header `traceparent` (W3C Trace Context, section 3.2): which trace a request belongs to.
 struct TraceParent {
     /// In version `00`, which is the one that Postern writes.
     let text: String
 
-    /// Nil if the text is not valid; the header is then ignored (Trace Context, section 3.2.2.3).
+    /// That of a request; nil if it has none.
+    init?(_ head: RequestHead) {
+        guard let header = head.header("traceparent") else { return nil }
+        self.init(header)
+    }
+
+    /// Nil if the text is not valid; it is then ignored (Trace Context, section 3.2.2.3).
     init?(_ header: String) {
         let bytes = Array(header.utf8)
         guard bytes.count >= Self.length else { return nil }

@@ -53,6 +53,11 @@ public struct UpstreamRequest: Sendable, Equatable {
         self.maxResponseBytes = maxResponseBytes
     }
 
+    /// Adds the header that names the trace to which the request belongs (W3C Trace Context). Nil adds none.
+    public mutating func add(traceParent: String?) {
+        if let traceParent { headers.append(("traceparent", traceParent)) }
+    }
+
     public static func == (left: Self, right: Self) -> Bool {
         left.method == right.method && left.url == right.url && left.body == right.body && left.gzip == right.gzip
             && left.endpoint == right.endpoint && left.step == right.step

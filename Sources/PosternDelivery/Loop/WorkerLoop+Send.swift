@@ -118,7 +118,7 @@ extension WorkerLoop {
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { queue.sendAgain(rest, from: now, history: claim.history) }
         var request = request
-        if let traceParent = carried.commonTraceParent { request.headers.append(("traceparent", traceParent)) }
+        request.add(traceParent: carried.commonTraceParent)
         let batch = Batch(id: outbox.nextBatch(), messages: carried, request: request)
         let flight = InFlightBatch(
             batch: batch, claim: claim.narrowed(to: carried), startedAt: time.instant,

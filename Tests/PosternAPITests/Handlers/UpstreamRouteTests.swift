@@ -52,6 +52,21 @@ import Testing
             })
     }
 
+    /// What is sent for a request belongs to its trace.
+    @Test(arguments: [
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", true), ("not-a-trace", false), (nil, false),
+    ])
+    func callAtOnce_isSentWithTheTraceOfTheRequest(header: String?, isSent: Bool) throws {
+        var setup = Self.setup
+        setup.results = [.status(200)]
+        try withGateway(setup) { gateway in
+            let headers = header.map { [("traceparent", $0)] } ?? []
+            #expect(try gateway.client.post("/v1/plain/sent/finished", "", headers: headers).status == 204)
+            let sent = try #require(gateway.transport.requests.first).headers.filter { $0.name == "traceparent" }
+            #expect(sent.map(\.value) == (isSent ? [header] : []))
+        }
+    }
+
     private static let ways = [("POST", "at-once"), ("PUT", "read"), ("POST", "changed")]
 
     @Test(arguments: ways) func gzippedBody_comesUnpacked(method: String, way: String) throws {

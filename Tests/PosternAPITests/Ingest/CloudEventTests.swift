@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternStore
 import PosternTestKit
 import Testing
@@ -82,6 +83,59 @@ import Testing
             #expect(try gateway.message(id ?? "")["key"].string == "Euro \u{20AC}")
             let same = Self.event(#"a \"b"#, source: "urn:a", #""subject":"Euro €","data":{"n": 1}"#)
             #expect(try post(same, to: gateway).json["id"].string == id, "the same event in another mode")
+        }
+    }
+
+    // MARK: Traces
+
+    private func traces(in gateway: TestGateway) throws -> [String?] {
+        let queue = gateway.workers[0].queue
+        let claim = try queue.claim(
+            BatchLimits(maxMessages: 10, maxBytes: 1 << 20), now: SystemTime().now, oldest: nil)
+        queue.giveBack(claim, now: SystemTime().now)
+        return claim.messages.map { $0.traceParent?.suffix(4).description }
+    }
+
+    private static func trace(_ flags: String) -> String {
+        "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-\(flags)"
+    }
+
+    /// Distributed Tracing extension of CloudEvents 1.0.2.
+    @Test func trace_isThatOfTheEvent_orElseOfTheRequest() throws {
+        let header = ("traceparent", Self.trace("01"))
+        func event(_ id: String, _ trace: String) -> String {
+            Self.event(id, #""traceparent":\#(trace),"tracestate":"a=1","data":{"n":1}"#)
+        }
+        let events = [
+            event("1", "\"\(Self.trace("0a"))\""), Self.event("2"), event("3", "null"), event("4", "\"not a trace\""),
+        ]
+        let expected = ["1-0a", "1-01", "1-01", "1-01"]
+        try withPausedGateway { gateway in
+            #expect(try post("[\(events.joined(separator: ","))]", Self.batch, [header], to: gateway).status == 202)
+            #expect(try traces(in: gateway) == expected)
+            try post(event("5", "7"), to: gateway).problem(422, "invalid-payload")
+        }
+        try withPausedGateway { gateway in
+            for event in events { _ = try post(event, Self.structured, [header], to: gateway) }
+            #expect(try traces(in: gateway) == expected)
+        }
+        try withPausedGateway { gateway in
+            let headers = [
+                ("ce-specversion", "1.0"), ("ce-source", "/a"), ("ce-type", "picky.event"), header,
+            ]
+            for more in [[("ce-id", "1"), ("ce-traceparent", Self.trace("0b"))], [("ce-id", "2")]] {
+                let answer = try post(#"{"n":1}"#, "application/json", headers + more, to: gateway)
+                #expect(answer.status == 202, "\(answer.text)")
+            }
+            #expect(try traces(in: gateway) == ["1-0b", "1-01"])
+        }
+        // The same event in another span is repeated, not another event.
+        try withPausedGateway { gateway in
+            let ids = try ["0a", "0b"].map {
+                try post(event("1", "\"\(Self.trace($0))\""), to: gateway).json["id"].string
+            }
+            #expect(ids[0] != nil && ids[0] == ids[1])
+            #expect(try traces(in: gateway) == ["1-0a"])
         }
     }
 
