@@ -16,10 +16,13 @@ final class APIRequest: AdmittedRequest {
     /// Whether messages are only validated and shown.
     let isDryRun: Bool
     let handler: GatewayHandler
+    /// When its headers had arrived.
+    let receivedAt: MonotonicInstant
 
     /// Throws the problem if the request can be rejected before its body is read.
     init(
-        _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler
+        _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler,
+        at receivedAt: MonotonicInstant
     ) throws(Problem) {
         var query = QueryReader(head.query, of: match.route)
         isDryRun = match.route.body.holdsMessages && query.flag("dryRun")
@@ -37,11 +40,12 @@ final class APIRequest: AdmittedRequest {
         self.match = match
         self.caller = caller
         self.handler = handler
+        self.receivedAt = receivedAt
     }
 
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
 
-    func wasRefused(with status: Int) { handler.record(status, nil, head, match.metrics, caller) }
+    func wasRefused(with status: Int) { handler.record(status, nil, head, match.metrics, caller, since: receivedAt) }
 
     func answer(_ body: [UInt8], _ responder: Responder) {
         let reply = MeteredResponder(self, responder, bytes: body.count)

@@ -83,45 +83,48 @@ public final class GatewayHandler: HTTPHandler {
     private static let notCached = [(name: "Cache-Control", value: "no-store")]
 
     private func admit(_ head: RequestHead, _ router: Router) -> HeaderDecision {
+        let now = context.time.instant
         let routing = router.match(head.method, head.path)
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
         if let problem = callers.refusal(of: head, checksHost: context.keys.isEmpty) {
-            return refuse(problem, head, metrics, nil)
+            return refuse(problem, head, metrics, nil, since: now)
         }
         if let permission = callers.preflight(head) {
             metrics.count(permission.status)
             return .refuse(permission)
         }
         let caller: Caller?
-        switch gatekeeper.decide(head, match, time: context.time) {
+        switch gatekeeper.decide(head, match, time: context.time, at: now) {
         case .pass(let found): caller = found
         case .refuse(let problem, let known, let delay):
-            return refuse(problem, head, metrics, known, delay: delay)
+            return refuse(problem, head, metrics, known, since: now, delay: delay)
         }
         do throws(Problem) {
             switch routing {
             case .failure(let problem): throw problem.problem(in: context, for: caller)
             case .success(let match):
-                let request = try APIRequest(head, match, caller, self)
+                let request = try APIRequest(head, match, caller, self, at: now)
                 let limit = context.limits.maxBodyBytes
                 return .accept(
                     maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit, request)
             }
         } catch {
-            return refuse(error, head, metrics, caller)
+            return refuse(error, head, metrics, caller, since: now)
         }
     }
 
     private func refuse(
-        _ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?, delay: Duration = .zero
+        _ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?, since: MonotonicInstant,
+        delay: Duration = .zero
     ) -> HeaderDecision {
         if delay > .zero, hasSmallBody(head) {
             return .accept(
                 maxBodyBytes: Route.discardedBodyBytes,
-                DelayedRejection(problem: problem, head: head, metrics: metrics, delay: delay, handler: self))
+                DelayedRejection(
+                    problem: problem, head: head, metrics: metrics, since: since, delay: delay, handler: self))
         }
-        record(problem.status, problem.slug, head, metrics, caller)
+        record(problem.status, problem.slug, head, metrics, caller, since: since)
         var response = problem.response(to: head)
         response.headers += caller?.limitHeaders ?? []
         return .refuse(response)
@@ -134,12 +137,16 @@ public final class GatewayHandler: HTTPHandler {
             && head.header("Content-Length").map { Int($0).map { $0 <= Route.discardedBodyBytes } ?? false } ?? true
     }
 
-    /// Counts and logs a request that no handler gets.
+    /// Counts and logs a request that no handler gets. `since`: when its headers had arrived.
     func record(
-        _ status: Int, _ slug: ProblemSlug?, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?
+        _ status: Int, _ slug: ProblemSlug?, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?,
+        since: MonotonicInstant
     ) {
         metrics.count(status)
-        log.rejected(.init(head: head, route: metrics.route, status: status, slug: slug, key: caller?.key.name))
+        log.rejected(
+            .init(
+                head: head, route: metrics.route, status: status, slug: slug, key: caller?.key.name,
+                duration: context.time.instant - since))
     }
 
     /// Calls `action` after the delay, or at once if too many wait already.
@@ -160,17 +167,18 @@ public final class GatewayHandler: HTTPHandler {
         let problem: Problem
         let head: RequestHead
         let metrics: RouteMetrics
+        let since: MonotonicInstant
         let delay: Duration
         let handler: GatewayHandler
 
         func answer(_ body: [UInt8], _ responder: Responder) {
             handler.run(after: delay) {
-                handler.record(problem.status, problem.slug, head, metrics, nil)
+                handler.record(problem.status, problem.slug, head, metrics, nil, since: since)
                 responder.respond(problem.response(to: head))
             }
         }
 
-        func wasRefused(with status: Int) { handler.record(status, nil, head, metrics, nil) }
+        func wasRefused(with status: Int) { handler.record(status, nil, head, metrics, nil, since: since) }
     }
 }
 

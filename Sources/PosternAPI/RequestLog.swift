@@ -63,7 +63,7 @@ final class RequestLog: Sendable {
             "request.id": "\(entry.head.requestID)", "http.method": "\(entry.head.method)", "route": "\(entry.route)",
             "http.status": .stringConvertible(entry.status), "client": "\(entry.head.peer)",
             "bytes": .stringConvertible(entry.bytes),
-            "durationMs": .stringConvertible(entry.duration.wholeMilliseconds),
+            "durationMs": .stringConvertible(entry.duration.inMilliseconds),
         ]
         metadata["key"] = entry.key.map { "\($0)" }
         metadata["problem"] = entry.slug.map { "\($0.rawValue)" }

@@ -22,7 +22,9 @@ final class Gatekeeper: Sendable {
         case refuse(Problem, Caller? = nil, delay: Duration = .zero)
     }
 
-    func decide(_ head: RequestHead, _ match: RouteMatch?, time: any TimeSource) -> Decision {
+    func decide(_ head: RequestHead, _ match: RouteMatch?, time: any TimeSource, at instant: MonotonicInstant)
+        -> Decision
+    {
         if head.clientCertificate == .missing, match?.route.isProbe != true {
             return .refuse(Self.certificateRequired)
         }
@@ -32,10 +34,10 @@ final class Gatekeeper: Sendable {
         switch keys.authenticate(head.header("Authorization"), certificateName: name, now: time.now) {
         case .caller(let found): caller = found
         case .missing: return .refuse(Self.unauthorized("This path requires an API key: Authorization: Bearer <key>."))
-        case .unknown: return failed("The API key is not valid.", head, time)
-        case .expired: return failed("The API key has expired.", head, time)
+        case .unknown: return failed("The API key is not valid.", head, instant)
+        case .expired: return failed("The API key has expired.", head, instant)
         }
-        if let wait = caller.takeRequest(at: time.instant) {
+        if let wait = caller.takeRequest(at: instant) {
             return .refuse(Self.rateLimited("requests", wait), caller)
         }
         if let match, let problem = refusal(of: caller, head, match) { return .refuse(problem, caller) }
@@ -65,8 +67,8 @@ final class Gatekeeper: Sendable {
         }
     }
 
-    private func failed(_ detail: String, _ head: RequestHead, _ time: any TimeSource) -> Decision {
-        let delay = failures.withLock { $0.failed(from: head.peer, at: time.instant) }
+    private func failed(_ detail: String, _ head: RequestHead, _ instant: MonotonicInstant) -> Decision {
+        let delay = failures.withLock { $0.failed(from: head.peer, at: instant) }
         return .refuse(Self.unauthorized(detail, error: "invalid_token"), delay: delay)
     }
 

@@ -11,6 +11,7 @@ struct MeteredResponder: Sendable {
     var ids: [MessageID] = []
     private let bytes: Int
     private let responder: Responder
+    /// When the last byte had arrived.
     private let since: MonotonicInstant
 
     var head: RequestHead { request.head }
@@ -82,13 +83,13 @@ struct MeteredResponder: Sendable {
     private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
         idempotent?.end()
         let (match, handler) = (request.match, request.handler)
-        let duration = handler.context.time.instant - since
-        match.metrics.count(status, took: duration)
+        let now = handler.context.time.instant
+        match.metrics.count(status, took: now - since)
         handler.log.answered(
             status: status,
             .init(
                 head: head, route: match.metrics.route, status: status, slug: slug, key: caller?.key.name, bytes: bytes,
-                duration: duration, ids: ids))
+                duration: now - request.receivedAt, ids: ids))
         if match.route.isSteering, status < 400 { note() }
     }
 }

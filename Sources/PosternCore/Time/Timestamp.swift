@@ -82,6 +82,9 @@ extension Duration {
     /// With fractions; for metrics and logs.
     public var inSeconds: Double { Double(components.seconds) + Double(components.attoseconds) / 1e18 }
 
+    /// With up to three digits of a fraction; for logs.
+    public var inMilliseconds: Double { (inSeconds * 1e6).rounded() / 1e3 }
+
     /// Rounded to nanoseconds, so that 0.05 is 50 ms exactly.
     public static func fromSeconds(_ seconds: Double) -> Duration { .nanoseconds(Int64((seconds * 1e9).rounded())) }
 }

@@ -93,7 +93,7 @@ extension WorkerLoop {
             "batch.messages": .stringConvertible(flight.batch.messages.count),
             "attempt": .stringConvertible(flight.claim.history.failures + 1),
             "verdict": "\(settlement.outcome.rawValue)",
-            "durationMs": .stringConvertible(duration.wholeMilliseconds),
+            "durationMs": .stringConvertible(duration.inMilliseconds),
         ]
         metadata["traceparent"] = flight.batch.messages.commonTraceParent.map { "\($0)" }
         metadata["http.status"] = settlement.status.map { .stringConvertible($0) }

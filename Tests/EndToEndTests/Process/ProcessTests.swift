@@ -1,4 +1,6 @@
+import Crypto
 import Foundation
+import PosternCore
 import PosternTestKit
 import Testing
 
@@ -123,6 +125,34 @@ extension EndToEnd {
             #expect(stored.contains(" message.id=\(ids[0]) "))
             let rejected = try #require(lines.first { $0.contains("request.id=second-2") })
             #expect(rejected.contains(" info request rejected ") && rejected.contains("problem=not-found"))
+        }
+
+        private func milliseconds(of line: Substring) -> Double? {
+            line.split(separator: " ").first { $0.hasPrefix("durationMs=") }.flatMap { Double($0.dropFirst(11)) }
+        }
+
+        /// From the headers to the response: a request that is refused from its headers takes less than a millisecond,
+        /// and a wrong key delays its response.
+        @Test func requests_areLogged_withTheTimeTheyTook() async throws {
+            var settings = Settings()
+            settings.auth["keys"] = [
+                ["name": "app", "sha256": SHA256.hash(data: Array("right".utf8)).hexadecimal, "scopes": ["read"]]
+            ]
+            let gateway = try await GatewayDirectory(settings).start()
+            let client = try gateway.client()
+            var took: [Duration] = []
+            for key in ["wrong", "right"] {
+                let start = ContinuousClock.now
+                let answer = try client.ask("GET", "/nothing", headers: [("Authorization", "Bearer \(key)")])
+                took.append(ContinuousClock.now - start)
+                #expect(answer.status == (key == "right" ? 404 : 401))
+            }
+            let ended = try await gateway.stop()
+            let lines = ended.errors.split(separator: "\n").filter { $0.contains(" request rejected ") }
+            let logged = lines.compactMap(milliseconds)
+            try #require(logged.count == 2, "\(lines)")
+            #expect((50...took[0].inMilliseconds).contains(logged[0]), "\(lines[0])")
+            #expect(logged[1] > 0 && logged[1] <= took[1].inMilliseconds, "\(lines[1])")
         }
 
         /// A client that is rejected in a loop must not fill the disk with the log.

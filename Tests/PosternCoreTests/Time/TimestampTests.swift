@@ -75,6 +75,8 @@ import Testing
     @Test func seconds_haveFractions() {
         #expect(Duration.milliseconds(1500).inSeconds == 1.5)
         #expect(abs(Duration.microseconds(-250).inSeconds + 0.00025) < 1e-12)
+        #expect(Duration.nanoseconds(12_345_678).inMilliseconds == 12.346)
+        #expect(Duration.seconds(2).inMilliseconds == 2000)
     }
 
     @Test func monotonicInstants_areApartByDurations() {
