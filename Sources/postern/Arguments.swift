@@ -30,6 +30,8 @@ extension LaneRecord.State: ExpressibleByArgument {}
 
 extension MessageOrder: ExpressibleByArgument {}
 
+extension WaitReason: ExpressibleByArgument {}
+
 extension AttemptError.Class: ExpressibleByArgument {}
 
 extension MessageCursor: ExpressibleByArgument {

@@ -33,11 +33,9 @@ struct MessageHandler: Sendable {
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
         // The rows, and the text that is built from them.
         guard memory.take(2 * pageBytes) else { return reply.send(.overloaded) }
-        context.read(reply) { [context] () throws(StoreError) in
+        context.read(reply) { [self] () throws(StoreError) in
             defer { memory.give(2 * pageBytes) }
-            let page = try context.outbox.messages(
-                query.filter, order: query.order, after: query.cursor, limit: query.limit, maxBytes: pageBytes,
-                payload: includes.payload)
+            let page = try page(of: query, maxBytes: pageBytes)
             var body = Array(#"{"messages":["#.utf8)
             var next = page.next
             for (index, record) in page.messages.enumerated() {
@@ -59,6 +57,28 @@ struct MessageHandler: Sendable {
         }
     }
 
+    private func page(
+        of query: ListQuery, maxBytes: Int
+    ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
+        func messages(
+            _ filter: MessageFilter, limit: Int
+        ) throws(StoreError) -> (messages: [MessageRecord], next: MessageID?) {
+            try context.outbox.messages(
+                filter, order: query.order, after: query.cursor, limit: limit, maxBytes: maxBytes,
+                payload: query.includes.payload)
+        }
+        guard let reason = query.waitingFor else { return try messages(query.filter, limit: query.limit) }
+        // What a message waits for is not stored. This is derived for each queued message that matches otherwise.
+        var filter = query.filter
+        filter.state = filter.state ?? .queued
+        let examined = try messages(filter, limit: Self.mostWaitsPerPage)
+        let found = examined.messages.filter { WaitStatus(of: $0, context: context).waitingFor == reason }
+        let page = Array(found.prefix(query.limit))
+        return (page, found.count > page.count ? page.last?.id : examined.next)
+    }
+
+    /// The number of messages whose wait is derived for one page. Each may take a query.
+    static let mostWaitsPerPage = 2000
     /// The size at which a page ends before its `limit` is reached.
     private static let pageBytes = 1 << 20
     /// The same for one with payloads.
@@ -185,6 +205,8 @@ private struct ListQuery {
     let limit: Int
     let cursor: MessageID?
     let includes: Includes
+    /// Nil means that this does not matter.
+    let waitingFor: WaitReason?
 
     static let most = 1000
 
@@ -194,6 +216,9 @@ private struct ListQuery {
         filter.read(MessageFilter.names, from: &query)
         filter.state = query.value("state", QueryReader.oneOf(MessageState.allCases.map(\.name))) {
             MessageState(name: $0)
+        }
+        waitingFor = query.value("waitingFor", QueryReader.oneOf(WaitReason.allCases.map(\.rawValue))) {
+            WaitReason(rawValue: $0)
         }
         let orders = MessageOrder.allCases.map(\.rawValue)
         let order = query.value("order", QueryReader.oneOf(orders)) { MessageOrder(rawValue: $0) } ?? .oldest

@@ -1,4 +1,5 @@
 public import PosternCore
+import PosternDelivery
 import PosternProcess
 public import PosternStore
 
@@ -50,16 +51,24 @@ public struct OutboxInspection: Sendable {
     }
 
     /// Up to `limit` messages after `cursor`, in that order; `next` is the cursor of what follows, nil at the end.
+    /// `reason`: only queued messages that wait for it; nil means that this does not matter.
     public func list(
-        _ filter: MessageFilter, order: MessageOrder = .oldest, after cursor: MessageID?, limit: Int, asJSON: Bool
+        _ filter: MessageFilter, waitingFor reason: WaitReason? = nil, order: MessageOrder = .oldest,
+        after cursor: MessageID?, limit: Int, asJSON: Bool
     ) throws(CommandFailure) -> (text: String, next: MessageCursor?) {
+        var filter = filter
+        if reason != nil { filter.state = filter.state ?? .queued }
         var messages: [MessageRecord] = []
         var last = cursor
         repeat {
-            let limit = min(limit - messages.count, Self.pageSize)
-            let page = try self.page(filter, order: order, after: last, limit: limit)
-            messages += page.messages
-            last = page.next
+            let room = limit - messages.count
+            let page = try self.page(
+                filter, order: order, after: last, limit: reason == nil ? min(room, Self.pageSize) : Self.pageSize)
+            let found = reason.map { reason in
+                page.messages.filter { report.waitStatus(of: $0).waitingFor == reason }
+            }
+            messages += (found ?? page.messages).prefix(room)
+            last = found.map { $0.count > room } == true ? messages.last?.id : page.next
         } while last != nil && messages.count < limit
         let next = last.map { MessageCursor($0, in: order) }
         return (asJSON ? report.listJSON(messages, next: next) : report.list(messages), next)

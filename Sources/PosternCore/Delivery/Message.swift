@@ -98,6 +98,6 @@ public enum MessageState: UInt8, Sendable, CaseIterable {
 }
 
 /// What a queued message waits for.
-public enum WaitReason: String, Sendable {
+public enum WaitReason: String, Sendable, CaseIterable {
     case retry, order, circuit, token, credentials, pause, schedule
 }

@@ -12,6 +12,9 @@ struct OutboxList: ParsableCommand {
     @OptionGroup var options: StoreOptions
     @OptionGroup var filter: FilterOptions
 
+    @Option(help: ArgumentHelp("Only queued ones that wait for this.", valueName: "reason"))
+    var waitingFor: WaitReason?
+
     @Option(help: ArgumentHelp("Which messages come first.", valueName: "order"))
     var order = MessageOrder.oldest
 
@@ -31,7 +34,8 @@ struct OutboxList: ParsableCommand {
     func run() throws {
         try reporting { () throws(CommandFailure) in
             let list = try options.inspection().list(
-                filter.filter, order: order, after: cursor?.id, limit: limit, asJSON: options.json)
+                filter.filter, waitingFor: waitingFor, order: order, after: cursor?.id, limit: limit,
+                asJSON: options.json)
             writeLine(list.text)
             if let next = list.next, !options.json {
                 writeLine("To continue: --cursor \(next)", to: STDERR_FILENO)

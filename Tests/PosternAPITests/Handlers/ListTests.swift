@@ -63,18 +63,19 @@ import Testing
         try withPausedGateway { gateway in
             let answer = try gateway.client.get(
                 "/v1/messages?limit=0&state=lost&createdAfter=yesterday&errorClass=odd&errorText=&group=x&order=up"
+                    + "&waitingFor=rain"
                     + "&cursor=y&include=all&upstream=absent&colour=red&kind=a&kind=b")
             answer.problem(400, "bad-request")
             let errors = answer.json["errors"].array
             #expect(
                 errors.compactMap { $0["parameter"].string }.sorted() == [
                     "colour", "createdAfter", "cursor", "errorClass", "errorText", "group", "include", "kind", "limit",
-                    "order", "state",
+                    "order", "state", "waitingFor",
                 ])
             #expect(errors.allSatisfy { $0["detail"].string?.isEmpty == false })
             let limit = errors.first { $0["parameter"].string == "limit" }
             #expect(limit?["detail"].string == "must be a number from 1 to 1000")
-            #expect(answer.json["detail"].string == "The query has 11 errors. See `errors`.")
+            #expect(answer.json["detail"].string == "The query has 12 errors. See `errors`.")
         }
     }
 
@@ -147,6 +148,49 @@ import Testing
             #expect(
                 try listed("createdAfter=2026-01-01T01:01:00%2B01:00&createdBefore=2026-01-01T00:01:01Z", gateway).count
                     == 1)
+        }
+    }
+
+    @Test func list_isFiltered_byWhatMessagesWaitFor() throws {
+        try withGateway { gateway in
+            let lane = try (1...3).map { try gateway.accept("/v1/picky/event", #"{"n":\#($0),"lane":7}"#) }
+            try gateway.waitForOpenRequest()
+            let later = try gateway.accept(
+                "/v1/messages",
+                #"{"upstream":"plain","kind":"thing","payload":{},"notBefore":"2100-01-01T00:00:00Z"}"#)
+            #expect(try listed("waitingFor=order", gateway) == Array(lane[1...]))
+            #expect(try listed("waitingFor=order&upstream=plain", gateway) == [])
+            #expect(try listed("waitingFor=schedule", gateway) == [later])
+            #expect(try listed("waitingFor=order&state=queued&order=newest", gateway) == lane[1...].reversed())
+            #expect(try listed("waitingFor=order&state=delivered", gateway) == [])
+            let page = try gateway.client.get("/v1/messages?waitingFor=order&limit=1")
+            #expect(page.json["messages"].array.map { $0["id"].string } == [lane[1]])
+            #expect(page.json["messages"].array.map { $0["waitingFor"].string } == ["order"])
+            let cursor = try #require(page.json["next"].string)
+            #expect(try listed("waitingFor=order&limit=1&cursor=\(cursor)", gateway) == [lane[2]])
+            #expect(try listed("waitingFor=pause", gateway) == [])
+            _ = try gateway.client.post("/v1/upstreams/plain/pause")
+            try gateway.waitFor("pause", of: later)
+            #expect(try listed("waitingFor=pause", gateway) == [later])
+            #expect(try listed("waitingFor=schedule", gateway) == [])
+        }
+    }
+
+    /// As a page of rows does, it ends when it has examined many messages, whether or not they are listed.
+    @Test(arguments: ["order", "pause"]) func waits_areExamined_pageByPage(reason: String) throws {
+        try withPausedGateway { gateway in
+            var ids: [String] = []
+            for _ in 0..<3 {
+                let many = Array(repeating: #"{"n":1}"#, count: 1000).joined(separator: ",")
+                ids += try gateway.client.post("/v1/picky/event", "[\(many)]").json["ids"].strings
+            }
+            let page = try gateway.client.get("/v1/messages?waitingFor=\(reason)&limit=1000")
+            let isListed = reason == "pause"
+            #expect(page.json["messages"].array.count == (isListed ? 1000 : 0))
+            #expect(page.json["next"].string == ids[(isListed ? 1000 : MessageHandler.mostWaitsPerPage) - 1])
+            let next = try #require(page.json["next"].string)
+            let rest = try gateway.client.get("/v1/messages?waitingFor=\(reason)&limit=1000&cursor=\(next)")
+            #expect(rest.json["next"].string == (isListed ? ids[1999] : nil))
         }
     }
 
