@@ -60,6 +60,37 @@ import Testing
         }
     }
 
+    /// However few of the rows match: a page examines so many, and reading the error of one counts as ten more.
+    @Test(arguments: MessageOrder.allCases, [false, true])
+    func page_endsAtItsRows(order: MessageOrder, readsErrors: Bool) throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let most = StoreReader.rowsPerPage / (readsErrors ? 1 + StoreReader.rowsPerError : 1) + 1
+        let count = most + 20
+        // Only the one at the far end has the key, or the error.
+        let wanted = order == .oldest ? count : 1
+        try store.execute(
+            """
+            INSERT INTO ended_1 (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, lastError, checksum)
+            WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < \(count))
+            SELECT (n << 8) | 1, 2, 1, '', 0, 0, 1, iif(n = \(wanted), 'wanted', NULL),
+              '{"class":"' || iif(n = \(wanted), 'refused', 'timeout') || '","detail":"","at":0}', 0 FROM numbers
+            """)
+        var filter = MessageFilter(key: readsErrors ? nil : "wanted")
+        if readsErrors { filter.errorClass = .refused }
+        func id(_ number: Int) -> MessageID { MessageID(rawValue: Int64(number << 8 | 1)) }
+        let page = try store.outbox.messages(filter, order: order, after: nil, limit: 10)
+        let examined = readsErrors ? most : StoreReader.rowsPerPage
+        #expect(page.messages.isEmpty)
+        #expect(page.next == id(order == .oldest ? examined : count + 1 - examined))
+        let rest = try store.outbox.messages(filter, order: order, after: page.next, limit: 10)
+        #expect(rest.messages.map(\.id) == [id(wanted)] && rest.next == nil)
+        guard readsErrors else { return }
+        // The same for groups of failures.
+        let failures = try store.outbox.failures(of: queue.number, MessageFilter(), before: nil)
+        #expect(failures.examined == examined && failures.next == id(count + 1 - examined))
+    }
+
     @Test func time_selectsFromTheOneOn_toBeforeTheOther() throws {
         try withMessages { store, ids in
             let times = try ids.map { try #require(try store.record($0)).acceptedAt }
