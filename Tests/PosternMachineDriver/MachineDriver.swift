@@ -20,7 +20,7 @@ package enum MachineDriver {
 }
 
 extension Message {
-    /// Takes over what is stored before `request` leaves.
+    /// Adopts what is stored before `request` is sent.
     package mutating func begin(_ request: UpstreamRequest) {
         guard let next = request.progress, next != progress else { return }
         progress = next

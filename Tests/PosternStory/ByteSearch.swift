@@ -1,7 +1,7 @@
 import Glibc
 
-/// Searches byte by byte. Those of the standard library compare characters, which takes many times as long and is most of
-/// what a check of a response would cost.
+/// Searches byte by byte. The searches of the standard library compare characters, which takes many times as long and would
+/// be most of the cost of checking a response.
 extension String {
     package func firstBytes(of other: String) -> Range<Index>? {
         var (text, other) = (self, other)

@@ -274,7 +274,7 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     /// Seconds that settled messages are kept.
     var retention = Self.longestRetention
     var caps: [Cap] = []
-    /// What is reported of messages that settle.
+    /// The events about settled messages.
     var callbacks: CallbackPlan?
 
     static let longestRetention = 315_360_000
@@ -319,7 +319,7 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     }
 }
 
-/// Events about messages that settle.
+/// The events about settled messages, which an upstream gets.
 struct CallbackPlan: Sendable, CustomStringConvertible {
     /// The name of the type that gets them.
     let upstream: String

@@ -16,8 +16,8 @@ public struct Message: Sendable, Equatable {
     /// What earlier steps of a sequence left for the later ones; written by the upstream, nil before the first step.
     public var progress: [UInt8]?
     /// Whether an earlier attempt may have reached the upstream: after an outage, a lost response, or a run that was
-    /// killed, but not after a response that clearly rejected everything. If requests keep a progress, it is about the
-    /// step that `progress` names.
+    /// killed, but not after a response that clearly rejected everything. If requests store their progress, this is
+    /// about the step that `progress` names.
     public var mayHaveArrived: Bool
     /// Whether an operator has queued the message again after it failed.
     public var wasRetried: Bool

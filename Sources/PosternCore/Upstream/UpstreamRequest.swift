@@ -26,9 +26,9 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var step: String?
     /// The version of the stored credential that it carries; not sent.
     public var credentialVersion: Int64?
-    /// What is kept with its only message before it leaves, so that a later run knows which step may have arrived. If
-    /// it differs from what is kept, a step begins, and `Message.mayHaveArrived` is about that step from then on. Nil
-    /// means that nothing is kept; not sent.
+    /// Stored with its only message before the request is sent, so that a later run knows which step may have arrived.
+    /// If it differs from what is stored, a step begins, and `Message.mayHaveArrived` is about that step from then on.
+    /// Nil means that nothing is stored; not sent.
     public var progress: [UInt8]?
     /// Parts of it that authenticate the sender, such as a signature. They are masked where requests are shown.
     public var proofs: [String]

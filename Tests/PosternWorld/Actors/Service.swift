@@ -82,7 +82,7 @@ final class Service {
         return faults.filter { $0.fromHour <= hour && hour < $0.toHour }
     }
 
-    /// Those that are active at some time between two instants, and whether at all times.
+    /// The faults that are active at some time between two instants, and whether each is during all of it.
     func faults(from begin: MonotonicInstant, to end: MonotonicInstant) -> [(kind: FaultPlan.Kind, isWhole: Bool)] {
         guard !isHealed else { return [] }
         let hours = (begin - start) / .seconds(3600)...(end - start) / .seconds(3600)

@@ -4,12 +4,12 @@ import PosternStory
 
 @testable import PosternGateway
 
-/// What callbacks promise: of each message that ends as one of the states that are reported, the upstream that is
-/// notified gets one event, and of nothing else.
+/// What callbacks promise: the notified upstream gets one event about each message that ends in one of the reported
+/// states, and no other event.
 final class CallbackWatch {
     private unowned let world: World
     private let plan: CallbackPlan?
-    /// By their texts.
+    /// The entries of events, by the texts of the events.
     private var events: [String: Book.Entry] = [:]
     private var reports: [Report: [Book.Entry]] = [:]
 
@@ -23,7 +23,7 @@ final class CallbackWatch {
         plan = world.plan.settings.callbacks
     }
 
-    /// What the book knows of a request or an item: the events in it, and what else was posted.
+    /// The entries of a request or an item in the book: those of its events, and those of other messages.
     func entries(in text: [UInt8]) -> [Book.Entry] {
         guard plan != nil else { return world.book.entries(in: text) }
         var rest: [UInt8] = []

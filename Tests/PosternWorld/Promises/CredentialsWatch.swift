@@ -6,13 +6,13 @@ import PosternTestKit
 @testable import PosternGateway
 @testable import PosternHTTP
 
-/// Credentials are verified before a message needs them, and whenever an operator asks: what the gateway says of them is
-/// what is wrong with their upstream, or that nothing is.
+/// Credentials are verified before a message needs them, and whenever an operator requests it. The result names what is
+/// wrong with their upstream, if anything is.
 final class CredentialsWatch {
-    /// A token is fetched at once. An idle loop may take that long to see that it was resumed.
+    /// A token is fetched at once. An idle loop may take that long to notice that it was resumed.
     private static let settled = Duration.seconds(900)
     private unowned let world: World
-    /// Since when each upstream is neither paused nor kept from storing anything, in this run.
+    /// Since when each upstream has been sending in this run: it is not paused, and the store takes its results.
     private var sending: [String: MonotonicInstant] = [:]
 
     init(_ world: World) { self.world = world }
@@ -23,7 +23,7 @@ final class CredentialsWatch {
         sending = Dictionary(uniqueKeysWithValues: run.workers.map { ($0.story.name, world.time.instant) })
     }
 
-    /// Called whenever the gateway sees an upstream otherwise than before.
+    /// Called whenever what the gateway shows of an upstream has changed.
     func look(at snapshot: UpstreamSnapshot, of name: String) {
         if snapshot.isPaused { sending[name] = world.time.instant }
     }
@@ -95,10 +95,10 @@ extension String {
 }
 
 extension Service {
-    /// What was wrong with an upstream during some time.
+    /// The faults of an upstream during a period.
     enum Condition {
         case works
-        /// One fault, from the first moment to the last.
+        /// One fault, during all of it.
         case fails(FaultPlan.Kind)
         case changes
     }

@@ -29,7 +29,7 @@ final class Restraint {
 
     // MARK: What happens
 
-    /// Called whenever the gateway sees an upstream otherwise than before, and from time to time.
+    /// Called whenever what the gateway shows of an upstream has changed, and from time to time.
     func look(at snapshot: UpstreamSnapshot, of name: String) {
         var now = known[name] ?? Known()
         if !snapshot.isPaused {

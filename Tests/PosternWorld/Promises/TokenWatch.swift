@@ -9,9 +9,9 @@ final class TokenWatch {
     private var held: (text: String, since: MonotonicInstant)?
     private let service: Service
     private unowned let world: World
-    /// Whether the gateway got one for its deliveries.
+    /// Whether the gateway has fetched a token for its deliveries.
     private(set) var wasFetched = false
-    /// Probes that were not answered yet. Their tokens are not used, and cannot be told from others.
+    /// Probes that were not answered yet. Their tokens are not used, and cannot be distinguished from others.
     private var probes = 0
 
     init(_ service: Service, _ world: World) { (self.service, self.world) = (service, world) }

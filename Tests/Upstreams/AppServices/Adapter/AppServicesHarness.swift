@@ -101,7 +101,7 @@ struct AppServicesHarness {
         return judgement
     }
 
-    /// What is stored before a request leaves.
+    /// Adopts what is stored before a request is sent.
     mutating func begin(_ request: UpstreamRequest, of id: MessageID) { messages[id]?.begin(request) }
 
     mutating func lose(_ id: MessageID) { messages[id]?.mayHaveArrived = true }
