@@ -21,6 +21,8 @@ public final class Metrics: Sendable {
     public let ambiguousSends = Metrics.counters("upstream")
     /// Fetches of a token: `fetched`, `refused` (because of the credentials), or `failed`.
     public let tokenRefreshes = Metrics.counters("upstream", "outcome")
+    /// Steps of sequences that have ended, by `StepResult.Outcome`.
+    public let steps = Metrics.counters("upstream", "step", "outcome")
     public let upstreamEvents = Metrics.counters("upstream", "event")
     /// Requests of callers, by the template of their route.
     public let requests = Metrics.counters("route", "status")
@@ -53,6 +55,8 @@ public final class Metrics: Sendable {
         exposition.counters(
             "postern_ambiguous_sends_total", "Requests that may or may not have arrived.", ambiguousSends)
         exposition.counters("postern_token_refreshes_total", "Token requests by outcome.", tokenRefreshes)
+        exposition.counters(
+            "postern_steps_total", "Steps of sequences that have ended, by outcome: done, skipped, or failed.", steps)
         exposition.counters(
             "postern_upstream_events_total", "Events by the name that the upstream's own clients give them.",
             upstreamEvents)

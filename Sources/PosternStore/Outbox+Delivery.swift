@@ -3,14 +3,16 @@ public import PosternCore
 /// The operations of a worker. All of them run on the writer's thread, in the next commit, and so do their completions.
 extension Outbox {
     /// Records a request before it is sent: the completion runs once that is on disk. `ids`: not empty, ascending.
-    /// `progress`: see `UpstreamRequest.progress`.
+    /// `step` and `progress`: see `UpstreamRequest`.
     public func openAttempt(
-        _ batch: BatchID, carrying ids: [MessageID], progress: [UInt8]? = nil, at startedAt: Timestamp,
-        of queue: UpstreamQueue, completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
+        _ batch: BatchID, carrying ids: [MessageID], step: String? = nil, progress: [UInt8]? = nil,
+        at startedAt: Timestamp, of queue: UpstreamQueue,
+        completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
     ) {
         writer.change(
             { transaction in
-                try transaction.openAttempt(batch, carrying: ids, progress: progress, at: startedAt, of: queue)
+                try transaction.openAttempt(
+                    batch, carrying: ids, step: step, progress: progress, at: startedAt, of: queue)
             },
             completion: completion)
     }

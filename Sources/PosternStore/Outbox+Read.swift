@@ -67,6 +67,8 @@ public struct AttemptRow: Sendable, Equatable {
     public var detail: String?
     /// The number of messages that it carried.
     public var messages: Int
+    /// The step of its message's sequence; nil if the type of upstream has no steps.
+    public var step: String?
 }
 
 extension Outbox {

@@ -8,9 +8,10 @@ package struct Decision: Equatable {
 
     package init(
         _ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil, reason: String? = nil,
-        tookNothing: Bool = false, refusal: [UInt8]? = nil
+        tookNothing: Bool = false, refusal: [UInt8]? = nil, steps: [StepResult] = []
     ) {
-        judgement = Judgement(verdict, notice: notice, reason: reason, tookNothing: tookNothing, refusal: refusal)
+        judgement = Judgement(
+            verdict, notice: notice, reason: reason, tookNothing: tookNothing, refusal: refusal, steps: steps)
         self.changes = changes
     }
 }

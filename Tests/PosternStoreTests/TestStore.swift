@@ -138,10 +138,12 @@ final class TestStore {
     }
 
     func openAttempt(
-        _ batch: BatchID, carrying ids: [MessageID], progress: [UInt8]? = nil, of queue: UpstreamQueue
+        _ batch: BatchID, carrying ids: [MessageID], step: String? = nil, progress: [UInt8]? = nil,
+        of queue: UpstreamQueue
     ) throws {
         try threads.result {
-            outbox.openAttempt(batch, carrying: ids, progress: progress, at: time.now, of: queue, completion: $0)
+            outbox.openAttempt(
+                batch, carrying: ids, step: step, progress: progress, at: time.now, of: queue, completion: $0)
         }
     }
 

@@ -16,6 +16,7 @@ def check(known, gateway):
         for request in session.requests(operation):
             session.run(operation, request)
     session.faults += rejected(gateway)
+    session.faults += results(known, gateway)
     if session.faults:
         raise Failure("these examples fail:\n  " + "\n  ".join(session.faults))
     return f"{session.count} requests to {len(known.operations)} operations"
@@ -50,6 +51,19 @@ def rejected(gateway):
         call(gateway.port, "POST", f"/v1/upstreams/{name}/flush", headers={"Prefer": "wait=10"}, timeout=20)
     failed = json.loads(call(gateway.port, "GET", "/v1/messages?state=failed")[2])["messages"]
     return [f"{message['upstream']}/{message['kind']} is rejected: {message['lastError']}" for message in failed]
+
+
+def results(known, gateway):
+    """What is wrong with the steps of the sequences that were delivered."""
+    path = "/v1/messages?upstream=appservices&state=delivered&include=attempts"
+    delivered = json.loads(call(gateway.port, "GET", path)[2])["messages"]
+    if not delivered:
+        yield "no sequence was delivered"
+    for message in delivered:
+        yield from known.violations(message["result"], "/components/schemas/StepResults")
+        names = {step["step"] for step in message["result"]["steps"]}
+        if not {attempt["step"] for attempt in message["attemptLog"]} - {None} <= names:
+            yield f"the requests of {message['kind']} have other steps than its result"
 
 
 # Headers that every response may have.

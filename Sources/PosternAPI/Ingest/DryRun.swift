@@ -97,7 +97,7 @@ struct DryRun {
         switch plan {
         case .send(let request, let count):
             return (show(request, of: target, carrying: count), count)
-        case .settle(let count, _, let reason):
+        case .settle(let count, _, let reason, _):
             return (
                 JSONWriter.object { json in
                     json.string("upstream", target.name.description)

@@ -80,6 +80,7 @@ public enum MessageJSON {
         json.number("status", row.status)
         json.string("detail", row.detail)
         json.number("messages", row.messages)
+        json.string("step", row.step)
     }
 
     /// The receipt of one upstream request.

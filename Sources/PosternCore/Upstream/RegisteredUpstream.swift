@@ -16,6 +16,8 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     public let tokenSource: (any TokenSource)?
     /// See `TokenUpstream.verifiesAtStart`; false without a `tokenSource`.
     public let verifiesAtStart: Bool
+    /// The names of the steps of its sequences; empty if a message is one request.
+    public let steps: [String]
     /// Empty for an upstream that only accepts messages.
     public let resources: [UpstreamRoute]
     /// The kinds for which `notBefore` is rejected.
@@ -54,6 +56,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         let tokens = base as? any TokenUpstream
         tokenSource = tokens?.tokenSource
         verifiesAtStart = tokens?.tokenSource != nil && tokens?.verifiesAtStart ?? false
+        steps = (base as? any SequencingUpstream)?.steps ?? []
         resources = (base as? any RoutingUpstream)?.resources ?? []
         probing = base as? any ProbingUpstream
         refusalCodes = base as? any RejectionCodesUpstream

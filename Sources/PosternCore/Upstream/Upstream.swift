@@ -66,8 +66,8 @@ public enum UpstreamEvent: Sendable, Equatable {
 public enum Plan: Sendable, Equatable {
     /// Send `request`, which carries the first `count` of them.
     case send(UpstreamRequest, count: Int)
-    /// Nothing has to be sent for the first `count` of them.
-    case settle(count: Int, as: MessageState, reason: String)
+    /// Nothing has to be sent for the first `count` of them. `steps`: see `Judgement.steps`.
+    case settle(count: Int, as: MessageState, reason: String, steps: [StepResult] = [])
     /// Not yet.
     case wait(WaitReason, until: Timestamp)
     /// Wait until a caller hands in a credential for the lane's group.

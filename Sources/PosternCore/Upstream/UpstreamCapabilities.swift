@@ -64,6 +64,12 @@ public protocol ExclusiveLanesUpstream: Upstream {
     func exclusion(ofLane name: String) -> String?
 }
 
+/// Sends a sequence of requests for a message.
+public protocol SequencingUpstream: Upstream {
+    /// The names of all steps, for their metrics.
+    var steps: [String] { get }
+}
+
 /// Sends with a token that it has to request.
 public protocol TokenUpstream: Upstream {
     var tokenSource: (any TokenSource)? { get }

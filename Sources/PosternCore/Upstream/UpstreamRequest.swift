@@ -22,7 +22,8 @@ public struct UpstreamRequest: Sendable, Equatable {
     /// The endpoint: a path, a kind, or a step. Requests to one endpoint fail together. The upstream's type has a
     /// bounded number of them. Not sent.
     public var endpoint: String
-    /// A label that the upstream's type gives it, to recognize it when the response arrives; not sent.
+    /// The step of its message's sequence, by which the upstream's type recognizes the response. It is stored with the
+    /// attempt. Not sent.
     public var step: String?
     /// The version of the stored credential that it carries; not sent.
     public var credentialVersion: Int64?

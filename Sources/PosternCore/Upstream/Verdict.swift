@@ -65,15 +65,18 @@ public struct Judgement: Sendable, Equatable {
     public var tookNothing: Bool
     /// The upstream's response, kept with the messages that it makes fail, if it is useful to the caller.
     public var refusal: [UInt8]?
+    /// The steps of the only message's sequence, kept as its result if the verdict ends it; empty without a sequence.
+    public var steps: [StepResult]
 
     public init(
         _ verdict: Verdict, notice: String? = nil, reason: String? = nil, tookNothing: Bool = false,
-        refusal: [UInt8]? = nil
+        refusal: [UInt8]? = nil, steps: [StepResult] = []
     ) {
         self.verdict = verdict
         self.notice = notice
         self.reason = reason
         self.tookNothing = tookNothing
         self.refusal = refusal
+        self.steps = steps
     }
 }

@@ -109,6 +109,9 @@ extension WorkerLoop {
         }
         machine.ended()
         machine.count(settlement)
+        for step in settlement.steps {
+            metrics.steps(queue.name.description, step.step, step.outcome.rawValue).add()
+        }
         tell(of: settlement, flight)
         log(deadLettersOf: settlement)
         follow(settlement, of: flight)

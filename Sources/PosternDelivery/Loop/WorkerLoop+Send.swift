@@ -100,8 +100,8 @@ extension WorkerLoop {
             } else {
                 send(request, carrying: count, of: claim, now: now)
             }
-        case .settle(let count, let state, let reason):
-            settleUnsent(count, of: claim, as: state, reason: reason, now: now)
+        case .settle(let count, let state, let reason, let steps):
+            settleUnsent(count, of: claim, as: state, reason: reason, steps, now: now)
         case .wait(let reason, let until):
             // If it were asked again at once, its plan would be the same.
             queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
@@ -125,7 +125,8 @@ extension WorkerLoop {
             token: machine.tokens.token(at: now), generation: machine.tokens.generation)
         machine.began(flight, now: now)
         outbox.openAttempt(
-            batch.id, carrying: carried.map(\.id).sorted(), progress: request.progress, at: now, of: queue
+            batch.id, carrying: carried.map(\.id).sorted(), step: request.step, progress: request.progress, at: now,
+            of: queue
         ) { [inbox] in
             inbox.put(.opened(flight, $0))
         }
@@ -167,15 +168,17 @@ extension WorkerLoop {
     // MARK: Settling without a request
 
     private func settleUnsent(
-        _ count: Int, of claim: Claim, as state: MessageState, reason: String, now: Timestamp
+        _ count: Int, of claim: Claim, as state: MessageState, reason: String, _ steps: [StepResult], now: Timestamp
     ) {
         let batch = Batch(id: outbox.nextBatch(), messages: Array(claim.messages.prefix(count)))
         var settlement = Settlement(batch: batch.id, outcome: .unsent, detail: reason, endedAt: now)
+        settlement.steps = steps
         if state == .delivered {
             settlement.delivered = batch.messages
+            settlement.result = steps.result
         } else {
             let error = AttemptError(.refused, detail: reason, at: now)
-            settlement.ended = batch.messages.map { .init($0, as: state, error: error) }
+            settlement.ended = batch.messages.map { .init($0, as: state, error: error, result: steps.result) }
         }
         // Its lanes continue only after the commit, so that the rest is planned by the state that it leaves.
         let rest = Array(claim.messages.dropFirst(count))

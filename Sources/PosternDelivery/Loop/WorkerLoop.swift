@@ -77,6 +77,11 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         // The upstream may have been left out of the configuration since it was sent to.
         let recorded = try [outbox.latestAttempt(), machine.lastSuccessAt, machine.lastError?.at].compactMap(\.self)
         lastLook = recorded.max().map { [time] in ($0, time.instant) }
+        for step in upstream.steps {
+            for outcome in StepResult.Outcome.allCases {
+                _ = metrics.steps(queue.name.description, step, outcome.rawValue)
+            }
+        }
         listen()
         show()
     }

@@ -41,10 +41,11 @@ extension DeliveryMachine {
         let (batch, result) = (evaluation.batch, evaluation.result)
         guard !result.wasCancelled else { return cancel(&evaluation) }
         switch result.judgement.verdict {
-        case .delivered(let result):
+        case .delivered(let answer):
             worked(&evaluation, hasTaken: true)
             evaluation.settlement.delivered = batch.messages
-            evaluation.settlement.result = result
+            evaluation.settlement.steps = result.judgement.steps
+            evaluation.settlement.result = answer ?? result.judgement.steps.result
             return
         case .proceed(let progress):
             worked(&evaluation, hasTaken: true)
@@ -212,11 +213,12 @@ extension DeliveryMachine.Evaluation {
         _ messages: [Message], because reason: String? = nil, mayHaveArrived: Bool = false, attempts: Int = 1
     ) {
         settlement.outcome = .rejected
+        settlement.steps = result.judgement.steps
         let error = AttemptError(.refused, status: result.error.status, detail: reason ?? result.error.detail, at: now)
         settlement.ended += messages.map {
             .init(
-                $0, as: .failed, error: error, result: result.judgement.refusal, mayHaveArrived: mayHaveArrived,
-                attempts: attempts)
+                $0, as: .failed, error: error, result: result.judgement.refusal ?? settlement.steps.result,
+                mayHaveArrived: mayHaveArrived, attempts: attempts)
         }
     }
 

@@ -30,7 +30,7 @@ struct StoreReader {
         var found: [AttemptRow] = []
         try sql.each(
             """
-            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids FROM attempts
+            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step FROM attempts
             WHERE upstream = ?1 AND lastId >= ?2 AND firstId <= ?2 ORDER BY lastId LIMIT 20000
             """, id.upstream, id
         ) { row in
@@ -43,7 +43,7 @@ struct StoreReader {
     func batch(_ id: BatchID, of number: UpstreamNumber) throws -> (attempt: AttemptRow, ids: [MessageID])? {
         try sql.first(
             """
-            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids FROM attempts
+            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step FROM attempts
             WHERE batch = ? AND upstream = ?
             """, id, number
         ) { row in
@@ -57,6 +57,6 @@ extension AttemptRow {
     init(_ row: borrowing SQLRow, carrying messages: Int) {
         self.init(
             batch: row[0], startedAt: row[1], endedAt: row[2], outcome: row[3], status: row[4], detail: row[5],
-            messages: messages)
+            messages: messages, step: row[7])
     }
 }

@@ -114,6 +114,9 @@ enum Migrations {
                 CREATE INDEX responsesByAge ON responses (createdAtMs);
                 """)
         }
+        migrator.registerMigration("2 steps") { db in
+            try SQL(db).run("ALTER TABLE attempts ADD COLUMN step TEXT")
+        }
         return migrator
     }
 

@@ -16,6 +16,8 @@ public struct Settlement: Sendable {
     public var delivered: [Message] = []
     /// The upstream's response, kept with the delivered messages.
     public var result: [UInt8]?
+    /// The steps of the sequence of the message that is delivered or ended, to be counted.
+    public var steps: [StepResult] = []
     /// Messages that leave the queue in another final state.
     public var ended: [Ended] = []
     /// Nil if no message is sent again because of a failure.

@@ -4,13 +4,16 @@ extension Transaction {
     /// Records that a request is about to be sent, so that the next start finds it if the process dies before the
     /// response.
     func openAttempt(
-        _ batch: BatchID, carrying ids: [MessageID], progress: [UInt8]?, at startedAt: Timestamp,
+        _ batch: BatchID, carrying ids: [MessageID], step: String?, progress: [UInt8]?, at startedAt: Timestamp,
         of queue: UpstreamQueue
     ) throws {
         if let progress, let id = ids.first { try begin(progress, of: id, in: queue) }
         try sql.run(
-            "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (?, ?, ?, ?, ?, ?)",
-            batch, queue.number, startedAt, ids.first, ids.last, MessageIDList.encode(ids))
+            """
+            INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids, step)
+            VALUES (?, ?, ?, ?, ?, ?, ?)
+            """,
+            batch, queue.number, startedAt, ids.first, ids.last, MessageIDList.encode(ids), step)
     }
 
     /// Keeps what names the step of a request. No request of a new step may have arrived yet.

@@ -1,5 +1,6 @@
 import Foundation
 import PosternCore
+import PosternMetrics
 import PosternStore
 import PosternTestKit
 import AppServicesAdapter
@@ -83,6 +84,56 @@ import Testing
         try hold("again", of: "u1", harness)
         try harness.run(for: .seconds(1))
         #expect(try harness.state(id) == .delivered)
+    }
+
+    // MARK: Steps
+
+    private func steps(_ outcome: String, of step: String, _ harness: DeliveryHarness) -> Int {
+        harness.metrics.steps("\(harness.queue.name)", step, outcome).value
+    }
+
+    @Test func endedSequence_hasTheResultsOfItsSteps_whichAreCounted_andItsAttemptsNameThem() throws {
+        let harness = try harness()
+        var exposition = Exposition()
+        harness.metrics.write(to: &exposition)
+        let names = harness.queue.upstream.steps
+        for outcome in ["done", "failed", "skipped"] {
+            let series = names.map {
+                #"postern_steps_total{upstream="appservices",step="\#($0)",outcome="\#(outcome)"} 0"#
+            }
+            for line in series { #expect(exposition.text.contains(line), "\(line)") }
+        }
+        let model = Model()
+        model.register("u1")
+        harness.transport.answerAll(by: model.rule)
+        let id = try harness.post([group("u1", "a", token: "T")], as: "group_add")[0]
+        try harness.run(for: .seconds(1))
+        let at = harness.time.now
+        #expect(try harness.state(id) == .delivered)
+        let result = JSON(try #require(try harness.record(id).result))
+        #expect(result["steps"].array.map(\.["step"].string) == ["findGroup", "createGroup", "addToGroup"])
+        #expect(result["steps"].array.map(\.["outcome"].string) == ["done", "done", "done"])
+        #expect(result["steps"].array.map(\.["status"].int) == [401, 200, 200], "as older releases answer")
+        #expect(result["steps"][2]["event"].string == "kPN_AddUserToGroupRequest")
+        #expect(result["steps"][2]["at"].string.flatMap { Timestamp(rfc3339: $0) }.map { $0 <= at } == true)
+        #expect(try harness.outbox.attempts(of: id).map(\.step) == ["findGroup", "createGroup", "addToGroup"])
+        #expect(steps("done", of: "addToGroup", harness) == 1 && steps("failed", of: "addToGroup", harness) == 0)
+    }
+
+    @Test func failedSequence_hasTheResultsOfItsSteps_andSoHasOneThatSentNothing() throws {
+        let harness = try harness()
+        let model = Model()
+        harness.transport.answerAll(by: model.rule)
+        let id = try harness.post([group("u1", "a", token: "T")], as: "group_remove")[0]
+        try harness.run(for: .seconds(1))
+        let result = try harness.record(id).result.map { String(decoding: $0, as: UTF8.self) } ?? ""
+        #expect(try harness.state(id) == .failed)
+        #expect(result.contains(#""step":"findGroup","event":"kPN_GetGroupRequest","status":401,"outcome":"failed""#))
+        #expect(
+            result.hasSuffix(
+                #"{"step":"removeFromGroup","event":"kPN_RemoveUserFromGroupRequest","status":null,"outcome":"skipped","at":null}]}"#
+            ))
+        #expect(steps("failed", of: "findGroup", harness) == 1 && steps("skipped", of: "removeFromGroup", harness) == 1)
     }
 
     // MARK: Answers that are not JSON

@@ -49,6 +49,20 @@ import Testing
         #expect(throws: StoreError.newer(path: store.path)) { try StoreView(path: store.path) }
     }
 
+    @Test func storeOfTheFirstVersion_isOpened_withItsAttempts() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let id = try store.append(to: queue)
+        try store.openAttempt(try store.claim(queue).messages, of: queue)
+        try store.execute("ALTER TABLE attempts DROP COLUMN step")
+        try store.execute("DELETE FROM grdb_migrations WHERE identifier = '2 steps'")
+        try store.reopen()
+        #expect(try store.outbox.attempts(of: id).map(\.step) == [nil])
+        try store.openAttempt(
+            store.outbox.nextBatch(), carrying: [id], step: "second", of: try store.register())
+        #expect(try store.outbox.attempts(of: id).map(\.step) == [nil, "second"])
+    }
+
     @Test func garbage_isReported_andLeftAsItIs() throws {
         let folder = ScratchFolder()
         let garbage = Data((0..<8192).map { UInt8(truncatingIfNeeded: $0 * 31 + 7) })

@@ -302,6 +302,15 @@ import Testing
         #expect(try !message().mayHaveArrived)
     }
 
+    @Test func attempt_namesTheStepOfItsRequest() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let id = try store.append(to: queue)
+        try store.openAttempt(store.outbox.nextBatch(), carrying: [id], step: "first", of: queue)
+        try store.openAttempt(store.outbox.nextBatch(), carrying: [id], of: queue)
+        #expect(try store.outbox.attempts(of: id).map(\.step) == ["first", nil])
+    }
+
     @Test func requeued_comesBackAtItsOldPlace() throws {
         let store = try TestStore()
         let queue = try store.register()

@@ -20,6 +20,18 @@ enum AppServicesKind: String, CaseIterable, Sendable {
         }
     }
 
+    /// Its sequence in order. Steps that are not necessary are skipped.
+    var steps: [Step] {
+        switch self {
+        case .register, .reregister: [.registerDevice, .registerUser, .connect, .savePreferences]
+        case .unregister: [.disconnect, .blankToken]
+        case .preferences: [.savePreferences]
+        case .addToGroup: [.findGroup, .createGroup, .addToGroup]
+        case .removeFromGroup: [.findGroup, .removeFromGroup]
+        case .metrics: [.fetchConfiguration, .uploadMetrics]
+        }
+    }
+
     var isOfDevice: Bool {
         switch self {
         case .register, .reregister, .unregister, .preferences: true
@@ -28,26 +40,26 @@ enum AppServicesKind: String, CaseIterable, Sendable {
     }
 }
 
-/// One request of a sequence, by its letter in section 5 if it has one. The names appear in logs and attempts.
+/// One request of a sequence, by its letter in section 5 if it has one. The names appear in results, attempts, and metrics.
 enum Step: String, Sendable, CaseIterable {
     /// A, section 4.1
-    case registerDevice = "register_device"
+    case registerDevice
     /// B, section 4.2
-    case registerUser = "register_user"
+    case registerUser
     /// C, section 4.3
     case connect
     /// D, section 4.4
-    case savePreferences = "save_preferences"
+    case savePreferences
     /// E, section 4.5
     case disconnect
     /// F, section 4.6
-    case blankToken = "blank_token"
-    case findGroup = "find_group"
-    case createGroup = "create_group"
-    case addToGroup = "add_to_group"
-    case removeFromGroup = "remove_from_group"
-    case fetchConfiguration = "fetch_configuration"
-    case uploadMetrics = "upload_metrics"
+    case blankToken
+    case findGroup
+    case createGroup
+    case addToGroup
+    case removeFromGroup
+    case fetchConfiguration
+    case uploadMetrics
 
     /// The letter in stored progress.
     var letter: Character {
@@ -71,63 +83,22 @@ enum Step: String, Sendable, CaseIterable {
         guard let step = Self.allCases.first(where: { $0.letter == letter }) else { return nil }
         self = step
     }
-}
 
-/// The progress of a message's sequence, stored with the message.
-struct AppServicesProgress: Equatable {
-    private(set) var done: Set<Step> = []
-    /// Whether the sequence was restarted, because something that had existed was not found.
-    private(set) var isSecondRound = false
-    /// Whether the group was looked up and is missing.
-    private(set) var lacksGroup = false
-    /// Why E was rejected. F follows all the same, and the message fails after it.
-    private(set) var disconnectRefusal: String?
-
-    init() {}
-
-    /// The letters of the completed steps, `2` for the second round, `0` for a missing group, `!` and a reason.
-    init(_ stored: [UInt8]?) {
-        let text = String(decoding: stored ?? [], as: UTF8.self)
-        let parts = text.split(separator: "!", maxSplits: 1, omittingEmptySubsequences: false)
-        for letter in parts.first ?? "" {
-            switch letter {
-            case "2": isSecondRound = true
-            case "0": lacksGroup = true
-            default: if let step = Step(letter: letter) { done.insert(step) }
-            }
+    /// The constant by which an app observes the framework's notification of the step (sections 5 and 6); nil if there
+    /// is none.
+    var event: String? {
+        switch self {
+        case .registerDevice: "kPN_DeviceRegistrationRequest"
+        case .registerUser: "kPN_UserRegistrationRequest"
+        case .connect: "kPN_UserDeviceConnectionRequest"
+        case .savePreferences: "kPN_DeviceEntityUpdateRequest"
+        case .disconnect: "kPN_UserDeviceDisconnectionRequest"
+        case .blankToken: "kPN_DeviceUnregistrationRequest"
+        case .findGroup: "kPN_GetGroupRequest"
+        case .createGroup: "kPN_CreateGroupRequest"
+        case .addToGroup: "kPN_AddUserToGroupRequest"
+        case .removeFromGroup: "kPN_RemoveUserFromGroupRequest"
+        case .fetchConfiguration, .uploadMetrics: nil
         }
-        if parts.count > 1 { disconnectRefusal = String(parts[1]) }
-    }
-
-    var stored: [UInt8] {
-        let letters = String(done.map(\.letter).sorted())
-        return Array(
-            (letters + (isSecondRound ? "2" : "") + (lacksGroup ? "0" : "") + (disconnectRefusal.map { "!" + $0 } ?? ""))
-                .utf8)
-    }
-
-    func adding(_ step: Step) -> Self {
-        var next = self
-        next.done.insert(step)
-        return next
-    }
-
-    func lackingGroup() -> Self {
-        var next = self
-        next.lacksGroup = true
-        return next
-    }
-
-    func refusingDisconnect(_ reason: String) -> Self {
-        var next = self
-        next.disconnectRefusal = reason
-        return next
-    }
-
-    /// Restarts the sequence, once.
-    static var secondRound: Self {
-        var next = Self()
-        next.isSecondRound = true
-        return next
     }
 }

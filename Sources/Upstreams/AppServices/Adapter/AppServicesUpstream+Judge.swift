@@ -9,13 +9,13 @@ extension AppServicesUpstream {
     }
 
     func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? {
-        decision(on: failure, to: batch)?.judgement
+        decision(on: failure, to: batch, at: context.now)?.judgement
     }
 
     func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
         switch result {
         case .success(let response): try decision(on: response, to: batch, in: context).changes
-        case .failure(let failure): decision(on: failure, to: batch)?.changes ?? []
+        case .failure(let failure): decision(on: failure, to: batch, at: context.now)?.changes ?? []
         }
     }
 
@@ -24,35 +24,22 @@ extension AppServicesUpstream {
     ) throws -> Decision {
         let message = batch.messages[0]
         if message.kind == AppServicesKind.metrics.kind {
-            return monitoring.decision(on: response, to: batch.request?.step, at: context.now)
+            return monitoring.decision(on: response, to: batch, at: context.now)
         }
         guard let item = Item(message) else { return Decision(.reject(reason: "the stored payload cannot be read")) }
-        let step = batch.request?.step.flatMap(Step.init) ?? item.kind.firstStep
+        let step = batch.request?.step.flatMap(Step.init) ?? item.kind.steps[0]
         let answer = Answer(response, now: context.now)
         var follower = AppServicesFollower(
-            item: item, message: message, step: step, state: context.state,
-            onlyExistingGroups: settings.onlyAddUserToExistingGroups)
+            item: item, message: message, step: step, mark: .init(status: response.status, at: context.now),
+            state: context.state, onlyExistingGroups: settings.onlyAddUserToExistingGroups)
         try follower.follow(
             answer.meaning(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
         return follower.decision
     }
 
-    private func decision(on failure: TransferFailure, to batch: Batch) -> Decision? {
-        let message = batch.messages[0]
-        guard message.kind == AppServicesKind.metrics.kind else { return nil }
-        return monitoring.decision(on: failure, to: batch.request?.step)
-    }
-}
-
-extension AppServicesKind {
-    fileprivate var firstStep: Step {
-        switch self {
-        case .register, .reregister: .registerDevice
-        case .unregister: .disconnect
-        case .preferences: .savePreferences
-        case .addToGroup, .removeFromGroup: .findGroup
-        case .metrics: .fetchConfiguration
-        }
+    private func decision(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Decision? {
+        guard batch.messages[0].kind == AppServicesKind.metrics.kind else { return nil }
+        return monitoring.decision(on: failure, to: batch, at: now)
     }
 }
 
@@ -61,17 +48,19 @@ private struct AppServicesFollower {
     let item: Item
     let message: Message
     let step: Step
+    let mark: AppServicesProgress.Mark
     let state: any UpstreamState
     let onlyExistingGroups: Bool
     private(set) var decision = Decision(.retry(after: nil))
 
     init(
-        item: Item, message: Message, step: Step, state: any UpstreamState,
+        item: Item, message: Message, step: Step, mark: AppServicesProgress.Mark, state: any UpstreamState,
         onlyExistingGroups: Bool
     ) {
         self.item = item
         self.message = message
         self.step = step
+        self.mark = mark
         self.state = state
         self.onlyExistingGroups = onlyExistingGroups
     }
@@ -104,6 +93,7 @@ private struct AppServicesFollower {
         case .retry(let after): decision.judgement.verdict = .retry(after: after)
         case .suspect:
             decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(Answer.junkLimit))
+            decision.judgement.steps = stepsOfFailure
         }
     }
 
@@ -126,12 +116,14 @@ private struct AppServicesFollower {
 
     private mutating func succeed(sent body: [UInt8]) throws {
         try note(success: body)
-        let reached = progress.adding(step)
+        let reached = progress.marking(step, mark)
         let next = try AppServicesSequence(item, message, progress: reached, in: state).next()
         if step == .blankToken, let refusal = progress.disconnectRefusal {
             decision.judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
+            decision.judgement.steps = reached.results(of: item.kind)
         } else if case .finished = next {
             decision.judgement.verdict = .delivered()
+            decision.judgement.steps = reached.results(of: item.kind)
         } else {
             decision.judgement.verdict = .proceed(progress: reached.stored)
         }
@@ -216,7 +208,7 @@ private struct AppServicesFollower {
         } else if onlyExistingGroups {
             try fail("there is no such group, and onlyAddUserToExistingGroups is set")
         } else {
-            decision.judgement.verdict = .proceed(progress: progress.lackingGroup().stored)
+            decision.judgement.verdict = .proceed(progress: progress.lackingGroup(mark).stored)
         }
     }
 
@@ -245,7 +237,7 @@ private struct AppServicesFollower {
             // F follows all the same (5.3).
             pair.isConnected = true
             keep(pair)
-            decision.judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason).stored)
+            decision.judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason, mark).stored)
             return
         case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
             .fetchConfiguration, .uploadMetrics:
@@ -256,6 +248,11 @@ private struct AppServicesFollower {
 
     private mutating func reject(_ reason: String) {
         decision.judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
+        decision.judgement.steps = stepsOfFailure
+    }
+
+    private var stepsOfFailure: [StepResult] {
+        progress.marking(step, mark).results(of: item.kind, failed: step)
     }
 
     /// The framework's error code (section 9).

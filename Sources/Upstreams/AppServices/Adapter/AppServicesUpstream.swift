@@ -6,13 +6,14 @@ import PosternJSON
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
 struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
-    ExclusiveLanesUpstream, RoutingUpstream, ProbingUpstream
+    ExclusiveLanesUpstream, RoutingUpstream, ProbingUpstream, SequencingUpstream
 {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
 
     let name: UpstreamName
     let kinds = AppServicesKind.allCases.map(\.kind)
+    let steps = Step.allCases.map(\.rawValue)
     let resources: [UpstreamRoute]
     let settings: AppServicesSettings
     let monitoring: Monitoring
@@ -115,10 +116,12 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         guard let item = Item(message) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
-        switch try AppServicesSequence(item, message, in: context.state).next() {
-        case .finished(let note): return .settle(count: 1, as: .delivered, reason: note)
+        let sequence = AppServicesSequence(item, message, in: context.state)
+        let steps = sequence.progress.results(of: item.kind)
+        switch try sequence.next() {
+        case .finished(let note): return .settle(count: 1, as: .delivered, reason: note, steps: steps)
         case .pointless(let reason): return .settle(count: 1, as: .cancelled, reason: reason)
-        case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason)
+        case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason, steps: steps)
         case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
         case .send(let step): return try send(step, of: item, in: context)
         }

@@ -128,10 +128,10 @@ import Testing
     // MARK: 10.5
 
     @Test(arguments: [
-        ("register", "register_device", "failed"), ("register", "register_user", "failed"),
-        ("preferences", "save_preferences", "failed"), ("unregister", "blank_token", "failed"),
-        ("unregister", "disconnect", "delivered"), ("group_remove", "find_group", "failed"),
-        ("group_remove", "remove_from_group", "failed"), ("group_add", "create_group", "failed"),
+        ("register", "registerDevice", "failed"), ("register", "registerUser", "failed"),
+        ("preferences", "savePreferences", "failed"), ("unregister", "blankToken", "failed"),
+        ("unregister", "disconnect", "delivered"), ("group_remove", "findGroup", "failed"),
+        ("group_remove", "removeFromGroup", "failed"), ("group_add", "createGroup", "failed"),
     ])
     func notFound_hasAMeaningForEachOperation(kind: String, step: String, end: String) throws {
         var harness = try AppServicesHarness()
@@ -148,7 +148,7 @@ import Testing
             }
         let id = try harness.post(kind, text)
         _ = try harness.run(id) { request in
-            let isMissing = request.step == step || (step == "create_group" && request.step == "find_group")
+            let isMissing = request.step == step || (step == "createGroup" && request.step == "findGroup")
             return isMissing ? AppServicesHarness.error(404, "entity_not_found") : AppServicesHarness.usual(request)
         }
         #expect(harness.ended[id]?.state.name == end)

@@ -100,25 +100,25 @@ extension UpstreamFixture {
             GoldenRequest(file: "v12.http", samples: [Sample("unregister", AppServicesItems.item())]),
         ],
         answers: [
-            Answer(200, #"{"entities":[{"type":"device"}]}"#, .proceed(progress: Array("A".utf8))),
+            Answer(200, #"{"entities":[{"type":"device"}]}"#, .proceed(progress: Array("#A200@1479988864057".utf8))),
             Answer(200, "<html>", .suspect(after: nil, rule: .afterTries(4))), Answer(200, "{}", .park),
             Answer(301, .holdUpstream(.configuration, detail: "HTTP 301: redirects are not followed with tokens")),
             Answer(302, .holdUpstream(.configuration, detail: "HTTP 302: redirects are not followed with tokens")),
             Answer(
                 400, #"{"error":"illegal_argument"}"#,
-                .reject(reason: "register_device: HTTP 400: illegal_argument (code 9)")),
+                .reject(reason: "registerDevice: HTTP 400: illegal_argument (code 9)")),
             Answer(401, .park), Answer(401, #"{"error":"expired_token"}"#, .park),
             Answer(
                 401, #"{"fault":{"detail":{"errorcode":"oauth.v2.InvalidApiKey"}}}"#,
                 .holdUpstream(
                     .credentials, detail: "HTTP 401: oauth.v2.InvalidApiKey: the api key is not accepted")),
-            Answer(403, .reject(reason: "register_device: HTTP 403: no error that it names (code 9)")),
+            Answer(403, .reject(reason: "registerDevice: HTTP 403: no error that it names (code 9)")),
             Answer(
                 404,
-                .reject(reason: "register_device: AppServices does not know the user, the device or the group (code 9)")
+                .reject(reason: "registerDevice: AppServices does not know the user, the device or the group (code 9)")
             ),
             Answer(408, .retry(after: nil)),
-            Answer(413, .reject(reason: "register_device: HTTP 413: no error that it names (code 9)")),
+            Answer(413, .reject(reason: "registerDevice: HTTP 413: no error that it names (code 9)")),
             Answer(429, .retry(after: nil)), Answer(500, .retry(after: nil)), Answer(502, .retry(after: nil)),
             Answer(503, "<html>", .retry(after: nil)), Answer(504, .retry(after: nil)),
         ])

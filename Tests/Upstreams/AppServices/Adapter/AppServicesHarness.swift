@@ -20,6 +20,8 @@ struct AppServicesHarness {
     var now = UpstreamFixture.now
     private(set) var messages: [MessageID: Message] = [:]
     private(set) var ended: [MessageID: (state: MessageState, reason: String)] = [:]
+    /// The steps of messages that have ended.
+    private(set) var results: [MessageID: [StepResult]] = [:]
     private(set) var parked: Set<String> = []
     private(set) var lastChanges: [StateChange] = []
     private var sequence: Int64 = 0
@@ -77,9 +79,9 @@ struct AppServicesHarness {
     mutating func obey(_ plan: Plan, _ id: MessageID) throws {
         guard let message = messages[id] else { return }
         switch plan {
-        case .settle(_, let end, let reason):
+        case .settle(_, let end, let reason, let steps):
             state.apply(try upstream.changes(settling: [message], as: end, in: context))
-            finish(message, end, reason)
+            finish(message, end, reason, steps)
         case .park: park(message)
         case .send, .wait: break
         }
@@ -95,8 +97,8 @@ struct AppServicesHarness {
         state.apply(lastChanges)
         let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)
         messages[id]?.follow(settlement)
-        if !settlement.delivered.isEmpty { finish(message, .delivered, "") }
-        for ended in settlement.ended { finish(message, ended.state, ended.error?.detail ?? "") }
+        if !settlement.delivered.isEmpty { finish(message, .delivered, "", settlement.steps) }
+        for ended in settlement.ended { finish(message, ended.state, ended.error?.detail ?? "", settlement.steps) }
         if !settlement.parked.isEmpty { park(message) }
         return judgement
     }
@@ -112,8 +114,11 @@ struct AppServicesHarness {
         parked.insert(owner)
     }
 
-    private mutating func finish(_ message: Message, _ end: MessageState, _ reason: String) {
+    private mutating func finish(
+        _ message: Message, _ end: MessageState, _ reason: String, _ steps: [StepResult]
+    ) {
         messages[message.id] = nil
+        results[message.id] = steps
         ended[message.id] = (end, reason)
         count(message, -1)
     }

@@ -17,7 +17,7 @@ import Testing
     }
 
     private static func usual(_ request: UpstreamRequest) -> UpstreamResponse {
-        request.step == "fetch_configuration" ? configuration : sent
+        request.step == "fetchConfiguration" ? configuration : sent
     }
 
     /// Fails the next request of the message without an answer.
@@ -49,9 +49,9 @@ import Testing
 
     @Test func configuration_isAskedForOnceADay() throws {
         var harness = try harness()
-        let both = ["fetch_configuration", "upload_metrics"]
+        let both = ["fetchConfiguration", "uploadMetrics"]
         #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == both)
-        #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == ["upload_metrics"])
+        #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == ["uploadMetrics"])
         harness.now = harness.now + .seconds(86400)
         #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == both)
     }
@@ -62,7 +62,7 @@ import Testing
         let id = try harness.post("metrics", Self.item)
         #expect(
             try fail(id, mayHaveArrived: false, &harness) == Judgement(.retry(after: nil), tookNothing: true))
-        #expect(try harness.steps(id, answer: Self.usual) == ["upload_metrics"])
+        #expect(try harness.steps(id, answer: Self.usual) == ["uploadMetrics"])
         let other = try harness.post("metrics", Self.item)
         guard case .reject = try fail(other, mayHaveArrived: true, &harness)?.verdict else {
             return #expect(Bool(false))
@@ -73,7 +73,7 @@ import Testing
         var harness = try harness()
         _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)
         let id = try harness.post("metrics", Self.item)
-        #expect(try kill(id, &harness) == "upload_metrics")
+        #expect(try kill(id, &harness) == "uploadMetrics")
         #expect(try harness.steps(id, answer: Self.usual) == [])
         #expect(harness.ended[id]?.state == .dropped)
     }
@@ -81,11 +81,11 @@ import Testing
     @Test func firstUpload_thatMayHaveArrivedInAFormerRun_isDropped_thoughItsConfigurationWasFetchedBefore() throws {
         var harness = try harness()
         let id = try harness.post("metrics", Self.item)
-        #expect(try kill(id, &harness) == "fetch_configuration")
-        #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetch_configuration"])
+        #expect(try kill(id, &harness) == "fetchConfiguration")
+        #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetchConfiguration"])
         let (request, _) = try begin(id, &harness)
         try harness.judge(Self.configuration, to: request, of: id)
-        #expect(try kill(id, &harness) == "upload_metrics")
+        #expect(try kill(id, &harness) == "uploadMetrics")
         #expect(try harness.steps(id, answer: Self.usual) == [])
         #expect(harness.ended[id]?.state == .dropped)
     }
@@ -96,8 +96,8 @@ import Testing
         let id = try harness.post("metrics", Self.item)
         _ = try fail(id, mayHaveArrived: false, &harness)
         harness.now = harness.now + .seconds(86400)
-        #expect(try kill(id, &harness) == "fetch_configuration")
-        #expect(try harness.steps(id, answer: Self.usual) == ["fetch_configuration", "upload_metrics"])
+        #expect(try kill(id, &harness) == "fetchConfiguration")
+        #expect(try harness.steps(id, answer: Self.usual) == ["fetchConfiguration", "uploadMetrics"])
         #expect(harness.ended[id]?.state == .delivered)
     }
 
@@ -113,9 +113,9 @@ import Testing
     @Test func configurationThatFailed_isAskedForAgain_andMetricsFollow() throws {
         var harness = try harness()
         let id = try harness.post("metrics", Self.item)
-        #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetch_configuration"])
+        #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetchConfiguration"])
         #expect(try fail(id, mayHaveArrived: true, &harness) == nil, "a question may be asked twice")
-        #expect(try harness.steps(id, answer: Self.usual) == ["fetch_configuration", "upload_metrics"])
+        #expect(try harness.steps(id, answer: Self.usual) == ["fetchConfiguration", "uploadMetrics"])
         #expect(harness.ended[id]?.state == .delivered)
     }
 
@@ -126,7 +126,7 @@ import Testing
     func applicationWithoutMonitoring_refusesMetrics(status: Int, body: String) throws {
         var harness = try harness()
         let id = try harness.post("metrics", Self.item)
-        #expect(try harness.steps(id) { _ in Harness.response(status, body) } == ["fetch_configuration"])
+        #expect(try harness.steps(id) { _ in Harness.response(status, body) } == ["fetchConfiguration"])
         #expect(harness.ended[id]?.state == .failed)
     }
 
@@ -134,7 +134,7 @@ import Testing
         for answer in [Harness.response(500, ""), Harness.response(200, "{}"), Harness.response(429, "")] {
             var harness = try harness()
             let id = try harness.post("metrics", Self.item)
-            _ = try harness.steps(id) { $0.step == "upload_metrics" ? answer : Self.configuration }
+            _ = try harness.steps(id) { $0.step == "uploadMetrics" ? answer : Self.configuration }
             #expect(harness.ended[id]?.state == .failed)
         }
     }

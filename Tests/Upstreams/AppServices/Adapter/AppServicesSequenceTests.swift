@@ -16,11 +16,11 @@ import Testing
 
     private static let refusal = Harness.error(400, "illegal_argument")
     private static let missing = Harness.error(404, "entity_not_found")
-    private static let full = ["register_device", "register_user", "connect", "save_preferences"]
+    private static let full = ["registerDevice", "registerUser", "connect", "savePreferences"]
 
     // MARK: Registration
 
-    @Test(arguments: [("register_device", 9), ("register_user", 7), ("connect", 1)])
+    @Test(arguments: [("registerDevice", 9), ("registerUser", 7), ("connect", 1)])
     func refusedStep_endsTheRegistration(step: String, code: Int) throws {
         var harness = try Harness()
         let id = try harness.post("register", Items.registration(Items.u1, Items.lists))
@@ -34,7 +34,7 @@ import Testing
     @Test func refusedPreferences_leaveTheRegistrationComplete() throws {
         var harness = try Harness()
         let id = try harness.post("register", Items.registration(Items.u1, Items.lists))
-        #expect(try harness.steps(id, answer: Self.answers(["save_preferences": Self.refusal])) == Self.full)
+        #expect(try harness.steps(id, answer: Self.answers(["savePreferences": Self.refusal])) == Self.full)
         #expect(harness.ended[id]?.state == .failed)
         #expect(harness.ended[id]?.reason.contains("the registration itself is complete") == true)
         let pair = try harness.state.pair(Items.u1, Items.device)
@@ -46,7 +46,7 @@ import Testing
             var harness = try Harness()
             let id = try harness.post(kind, Items.registration())
             let steps = try harness.steps(id, answer: Self.answers(["connect": Self.missing]))
-            let first = kind == "register" ? Array(Self.full.prefix(3)) : ["register_device", "connect"]
+            let first = kind == "register" ? Array(Self.full.prefix(3)) : ["registerDevice", "connect"]
             #expect(steps == first + Self.full.prefix(3))
             #expect(harness.ended[id]?.state == .failed)
         }
@@ -61,7 +61,7 @@ import Testing
             connects += 1
             return connects == 1 ? Self.missing : Harness.usual(request)
         }
-        #expect(steps == ["register_device", "connect"] + Self.full.prefix(3))
+        #expect(steps == ["registerDevice", "connect"] + Self.full.prefix(3))
         #expect(harness.ended[id]?.state == .delivered)
     }
 
@@ -81,7 +81,7 @@ import Testing
         let first = try harness.post("register", Items.registration(Items.u1, Items.lists))
         _ = try harness.steps(first)
         let second = try harness.post("reregister", Items.registration())
-        #expect(try harness.steps(second) == ["register_device", "connect", "save_preferences"])
+        #expect(try harness.steps(second) == ["registerDevice", "connect", "savePreferences"])
         // The lists belong to the device: the next user inherits them.
         let third = try harness.post("register", Items.registration("20981743", token: "another"))
         let requests = try harness.run(third, answer: Harness.usual)
@@ -96,7 +96,7 @@ import Testing
         let id = try harness.post("unregister", Items.item())
         let forbidden = Harness.error(403, "forbidden_service_operation")
         #expect(
-            try harness.steps(id, answer: Self.answers(["disconnect": forbidden])) == ["disconnect", "blank_token"])
+            try harness.steps(id, answer: Self.answers(["disconnect": forbidden])) == ["disconnect", "blankToken"])
         #expect(harness.ended[id]?.state == .failed)
         #expect(harness.ended[id]?.reason.contains("disconnect HTTP 403") == true)
         #expect(harness.ended[id]?.reason.contains("the push token is blanked") == true)
@@ -113,7 +113,7 @@ import Testing
         )
         #expect(try harness.plan(id) == .park)
         harness.hold("new", of: Items.u1)
-        #expect(try harness.steps(id) == ["disconnect", "blank_token"])
+        #expect(try harness.steps(id) == ["disconnect", "blankToken"])
     }
 
     @Test func outage_isResumedAtDisconnect() throws {
@@ -121,7 +121,7 @@ import Testing
         let id = try harness.post("unregister", Items.item())
         #expect(
             try harness.steps(id, answer: Self.answers(["disconnect": Harness.response(503, "")])) == ["disconnect"])
-        #expect(try harness.steps(id) == ["disconnect", "blank_token"])
+        #expect(try harness.steps(id) == ["disconnect", "blankToken"])
     }
 
     @Test func blanking_usesTheNotifierThatTheDeviceWasRegisteredWith() throws {
@@ -152,11 +152,11 @@ import Testing
         let first = try harness.post("register", Items.registration())
         let second = try harness.post("reregister", Items.registration())
         #expect(try harness.steps(first) == Array(Self.full.prefix(3)))
-        #expect(try harness.steps(second) == ["register_device", "connect"])
+        #expect(try harness.steps(second) == ["registerDevice", "connect"])
         let third = try harness.post("reregister", Items.registration())
         let fourth = try harness.post("reregister", Items.registration())
         #expect(try harness.steps(third) == [])
-        #expect(try harness.steps(fourth) == ["register_device", "connect"])
+        #expect(try harness.steps(fourth) == ["registerDevice", "connect"])
     }
 
     @Test func begunRegistration_isNotReplaced() throws {
@@ -173,9 +173,9 @@ import Testing
         var harness = try Harness()
         let register = try harness.post("register", Items.registration())
         let unregister = try harness.post("unregister", Items.item())
-        #expect(try harness.steps(register) == ["register_user"])
+        #expect(try harness.steps(register) == ["registerUser"])
         #expect(harness.ended[register]?.state == .cancelled)
-        #expect(try harness.steps(unregister) == ["disconnect", "blank_token"])
+        #expect(try harness.steps(unregister) == ["disconnect", "blankToken"])
     }
 
     /// Both register the same device while the platform is away; the first user's group comes later.
@@ -184,11 +184,11 @@ import Testing
         let other = "ffffffff54d00d1e0b07c0de5eed0022"
         let first = try harness.post("register", Items.registration())
         let second = try harness.post("register", Items.registration(other))
-        #expect(try harness.steps(first) == ["register_user"])
+        #expect(try harness.steps(first) == ["registerUser"])
         #expect(harness.ended[first]?.state == .cancelled)
         #expect(try harness.steps(second).prefix(3) == Self.full.prefix(3))
         let group = try harness.post("group_add", Items.group())
-        #expect(try harness.steps(group) == ["find_group", "add_to_group"])
+        #expect(try harness.steps(group) == ["findGroup", "addToGroup"])
         let again = try harness.post("register", Items.registration())
         try harness.post("register", Items.registration(other))
         #expect(try harness.steps(again) == [], "the user is known")
@@ -200,9 +200,9 @@ import Testing
         let group = try harness.post("group_add", Items.group())
         try harness.post("unregister", Items.item())
         #expect(try harness.plan(group) == .wait(.order, until: harness.now + .seconds(5)))
-        #expect(try harness.steps(register) == ["register_user"])
+        #expect(try harness.steps(register) == ["registerUser"])
         #expect(harness.ended[register]?.state == .cancelled)
-        #expect(try harness.steps(group) == ["find_group", "add_to_group"])
+        #expect(try harness.steps(group) == ["findGroup", "addToGroup"])
     }
 
     @Test func cancelledLaterItem_replacesNothing() throws {
@@ -238,7 +238,7 @@ import Testing
         let register = try harness.post("register", Items.registration())
         let preferences = try harness.post("preferences", text)
         #expect(try harness.plan(preferences) == .wait(.order, until: harness.now + .seconds(5)))
-        _ = try harness.steps(register, answer: Self.answers(["register_device": Self.refusal]))
+        _ = try harness.steps(register, answer: Self.answers(["registerDevice": Self.refusal]))
         #expect(try harness.steps(preferences) == [])
         #expect(harness.ended[preferences]?.state == .failed, "a PUT would make a device without a push token")
     }
@@ -261,8 +261,8 @@ import Testing
         let register = try harness.post("register", Items.registration())
         let unregister = try harness.post("unregister", Items.item())
         let preferences = try harness.post("preferences", Items.item(Items.u1, Items.lists))
-        #expect(try harness.steps(register) == ["register_user"])
-        #expect(try harness.steps(unregister) == ["disconnect", "blank_token"])
+        #expect(try harness.steps(register) == ["registerUser"])
+        #expect(try harness.steps(unregister) == ["disconnect", "blankToken"])
         #expect(try harness.steps(preferences) == [])
         #expect(harness.ended[preferences]?.state == .cancelled)
         let again = try harness.post("register", Items.registration())
@@ -287,15 +287,15 @@ import Testing
         for answer in [Harness.response(503, ""), Harness.error(401, "expired_token"), Harness.error(403, "x")] {
             var harness = try Harness()
             let id = try harness.post("group_add", Items.group())
-            #expect(try harness.steps(id, answer: Self.answers(["find_group": answer])) == ["find_group"])
+            #expect(try harness.steps(id, answer: Self.answers(["findGroup": answer])) == ["findGroup"])
         }
     }
 
     @Test func memberNotFound_isLookedForOnceMore() throws {
         var harness = try Harness()
         let id = try harness.post("group_add", Items.group())
-        let steps = try harness.steps(id, answer: Self.answers(["add_to_group": Self.missing]))
-        #expect(steps == ["find_group", "add_to_group", "find_group", "add_to_group"])
+        let steps = try harness.steps(id, answer: Self.answers(["addToGroup": Self.missing]))
+        #expect(steps == ["findGroup", "addToGroup", "findGroup", "addToGroup"])
         #expect(harness.ended[id]?.state == .failed)
     }
 
@@ -305,10 +305,10 @@ import Testing
         let group = try harness.post("group_add", Items.group("FFFFFFFF54d00d1e0b07c0de5eed0011"))
         #expect(try harness.plan(group) == .wait(.order, until: harness.now + .seconds(5)))
         _ = try harness.steps(register)
-        #expect(try harness.steps(group) == ["find_group", "add_to_group"])
+        #expect(try harness.steps(group) == ["findGroup", "addToGroup"])
         try harness.post("register", Items.registration())
         let another = try harness.post("group_remove", Items.group())
-        #expect(try harness.steps(another) == ["find_group", "remove_from_group"])
+        #expect(try harness.steps(another) == ["findGroup", "removeFromGroup"])
     }
 
     // MARK: Tokens
@@ -318,10 +318,10 @@ import Testing
             var harness = try Harness()
             let id = try harness.post("group_add", Items.group())
             let answer = Harness.response(body.contains("error") ? 401 : 200, body)
-            #expect(try harness.steps(id) { _ in answer } == ["find_group"])
+            #expect(try harness.steps(id) { _ in answer } == ["findGroup"])
             #expect(harness.isOpen(id) && harness.parked == [Items.u1])
             harness.hold("second", of: Items.u1)
-            #expect(try harness.steps(id) { _ in answer } == ["find_group"])
+            #expect(try harness.steps(id) { _ in answer } == ["findGroup"])
             #expect(harness.ended[id]?.state == .failed)
             #expect(harness.state.credential(of: Items.u1)?.isRefused == false, "it is not the token")
         }
@@ -335,7 +335,7 @@ import Testing
             #expect(harness.isOpen(id))
             harness.hold("token-\(number)", of: Items.u1)
         }
-        #expect(try harness.steps(id) == ["find_group", "add_to_group"])
+        #expect(try harness.steps(id) == ["findGroup", "addToGroup"])
     }
 
     @Test func refusedToken_isNeverSentAgain_whoeverHandsItIn() throws {
@@ -346,7 +346,7 @@ import Testing
         #expect(try harness.plan(first) == .park)
         #expect(try harness.plan(second) == .park)
         let other = try harness.post("group_add", Items.group("20981743"))
-        #expect(try harness.steps(other) == ["find_group", "add_to_group"], "of another user it is another token")
+        #expect(try harness.steps(other) == ["findGroup", "addToGroup"], "of another user it is another token")
     }
 
     @Test func newestToken_servesAllItemsOfItsUser_andNobodyElses() throws {
@@ -384,7 +384,7 @@ import Testing
         #expect(
             harness.lastChanges == [.refuse(credentialOf: Items.u1, version: try #require(request.credentialVersion))])
         #expect(harness.state.credential(of: Items.u1)?.isRefused == false)
-        #expect(try harness.steps(id) == ["find_group", "add_to_group"])
+        #expect(try harness.steps(id) == ["findGroup", "addToGroup"])
     }
 
     @Test func tokenThatAnAnswerEchoes_isNotInTheReason() throws {
@@ -393,7 +393,7 @@ import Testing
         let answer = Harness.response(
             400, #"{"error":"illegal_argument","error_description":"\#(Items.u1Token) and \#(Harness.key)"}"#)
         _ = try harness.steps(id) { _ in answer }
-        #expect(harness.ended[id]?.reason == "find_group: HTTP 400: illegal_argument: *** and *** (code 4)")
+        #expect(harness.ended[id]?.reason == "findGroup: HTTP 400: illegal_argument: *** and *** (code 4)")
     }
 
     // MARK: Admission
@@ -449,16 +449,5 @@ import Testing
         #expect(
             try UpstreamFixture.appservices.admit(.init("unregister", Items.item()), to: patient).admission.expiresAt
                 == nil)
-    }
-
-    // MARK: Progress
-
-    @Test func progress_isReadAsItWasWritten() {
-        var progress = AppServicesProgress.secondRound.adding(.registerDevice).adding(.connect)
-        #expect(AppServicesProgress(progress.stored) == progress)
-        progress = progress.lackingGroup().refusingDisconnect("why! 2 0 A")
-        #expect(AppServicesProgress(progress.stored) == progress)
-        #expect(AppServicesProgress(nil) == AppServicesProgress())
-        #expect(Set(Step.allCases.map(\.letter)).count == Step.allCases.count)
     }
 }

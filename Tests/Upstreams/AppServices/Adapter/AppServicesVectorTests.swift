@@ -43,7 +43,7 @@ import Testing
     @Test func nextLaunch_withNothingStored_isV1V5V3() throws {
         var harness = try Harness()
         let id = try harness.post("register", Items.registration(Items.u1, Items.details))
-        let requests = try harness.run(id) { $0.step == "register_user" ? Self.duplicate : Harness.usual($0) }
+        let requests = try harness.run(id) { $0.step == "registerUser" ? Self.duplicate : Harness.usual($0) }
         try expect(requests, are: [1, 5, 3])
         #expect(harness.ended[id]?.state == .delivered)
     }
@@ -60,7 +60,7 @@ import Testing
             """#)
         let requests = try harness.run(id, answer: Harness.usual)
         try expect([requests[0], requests[3]], are: [6, 7])
-        #expect(requests.map(\.step) == ["register_device", "register_user", "connect", "save_preferences"])
+        #expect(requests.map(\.step) == ["registerDevice", "registerUser", "connect", "savePreferences"])
     }
 
     // MARK: Groups
@@ -69,7 +69,7 @@ import Testing
     func missingGroup_isCreated_V8V9V10(style: Int) throws {
         var harness = try Harness()
         let id = try harness.post("group_add", Items.group())
-        let requests = try harness.run(id) { $0.step == "find_group" ? Self.missing[style] : Harness.usual($0) }
+        let requests = try harness.run(id) { $0.step == "findGroup" ? Self.missing[style] : Harness.usual($0) }
         try expect(requests, are: [8, 9, 10])
         #expect(harness.ended[id]?.state == .delivered)
     }
@@ -79,8 +79,8 @@ import Testing
         let id = try harness.post("group_add", Items.group())
         let requests = try harness.run(id) { request in
             switch request.step {
-            case "find_group": Self.missing[0]
-            case "create_group": Self.duplicate
+            case "findGroup": Self.missing[0]
+            case "createGroup": Self.duplicate
             default: Harness.usual(request)
             }
         }
@@ -132,7 +132,7 @@ import Testing
              "deviceToken":"\#(Items.pushToken)","auth":{"provider":"mi","token":"ST-00917-qrstuv"}}
             """#)
         let requests = try harness.run(id, answer: Harness.usual)
-        #expect(requests.map(\.step) == ["register_device", "connect"])
+        #expect(requests.map(\.step) == ["registerDevice", "connect"])
         try expect([requests[1]], are: [14])
     }
 
@@ -146,13 +146,13 @@ import Testing
              "logs":[{"timeStamp":"1412079990000","tag":"sync","logLevel":"E","logMessage":"timeout"}]}
             """#)
         let requests = try harness.run(id) { request in
-            request.step == "fetch_configuration"
+            request.step == "fetchConfiguration"
                 ? Harness.response(
                     200,
                     #"{"instaOpsApplicationId":21493,"orgName":"acme","appName":"campus-dev","fullAppName":"acme_campusdev"}"#
                 ) : Harness.response(200, #"{"message":"Successfully sent to queue"}"#)
         }
-        #expect(requests.map(\.step) == ["fetch_configuration", "upload_metrics"])
+        #expect(requests.map(\.step) == ["fetchConfiguration", "uploadMetrics"])
         #expect(
             requests[0].url
                 == "https://mobileservices.openclasslabs.com/appservices/acme/campus-dev/apm/apigeeMobileConfig")
@@ -177,7 +177,7 @@ import Testing
         let after = try harness.run(id, answer: Harness.usual)
         #expect(
             after.map(\.step) == before.map(\.step).suffix(1)
-                + ["register_user", "connect", "save_preferences"].dropFirst(refusedAt))
+                + ["registerUser", "connect", "savePreferences"].dropFirst(refusedAt))
         #expect(after.allSatisfy { $0.headers.contains { $0 == ("Authorization", "Bearer a-new-token") } })
         #expect(harness.ended[id]?.state == .delivered)
     }

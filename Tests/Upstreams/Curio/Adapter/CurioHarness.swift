@@ -65,7 +65,7 @@ struct CurioHarness {
         switch try upstream.plan(for: claimed, in: context) {
         case .wait(_, let until): return .waits(until: until)
         case .park: return .waits(until: .never)
-        case .settle(let count, let end, _):
+        case .settle(let count, let end, _, _):
             state.apply(try upstream.changes(settling: Array(claimed.prefix(count)), as: end, in: context))
             settle(claimed.prefix(count), as: end)
             if !pieces.isEmpty { pieces.removeFirst() }

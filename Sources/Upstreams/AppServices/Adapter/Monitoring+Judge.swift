@@ -1,0 +1,88 @@
+import PosternCore
+import PosternJSON
+import PosternUpstreamKit
+
+/// What follows from the responses of monitoring (section 4.11).
+extension Monitoring {
+    func decision(on response: UpstreamResponse, to batch: Batch, at now: Timestamp) -> Decision {
+        let answered = Answered(batch, status: response.status, at: now)
+        let isUpload = answered.step == .uploadMetrics
+        switch response.status {
+        case 200..<300:
+            return isUpload
+                ? decision(upload: response.body, answered)
+                : decision(configuration: response.body, answered)
+        case 300..<400:
+            return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
+        case 401, 403, 404:
+            return answered.refused("HTTP \(response.status) from monitoring")
+        default:
+            // An upload that failed may have been counted all the same.
+            if isUpload { return answered.refused("HTTP \(response.status) from monitoring") }
+            return response.status < 500 && ![408, 425, 429].contains(response.status) && response.status >= 400
+                ? answered.refused("HTTP \(response.status) from monitoring")
+                : Decision(.retry(after: response.retryAfter(now: now)))
+        }
+    }
+
+    func decision(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Decision? {
+        let answered = Answered(batch, status: nil, at: now)
+        guard answered.step == .uploadMetrics else { return nil }
+        guard failure.mayHaveArrived else { return Decision(.retry(after: nil), tookNothing: true) }
+        return answered.refused(Self.mayHaveArrived)
+    }
+
+    private func decision(upload body: [UInt8], _ answered: Answered) -> Decision {
+        let read = JSONParser.ofThisThread.parse(body) { $0["message"]?.string?.lowercased() ?? "" }
+        guard case .success(let word) = read, word.hasPrefix("successfully sent") else {
+            return answered.refused("monitoring did not say that it was sent")
+        }
+        return Decision(.delivered(), steps: answered.reached.results(of: answered.kind))
+    }
+
+    private func decision(configuration body: [UInt8], _ answered: Answered) -> Decision {
+        let read = JSONParser.ofThisThread.parse(body) { root -> (text: String?, isDisabled: Bool) in
+            let needed = ["instaOpsApplicationId", "orgName", "appName"]
+            let isDisabled = root["monitoringDisabled"]?.kind == .true
+            guard root["error"] == nil, root["instaOpsApplicationId"]?.kind == .number,
+                needed.dropFirst().allSatisfy({ root[named: $0]?.isFilledString ?? false })
+            else { return (nil, isDisabled) }
+            let kept = (needed + ["fullAppName"]).compactMap { name in
+                root[named: name].map { (name: name, json: CanonicalJSON.text($0)) }
+            }
+            return (CanonicalJSON.object(kept + [("fetchedAtMs", String(answered.at.milliseconds))]), isDisabled)
+        }
+        guard case .success(let found) = read else {
+            return Decision(
+                .suspect(after: nil, rule: .afterTries(Answer.junkLimit)), steps: answered.stepsOfFailure)
+        }
+        if found.isDisabled { return answered.refused("monitoring is disabled for the application") }
+        guard let text = found.text else {
+            return answered.refused("monitoring is not provided for the application")
+        }
+        return Decision(
+            .proceed(progress: answered.reached.stored),
+            changes: [.set(key: Self.configurationKey, value: Array(text.utf8))])
+    }
+}
+
+/// A request of monitoring that has ended.
+private struct Answered {
+    let kind: AppServicesKind
+    let step: Step
+    let at: Timestamp
+    /// The progress of its message if the step is done.
+    let reached: AppServicesProgress
+
+    init(_ batch: Batch, status: Int?, at now: Timestamp) {
+        let message = batch.messages[0]
+        kind = AppServicesKind(rawValue: message.kind.description) ?? .metrics
+        step = batch.request?.step.flatMap(Step.init) ?? .fetchConfiguration
+        at = now
+        reached = AppServicesProgress(message.progress).sending(step).marking(step, .init(status: status, at: now))
+    }
+
+    var stepsOfFailure: [StepResult] { reached.results(of: kind, failed: step) }
+
+    func refused(_ reason: String) -> Decision { Decision(.reject(reason: reason), steps: stepsOfFailure) }
+}
