@@ -170,12 +170,13 @@ final class IngestReply: Sendable {
     private func problem(_ refused: [AppendError.Refused]) -> Problem {
         let errors = refused.prefix(PayloadErrors.most).map { refused in
             Self.error(
-                PayloadError("", refused.refusal.detail),
+                PayloadError(refused.refusal.pointer, refused.refusal.detail),
                 index: request.isSingle ? nil : request.indices[refused.index])
         }
         let (slug, status): (ProblemSlug, Int) =
             switch refused.first?.refusal.reason {
             case .unknownSession: (.unknownSession, 409)
+            case .invalidPayload: (.invalidPayload, 422)
             case .full: (.outboxFull, 503)
             case .conflict, nil: (.conflict, 409)
             }

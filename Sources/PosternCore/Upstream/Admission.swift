@@ -89,15 +89,20 @@ public struct AcceptanceError: Error, Sendable, Equatable {
         case unknownSession
         /// The message conflicts with what is stored (409).
         case conflict
+        /// The payload is not valid given what is stored (422).
+        case invalidPayload
         /// A limit of the upstream's type is reached; try again later (503).
         case full
     }
     public let reason: Reason
+    /// The member that is not acceptable, as a JSON Pointer; empty for the payload itself.
+    public let pointer: String
     /// A sentence for the caller, without its full stop; never a payload or a secret.
     public let detail: String
 
-    public init(_ reason: Reason, _ detail: String) {
+    public init(_ reason: Reason, _ detail: String, at pointer: String = "") {
         self.reason = reason
         self.detail = detail
+        self.pointer = pointer
     }
 }

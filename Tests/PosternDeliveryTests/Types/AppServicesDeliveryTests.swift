@@ -177,6 +177,18 @@ import Testing
             return #""preferences":\#(text)"#
         }
 
+        /// Adds an entry, or removes it again.
+        private mutating func change(of device: String) -> String {
+            guard let former = lists[device] else { return lists(of: device) }
+            let added = former.replacing(#""blacklist":{}"#, with: #""blacklist":{"b":[]}"#)
+            if former != added {
+                lists[device] = added
+                return #""preferences":{"add":{"blacklist":{"b":[]}}}"#
+            }
+            lists[device] = former.replacing(#""blacklist":{"b":[]}"#, with: #""blacklist":{}"#)
+            return #""preferences":{"remove":{"blacklist":["b"]}}"#
+        }
+
         /// The next item of a user on a device.
         mutating func item(_ user: Int, _ number: Int, token: String) -> (kind: Kind, text: String) {
             let device = Self.device(user, number)
@@ -192,7 +204,8 @@ import Testing
             case 3:
                 devices[device] = ""
                 return ("unregister", "{\(identity),\(auth)}")
-            case 4, 5: return ("preferences", "{\(identity),\(lists(of: device)),\(auth)}")
+            case 4: return ("preferences", "{\(identity),\(lists(of: device)),\(auth)}")
+            case 5: return ("preferences", "{\(identity),\(change(of: device)),\(auth)}")
             default:
                 let group = "g\(random.next() % 5)"
                 let isIn = members[group]?.contains(Self.user(user)) ?? false

@@ -1,3 +1,5 @@
+import json
+
 from stories import Story
 
 
@@ -31,14 +33,28 @@ class AppServicesStory(Story):
             self.registered = True
             return self.item("register", f'{on},"deviceToken":"{self.number:064x}"')
         if self.dice.random() < 0.5:
-            self.preferences = {f"t{self.done}": []}
-            return self.item("preferences", f'{on},"preferences":{{"whitelist":{{"t{self.done}":[]}}}}')
+            return self.item("preferences", f'{on},"preferences":{json.dumps(self.change())}')
         group = f"g{self.dice.randrange(4)}"
         if group in self.groups:
             self.groups.remove(group)
             return self.item("group_remove", f'"group":"{group}"')
         self.groups.add(group)
         return self.item("group_add", f'"group":"{group}"')
+
+    def change(self):
+        """The lists as a whole, an addition, a removal, or the last ones again."""
+        kind = self.dice.random() if self.preferences is not None else 0
+        if kind < 0.25:
+            self.preferences = {f"t{self.done}": []}
+            return {"whitelist": self.preferences}
+        if kind < 0.6:
+            self.preferences = {**self.preferences, f"t{self.done % 5}": ["x"]}
+            return {"add": {"whitelist": {f"t{self.done % 5}": ["x"]}}}
+        if kind < 0.9:
+            removed = self.dice.sample(sorted(self.preferences), min(1, len(self.preferences)))
+            self.preferences = {name: value for name, value in self.preferences.items() if name not in removed}
+            return {"remove": {"whitelist": removed}}
+        return None
 
     def check(self, state):
         if not self.registered:

@@ -40,7 +40,7 @@ struct Device: Equatable {
 
 /// The preferences of a device, for all its users: `prefs/<device>`.
 struct Preferences: Equatable {
-    /// The message that contained them.
+    /// The message that contained or changed them.
     var revision: MessageID
     /// The latest revision that AppServices has accepted.
     var sent: MessageID?

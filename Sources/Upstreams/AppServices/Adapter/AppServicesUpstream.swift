@@ -98,12 +98,27 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             .set(key: Pair.key(item.owner, item.device), value: pair.stored),
             .set(key: Device.key(item.device), value: device.stored),
         ]
-        if let lists = item.preferences, item.kind != .unregister {
+        if let change = item.preferences, item.kind != .unregister {
             let former = try state.preferences(of: item.device)
-            let saved = Preferences(revision: candidate.id, sent: former?.sent, lists: lists)
+            let saved = Preferences(
+                revision: candidate.id, sent: former?.sent, lists: try Self.lists(after: change, of: former))
             changes.append(.set(key: Preferences.key(item.device), value: saved.stored))
         }
         return changes
+    }
+
+    private static func lists(after change: PreferencesChange, of former: Preferences?) throws -> String {
+        guard let lists = change.applied(to: former?.lists) else {
+            throw AcceptanceError(
+                .invalidPayload, "there are no preferences of the device to send again; send both lists first",
+                at: "/preferences")
+        }
+        guard Requests.preferences(lists).utf8.count <= Rules.maxBytes else {
+            throw AcceptanceError(
+                .invalidPayload, "the preferences of the device would be larger than \(Rules.maxBytes) bytes",
+                at: "/preferences")
+        }
+        return lists
     }
 
     // MARK: Sending
@@ -123,7 +138,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         case .pointless(let reason): return .settle(count: 1, as: .cancelled, reason: reason)
         case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason, steps: steps)
         case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
-        case .send(let step): return try send(step, of: item, in: context)
+        case .send(let step): return try send(step, of: item, message.id, in: context)
         }
     }
 
@@ -146,14 +161,19 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         return [.set(key: Device.key(item.device), value: device.stored)]
     }
 
-    private func send(_ step: Step, of item: Item, in context: PlanContext) throws -> Plan {
+    private func send(_ step: Step, of item: Item, _ id: MessageID, in context: PlanContext) throws -> Plan {
         guard let held = try context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
             return .park
+        }
+        // Only a dry run has a message that the stored preferences do not contain yet.
+        var lists = try context.state.preferences(of: item.device)
+        if let change = item.preferences, lists.map({ $0.revision < id }) ?? true {
+            lists = change.applied(to: lists?.lists).map { Preferences(revision: id, lists: $0) }
         }
         let device = try item.kind.isOfDevice ? context.state.device(item.device) : Device()
         return .send(
             requests.request(
-                step, for: item, lists: try context.state.preferences(of: item.device)?.lists,
+                step, for: item, lists: lists?.lists,
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
     }

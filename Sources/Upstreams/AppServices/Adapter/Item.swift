@@ -15,8 +15,8 @@ struct Item {
     let deviceModel: String?
     let devicePlatform: String?
     let deviceOSVersion: String?
-    /// The canonical text of both lists; nil if the item has none.
-    let preferences: String?
+    /// Nil if the item has none.
+    let preferences: PreferencesChange?
     let group: String
 
     init(_ payload: JSONValue, of kind: AppServicesKind) {
@@ -30,7 +30,7 @@ struct Item {
         deviceModel = payload["deviceModel"]?.string
         devicePlatform = payload["devicePlatform"]?.string
         deviceOSVersion = payload["deviceOSVersion"]?.string
-        preferences = payload["preferences"].map(Self.preferences)
+        preferences = payload["preferences"].flatMap(PreferencesChange.init)
         group = text("group")
     }
 
@@ -43,14 +43,6 @@ struct Item {
     }
 
     init?(_ message: Message) { self.init(message.payload, of: message.kind) }
-
-    /// Both lists are always sent; an absent one counts as empty (section 4.4).
-    private static func preferences(_ value: JSONValue) -> String {
-        let lists = ["blacklist", "whitelist"].map { name in
-            "\"\(name)\":" + (value[named: name].map(CanonicalJSON.text) ?? "{}")
-        }
-        return "{" + lists.joined(separator: ",") + "}"
-    }
 
     // MARK: Lanes
 

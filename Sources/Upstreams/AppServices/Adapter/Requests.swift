@@ -14,7 +14,7 @@ struct Requests: Sendable {
         self.notifier = notifier
     }
 
-    /// `lists`: the stored preferences, for D. `registeredNotifier`: the one that the device was registered with.
+    /// `lists`: the preferences of the device, for D. `registeredNotifier`: the one that the device was registered with.
     func request(
         _ step: Step, for item: Item, lists: String?, registeredNotifier: String?,
         credential: HeldCredential
@@ -35,7 +35,7 @@ struct Requests: Sendable {
         case .registerUser: (.post, ["users"], object([("username", item.user)]))
         case .connect: (.post, ["users", item.user, "devices", item.device], "")
         case .savePreferences:
-            (.put, ["device", item.device], Self.preferences(lists ?? item.preferences ?? Self.empty))
+            (.put, ["device", item.device], Self.preferences(lists ?? PreferenceLists().text))
         case .disconnect: (.delete, ["users", item.user, "devices", item.device], "")
         case .blankToken:
             (.put, ["device", item.device], blanking(item, notifier: item.notifier ?? registeredNotifier ?? notifier))
@@ -60,8 +60,6 @@ struct Requests: Sendable {
     }
 
     // MARK: Bodies
-
-    private static let empty = #"{"blacklist":{},"whitelist":{}}"#
 
     private func registration(_ item: Item) -> String {
         let details = [

@@ -58,31 +58,60 @@ struct Rules: Sendable {
         {
             faults.add("/notifier", "must be 1 to 64 letters, digits, _ and -", code: 9)
         }
-        if kind == .preferences || (kind.isOfDevice && kind != .unregister && item["preferences"] != nil) {
-            check(preferences: item["preferences"], &faults)
+        if kind == .preferences {
+            check(change: item["preferences"], &faults)
+        } else if kind.isOfDevice, kind != .unregister, let lists = item["preferences"] {
+            check(lists: lists, at: "/preferences", &faults)
         }
     }
 
-    private func check(preferences value: JSONValue?, _ faults: inout AppServicesFaults) {
-        guard let value, value.kind == .object else {
-            return faults.add("/preferences", "must be an object with whitelist, blacklist or both", code: 1)
+    /// The lists as a whole, or changes to them, or null.
+    private func check(change value: JSONValue?, _ faults: inout AppServicesFaults) {
+        guard let value else {
+            return faults.add("/preferences", "must be an object with lists or changes of them, or null", code: 1)
+        }
+        guard value.kind != .null else { return }
+        guard value.kind == .object, PreferencesChange.isEdit(value) else {
+            return check(lists: value, at: "/preferences", &faults)
+        }
+        for (key, lists) in value.members {
+            let pointer = "/preferences" + JSONPointer.member(key)
+            if key.equals("add") || key.equals("remove") {
+                check(lists: lists, at: pointer, isRemoval: key.equals("remove"), &faults)
+            } else {
+                faults.add(pointer, "is neither add nor remove", code: 1)
+            }
+        }
+    }
+
+    /// `isRemoval`: whether the lists are arrays of types, without exceptions.
+    private func check(
+        lists value: JSONValue, at place: String, isRemoval: Bool = false, _ faults: inout AppServicesFaults
+    ) {
+        guard value.kind == .object else {
+            return faults.add(place, "must be an object with whitelist, blacklist or both", code: 1)
         }
         for (key, list) in value.members {
-            guard key.equals("whitelist") || key.equals("blacklist") else {
-                faults.add("/preferences" + JSONPointer.member(key), "is neither whitelist nor blacklist", code: 1)
-                continue
+            let pointer = place + JSONPointer.member(key)
+            if !key.equals("whitelist"), !key.equals("blacklist") {
+                faults.add(pointer, "is neither whitelist nor blacklist", code: 1)
+            } else if isRemoval {
+                guard list.kind != .array || !list.elements.allSatisfy(\.isFilledString) else { continue }
+                faults.add(pointer, "must be an array of non-empty strings", code: 1)
+            } else {
+                check(list: list, at: pointer, &faults)
             }
-            let pointer = "/preferences" + JSONPointer.member(key)
-            guard list.kind == .object else {
-                faults.add(pointer, "must be an object", code: 1)
-                continue
-            }
-            for (type, exceptions) in list.members {
-                if type.rawString.isEmpty {
-                    faults.add(pointer + JSONPointer.member(type), "must have a name that is not empty", code: 1)
-                } else if exceptions.kind != .array || !exceptions.elements.allSatisfy(\.isFilledString) {
-                    faults.add(pointer + JSONPointer.member(type), "must be an array of non-empty strings", code: 1)
-                }
+        }
+    }
+
+    private func check(list: JSONValue, at place: String, _ faults: inout AppServicesFaults) {
+        guard list.kind == .object else { return faults.add(place, "must be an object", code: 1) }
+        for (type, exceptions) in list.members {
+            let pointer = place + JSONPointer.member(type)
+            if type.rawString.isEmpty {
+                faults.add(pointer, "must have a name that is not empty", code: 1)
+            } else if exceptions.kind != .array || !exceptions.elements.allSatisfy(\.isFilledString) {
+                faults.add(pointer, "must be an array of non-empty strings", code: 1)
             }
         }
     }

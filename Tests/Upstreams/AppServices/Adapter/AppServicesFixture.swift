@@ -28,6 +28,13 @@ extension UpstreamFixture {
             Sample("unregister", AppServicesItems.item(AppServicesItems.u1, #","notifier":"apple""#)),
             Sample(
                 "preferences", AppServicesItems.item(AppServicesItems.u1, #","preferences":{"blacklist":{"a":[]}}"#)),
+            Sample("preferences", AppServicesItems.item(AppServicesItems.u1, #","preferences":null"#)),
+            Sample(
+                "preferences",
+                AppServicesItems.item(
+                    AppServicesItems.u1,
+                    #","preferences":{"add":{"whitelist":{"a":["b"]},"blacklist":{}},"remove":{"whitelist":["c"]}}"#)),
+            Sample("preferences", AppServicesItems.item(AppServicesItems.u1, #","preferences":{"remove":{}}"#)),
             Sample("group_add", AppServicesItems.group()), Sample("group_remove", AppServicesItems.group("a", "B-1")),
             Sample("group_add", AppServicesItems.group("a", "B-1", token: "Bearer T")),
             Sample(
@@ -81,9 +88,20 @@ extension UpstreamFixture {
                 (#"{"blacklist":{"a/b":["private",""]}}"#, "/preferences/blacklist/a~1b"),
                 (#"{"blacklist":{"a":"private"}}"#, "/preferences/blacklist/a"),
                 (#"{"blacklist":{"a":[7]}}"#, "/preferences/blacklist/a"),
+                (#"{"add":7}"#, "/preferences/add"), (#"{"add":{},"whitelist":{}}"#, "/preferences/whitelist"),
+                (#"{"add":{"whitelist":["a"]}}"#, "/preferences/add/whitelist"),
+                (#"{"add":{"whitelist":{"a":7}}}"#, "/preferences/add/whitelist/a"),
+                (#"{"add":{"greylist":{}}}"#, "/preferences/add/greylist"),
+                (#"{"remove":null}"#, "/preferences/remove"),
+                (#"{"remove":{"whitelist":{"a":[]}}}"#, "/preferences/remove/whitelist"),
+                (#"{"remove":{"blacklist":["private",""]}}"#, "/preferences/remove/blacklist"),
             ].map { BadSample("preferences", AppServicesItems.item("a", #","preferences":\#($0.0)"#), $0.1) }
             + [
                 BadSample("metrics", "{}", "/sessionMetrics"),
+                // Only `preferences` changes entries.
+                BadSample(
+                    "register", AppServicesItems.registration("a", #","preferences":{"add":{}}"#), "/preferences/add"),
+                BadSample("reregister", AppServicesItems.registration("a", #","preferences":null"#), "/preferences"),
                 BadSample(
                     "metrics", #"{"sessionMetrics":{},"logs":{},"metrics":["private"]}"#, "/sessionMetrics", "/logs",
                     "/metrics"),

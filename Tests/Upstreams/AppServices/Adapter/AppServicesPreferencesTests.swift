@@ -1,0 +1,169 @@
+import PosternConformance
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import AppServicesAdapter
+
+/// Changes of preferences: as a whole, by entry, and not at all.
+@Suite struct AppServicesPreferencesTests {
+    private typealias Items = AppServicesItems
+    private typealias Harness = AppServicesHarness
+
+    private static func item(_ preferences: String) -> String {
+        Items.item(Items.u1, #","preferences":\#(preferences)"#)
+    }
+
+    /// A device that is registered and has no preferences.
+    private func harness() throws -> Harness {
+        var harness = try Harness()
+        _ = try harness.steps(try harness.post("register", Items.registration()))
+        return harness
+    }
+
+    /// The lists that an item sends.
+    private static func sent(_ requests: [UpstreamRequest]) -> String? {
+        requests.last.flatMap { Requests.lists(ofPreferences: $0.body) }.map { String(decoding: $0, as: UTF8.self) }
+    }
+
+    @Test func entries_areAddedToTheLastAcceptedPreferences_andReplaceTheirExceptions() throws {
+        var harness = try harness()
+        try harness.post("preferences", Self.item(#"{"whitelist":{"a":["x"],"b":[]}}"#))
+        let id = try harness.post(
+            "preferences", Self.item(#"{"add":{"whitelist":{"a":["y","z"]},"blacklist":{"ä/c":[]}}}"#))
+        let requests = try harness.run(id, answer: Harness.usual)
+        #expect(Self.sent(requests) == #"{"blacklist":{"ä/c":[]},"whitelist":{"a":["y","z"],"b":[]}}"#)
+    }
+
+    @Test func types_areRemoved_andUnknownOnesIgnored() throws {
+        var harness = try harness()
+        try harness.post("preferences", Self.item(#"{"whitelist":{"a":["x"],"b":[]},"blacklist":{"a":[]}}"#))
+        let id = try harness.post("preferences", Self.item(#"{"remove":{"whitelist":["a","none"]}}"#))
+        #expect(
+            Self.sent(try harness.run(id, answer: Harness.usual)) == #"{"blacklist":{"a":[]},"whitelist":{"b":[]}}"#)
+    }
+
+    @Test func typeThatIsAddedAndRemoved_isGone() throws {
+        var harness = try harness()
+        let id = try harness.post(
+            "preferences", Self.item(#"{"remove":{"whitelist":["a"]},"add":{"whitelist":{"a":[],"b":[]}}}"#))
+        #expect(Self.sent(try harness.run(id, answer: Harness.usual)) == #"{"blacklist":{},"whitelist":{"b":[]}}"#)
+    }
+
+    @Test func null_sendsTheLastOnesAgain() throws {
+        var harness = try harness()
+        _ = try harness.steps(try harness.post("preferences", Self.item(#"{"whitelist":{"a":["x"]}}"#)))
+        #expect(try harness.state.preferences(of: Items.device)?.isSent == true)
+        let id = try harness.post("preferences", Self.item("null"))
+        #expect(try harness.state.preferences(of: Items.device)?.isSent == false)
+        #expect(Self.sent(try harness.run(id, answer: Harness.usual)) == #"{"blacklist":{},"whitelist":{"a":["x"]}}"#)
+        #expect(try harness.state.preferences(of: Items.device)?.isSent == true)
+    }
+
+    @Test func null_isRejected_ifThereAreNone() throws {
+        var harness = try harness()
+        let refusal = #expect(throws: AcceptanceError.self) { try harness.post("preferences", Self.item("null")) }
+        #expect(refusal?.reason == .invalidPayload && refusal?.pointer == "/preferences")
+    }
+
+    @Test func additions_areRejected_whenTheListsGrowTooLarge() throws {
+        var harness = try harness()
+        func add(_ type: Int) throws {
+            let text = String(repeating: "x", count: 1000)
+            try harness.post("preferences", Self.item(#"{"add":{"whitelist":{"\#(type)":["\#(text)"]}}}"#))
+        }
+        for type in 0..<64 { try add(type) }
+        let refusal = #expect(throws: AcceptanceError.self) { try add(64) }
+        #expect(refusal?.reason == .invalidPayload)
+        try harness.post("preferences", Self.item(#"{"remove":{"whitelist":["0"]}}"#))
+        try add(64)
+    }
+
+    @Test func dryRun_showsTheChangedPreferences_andNotTheStoredOnes() throws {
+        var harness = try harness()
+        _ = try harness.steps(try harness.post("preferences", Self.item(#"{"whitelist":{"a":[]}}"#)))
+        for (change, expected) in [
+            (#"{"add":{"whitelist":{"b":[]}}}"#, #"{"blacklist":{},"whitelist":{"a":[],"b":[]}}"#),
+            (#"{"blacklist":{"c":[]}}"#, #"{"blacklist":{"c":[]},"whitelist":{}}"#),
+            ("null", #"{"blacklist":{},"whitelist":{"a":[]}}"#),
+        ] {
+            let (_, message) = try UpstreamFixture.appservices.admit(
+                .init("preferences", Self.item(change)), to: RegisteredUpstream(harness.upstream), at: harness.now,
+                sequence: 1 << 54)
+            guard case .send(let request, _) = try harness.upstream.plan(for: [message], in: harness.context) else {
+                Issue.record("nothing is sent")
+                continue
+            }
+            #expect(Self.sent([request]) == expected)
+        }
+    }
+
+    // MARK: Against a model
+
+    /// Preferences as a reader of the documentation would keep them.
+    private struct Model {
+        var lists: [String: [String: [String]]]?
+
+        mutating func change(_ random: inout SplitMix64) -> String? {
+            func number(_ most: UInt64) -> Int { Int(random.next() % most) }
+            func entries() -> [String: [String]] {
+                Dictionary((0..<number(4)).map { _ in ("t\(number(6))", (0..<number(3)).map { _ in "e\(number(9))" }) })
+                { $1 }
+            }
+            func types() -> [String] { (0..<number(4)).map { _ in "t\(number(6))" } }
+            var lists = lists ?? ["whitelist": [:], "blacklist": [:]]
+            switch number(8) {
+            case 0:
+                let whole = ["whitelist": entries(), "blacklist": entries()]
+                self.lists = whole
+                return Self.text(whole)
+            case 1: return self.lists == nil ? nil : "null"
+            default:
+                var members: [String] = []
+                if number(4) > 0 {
+                    let added = ["whitelist": entries(), "blacklist": entries()]
+                    for (name, list) in added { for (type, exceptions) in list { lists[name]?[type] = exceptions } }
+                    members.append(#""add":\#(Self.text(added))"#)
+                }
+                if number(2) > 0 || members.isEmpty {
+                    let removed = ["whitelist": types(), "blacklist": types()]
+                    for (name, list) in removed { for type in list { lists[name]?[type] = nil } }
+                    members.append(#""remove":\#(Self.object(removed.mapValues(Self.array)))"#)
+                }
+                self.lists = lists
+                return "{" + members.joined(separator: ",") + "}"
+            }
+        }
+
+        static func text(_ lists: [String: [String: [String]]]) -> String {
+            object(lists.mapValues { object($0.mapValues(array)) })
+        }
+        private static func object(_ members: [String: String]) -> String {
+            "{" + members.sorted { $0.key < $1.key }.map { #""\#($0.key)":\#($0.value)"# }.joined(separator: ",") + "}"
+        }
+        private static func array(_ texts: [String]) -> String {
+            "[" + texts.map { #""\#($0)""# }.joined(separator: ",") + "]"
+        }
+    }
+
+    /// A thousand sequences of whole lists, additions, removals, and repetitions, some of which are delivered in between.
+    @Test func randomChanges_leaveTheListsOfTheModel_acceptedAndDelivered() throws {
+        for seed in 0..<UInt64(1000) {
+            var random = SplitMix64(state: seed)
+            var harness = try harness()
+            var model = Model()
+            var open: [MessageID] = []
+            for _ in 0..<(1 + random.next() % 12) {
+                guard let change = model.change(&random) else { continue }
+                open.append(try harness.post("preferences", Self.item(change)))
+                let accepted = try harness.state.preferences(of: Items.device)?.lists
+                try #require(accepted == model.lists.map(Model.text), "seed \(seed): \(change)")
+                if random.next() % 3 == 0 { _ = try harness.run(open.removeFirst(), answer: Harness.usual) }
+            }
+            for id in open { _ = try harness.run(id, answer: Harness.usual) }
+            let delivered = harness.state.value(of: Preferences.deliveredKey(Items.device))
+            #expect(
+                delivered.map { String(decoding: $0, as: UTF8.self) } == model.lists.map(Model.text), "seed \(seed)")
+        }
+    }
+}
