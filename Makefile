@@ -14,6 +14,9 @@ ARGS ?=
 # Swift Testing starts all tests at once by default, and the time limit of one that waits for its turn runs on.
 RUN_TESTS = $(SWIFT) test --skip-build --disable-xctest --experimental-maximum-parallelization-width 16
 
+# With Swift's runtime inside, a program runs wherever the libraries of Debian are that it names.
+RELEASE_BUILD = $(SWIFT) build -c release --static-swift-stdlib
+
 DEBUG_BINARY = $(CURDIR)/.build/debug/postern
 RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
@@ -39,8 +42,8 @@ debug: dependencies
 	$(SWIFT) build --build-tests
 
 build: dependencies ## the release binaries, .build/release/postern and, for --simulate, postern-simulate
-	$(SWIFT) build -c release --product postern
-	$(SWIFT) build -c release --product postern-simulate
+	$(RELEASE_BUILD) --product postern
+	$(RELEASE_BUILD) --product postern-simulate
 
 test: debug contract ## every test, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)

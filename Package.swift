@@ -82,11 +82,11 @@ let package = Package(
         .executable(name: "postern-simulate", targets: ["postern-simulate"]),
     ],
     dependencies: [
-        .package(url: "https://github.com/groue/GRDB.swift", from: "7.10.0"),
-        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
-        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
-        .package(url: "https://github.com/apple/swift-collections", from: "1.6.0"),
-        .package(url: "https://github.com/apple/swift-crypto", from: "4.5.2"),
+        .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
+        .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
+        .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
+        .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
+        .package(url: "https://github.com/apple/swift-crypto", exact: "4.5.2"),
     ],
     targets: [
         // C libraries: shims only.
@@ -99,6 +99,8 @@ let package = Package(
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
         // What `/openapi.yaml` serves.
         .target(name: "COpenAPI"),
+        // In place of ICU's locale data, which a static program would contain; it is linked, and nothing imports it.
+        .target(name: "CLocaleData"),
 
         // Values and decisions.
         part("PosternCore", []),
@@ -143,15 +145,15 @@ let package = Package(
         .executableTarget(
             name: "postern-simulate",
             dependencies: [
-                "PosternCore", "PosternProcess", "PosternSimulatorKit", "PosternSimulators", arguments, logging,
+                "CLocaleData", "PosternCore", "PosternProcess", "PosternSimulatorKit", "PosternSimulators", arguments,
+                logging,
             ],
             swiftSettings: strict),
         .executableTarget(
             name: "postern",
             dependencies: [
-                "CLinux", "PosternCommands", "PosternCore", "PosternGateway", "PosternProcess", "PosternStore",
-                arguments,
-                logging,
+                "CLinux", "CLocaleData", "PosternCommands", "PosternCore", "PosternGateway", "PosternProcess",
+                "PosternStore", arguments, logging,
             ],
             swiftSettings: strict),
 
