@@ -20,13 +20,14 @@ RELEASE_BUILD = $(SWIFT) build -c release --static-swift-stdlib
 DEBUG_BINARY = $(CURDIR)/.build/debug/postern
 RELEASE_BINARY = $(CURDIR)/.build/release/postern
 SOURCES = Package.swift Sources Tests
+SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-check openapi contract framing cloudevents stream webhooks run smoke install clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-check openapi contract framing cloudevents stream webhooks run smoke install manual deb dist image package-check clean verify
 
 help:
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dependencies:
 	@scripts/install-dependencies.sh
@@ -153,11 +154,41 @@ run: build ## the gateway with simulated upstreams, on http://127.0.0.1:8080, un
 smoke: debug ## deploy/smoke.sh against a gateway of its own with simulated upstreams
 	scripts/smoke-run.sh $(DEBUG_BINARY)
 
-install: build ## into PREFIX=/usr/local, with DESTDIR
-	install -D -m 755 $(RELEASE_BINARY) $(DESTDIR)$(PREFIX)/bin/postern
-	install -D -m 755 $(RELEASE_BINARY)-simulate $(DESTDIR)$(PREFIX)/bin/postern-simulate
-	install -D -m 644 deploy/postern.service $(DESTDIR)/lib/systemd/system/postern.service
-	install -D -m 644 $(CONFIG) $(DESTDIR)$(PREFIX)/share/postern/config.example.json
+install: build manual ## programs, man pages, completions, systemd units and an example, into PREFIX=/usr/local, with DESTDIR
+	install -d $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	for program in postern postern-simulate; do \
+		install -D --strip -m 755 .build/release/$$program $(DESTDIR)$(PREFIX)/bin/$$program \
+		&& install -D -m 644 .build/man/$$program.1 $(SHARE)/man/man1/$$program.1 || exit 1; \
+	done
+	install -D -m 644 .build/man/postern.json.5 $(SHARE)/man/man5/postern.json.5
+	$(RELEASE_BINARY) --generate-completion-script bash >$(SHARE)/bash-completion/completions/postern
+	$(RELEASE_BINARY) --generate-completion-script zsh >$(SHARE)/zsh/site-functions/_postern
+	$(RELEASE_BINARY) --generate-completion-script fish >$(SHARE)/fish/vendor_completions.d/postern.fish
+	install -D -m 644 config.example.json $(SHARE)/postern/config.example.json
+	install -d $(DESTDIR)/lib/systemd/system
+	sed 's|/usr/local|$(PREFIX)|g' deploy/systemd/postern.service >$(DESTDIR)/lib/systemd/system/postern.service
+	install -D -m 644 deploy/systemd/postern.sysusers $(DESTDIR)/usr/lib/sysusers.d/postern.conf
+	install -D -m 644 deploy/systemd/postern.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/postern.conf
+
+manual: build
+	@scripts/install-dependencies.sh --package
+	$(RELEASE_BUILD) --product generate-manual
+	scripts/write-manual.sh .build/release .build/man
+
+deb: build manual ## a Debian package, in .build/dist
+	scripts/package-deb.sh .build/dist
+
+dist: build manual ## a tar with everything that `make install` installs, its checksum, and a list of its parts, in .build/dist
+	scripts/dist.sh .build/dist
+
+image: build ## an OCI image from Debian's packages alone, in .build/dist; without a registry
+	@scripts/install-dependencies.sh --package
+	deploy/image.sh .build/dist
+
+package-check: deb dist image ## are package, archive, image and manifests what they should be? installs and runs them; minutes
+	python3 -m venv .build/python
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'kubernetes-validate>=1.35,<2'
+	scripts/package_check.py .build/dist
 
 clean: ## removes everything built
 	rm -rf .build

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages Postern is built from and runs on; only those that are missing.
-# usage: scripts/install-dependencies.sh [--bench] [--runtime]
+# usage: scripts/install-dependencies.sh [--bench] [--package] [--runtime]
 #   --bench    also what `make bench`, `make torture` and `make test-soak` need
+#   --package  also what man pages, packages, archives and images are made with
 #   --runtime  only what a built binary needs (container images)
 # The Swift toolchain (6.3) is not installed by this script: see CONTRIBUTING.md.
 set -eu
@@ -10,15 +11,19 @@ build='g++ make pkg-config binutils libc6-dev libmicrohttpd-dev libcurl4-openssl
 build="$build libsimdjson-dev zlib1g-dev libcrypt-dev curl ca-certificates git tzdata"
 build="$build python3 python3-h11 python3-venv"
 bench='gcc wrk nghttp2-client python3 procps valgrind'
+package='go-md2man man-db dpkg-dev mmdebstrap buildah'
+# Another vendor's package may have brought it.
+command -v kubectl >/dev/null || package="$package kubernetes-client"
 runtime='libmicrohttpd12 libcurl4 libsqlite3-0 libsimdjson14 zlib1g libcrypt1 libstdc++6 ca-certificates tzdata'
 
 wanted=$build
 for option; do
     case $option in
         --bench) wanted="$wanted $bench" ;;
+        --package) wanted="$wanted $package" ;;
         --runtime) wanted=$runtime ;;
         *)
-            sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+            sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
             exit 64
             ;;
     esac
