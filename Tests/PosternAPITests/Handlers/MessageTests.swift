@@ -327,6 +327,7 @@ private struct RefusingUpstream: PlainAtHeart {
             let id = try gateway.accept()
             try gateway.waitFor("token", of: id)
             #expect(try gateway.upstream()["token"]["valid"].bool == false)
+            try gateway.waitForOpenRequest()
             gateway.transport.answer(.status(200))
             try #require(try eventually { try gateway.upstream()["token"]["valid"].bool == true })
             #expect(try gateway.upstream()["token"]["expiresAt"].isThere)
