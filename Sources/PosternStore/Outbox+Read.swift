@@ -22,6 +22,8 @@ public struct MessageRecord: Sendable, Equatable {
     public var payload: [UInt8]?
     /// The number of its lane in the queue, to find earlier messages of the lane.
     public var lane: Int64 = 0
+    /// When a queued message expires; nil if it does not.
+    public var expiresAt: Timestamp?
     /// For a queued message: what its wait is derived from. Only `StoreView` derives from the rows whether the message
     /// is in flight, and `isHeldUp`: a gateway takes both from its queues, which are more accurate.
     public var facts = QueuedFacts()

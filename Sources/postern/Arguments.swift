@@ -104,6 +104,12 @@ struct GatewayOptions: ParsableArguments {
     var choice: GatewayAddress.Choice {
         .init(url: url, caFile: ca, isInsecure: insecure, clientCertificateFile: cert)
     }
+
+    /// The address for a command that has no store: that of a configuration, if there is one.
+    func address(config: String?) throws(CommandFailure) -> GatewayAddress {
+        if let config { return try GatewayAddress(ConfigurationLoader(file: config), choice) }
+        return try GatewayAddress(choice, orAt: "http://127.0.0.1:8080")
+    }
 }
 
 /// The messages of a command.

@@ -1,6 +1,5 @@
 import ArgumentParser
 import PosternCommands
-import PosternGateway
 
 struct Healthcheck: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -17,12 +16,7 @@ struct Healthcheck: AsyncParsableCommand {
 
     func run() async throws {
         try await reportingAsync { () async throws(CommandFailure) in
-            try await PosternCommands.Healthcheck.run(try address())
+            try await PosternCommands.Healthcheck.run(try gateway.address(config: config))
         }
-    }
-
-    private func address() throws(CommandFailure) -> GatewayAddress {
-        if let config { return try GatewayAddress(ConfigurationLoader(file: config), gateway.choice) }
-        return try GatewayAddress(gateway.choice, orAt: "http://127.0.0.1:8080")
     }
 }

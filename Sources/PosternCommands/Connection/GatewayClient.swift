@@ -38,10 +38,17 @@ public final class GatewayClient: Sendable {
     public func ask(
         _ method: UpstreamRequest.Method, _ path: String, json: String? = nil, within: Duration
     ) async throws(TransferFailure) -> UpstreamResponse {
-        var headers = json == nil ? [] : [("Content-Type", "application/json")]
+        try await ask(
+            method, path, headers: json == nil ? [] : [("Content-Type", "application/json")],
+            body: Array((json ?? "").utf8), within: within)
+    }
+
+    func ask(
+        _ method: UpstreamRequest.Method, _ path: String, headers: [(String, String)], body: [UInt8], within: Duration
+    ) async throws(TransferFailure) -> UpstreamResponse {
+        var headers = headers
         if let key { headers.append(("Authorization", "Bearer \(key)")) }
-        let request = UpstreamRequest(
-            method: method, url: url + path, headers: headers, body: Array((json ?? "").utf8))
+        let request = UpstreamRequest(method: method, url: url + path, headers: headers, body: body)
         let options = TransferOptions(
             connectTimeout: min(within, .seconds(5)), requestTimeout: within, trust: address.trust,
             clientCertificateFile: address.clientCertificateFile)

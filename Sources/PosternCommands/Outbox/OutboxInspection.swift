@@ -94,14 +94,27 @@ public struct OutboxInspection: Sendable {
         return (asJSON ? report.lanesJSON(found, next: next) : report.lanes(found), next)
     }
 
-    /// Hands each message, payload included, to `write` as one line of NDJSON. Holds one page in memory.
-    public func export(_ filter: MessageFilter, _ write: (String) -> Void) throws(CommandFailure) {
-        var next: MessageID?
+    /// Hands each message after `cursor`, payload included, to `write` as one line of NDJSON. Holds one page in memory.
+    public func export(
+        _ filter: MessageFilter, after cursor: MessageID? = nil, _ write: (String) throws(CommandFailure) -> Void
+    ) throws(CommandFailure) {
+        var next = cursor
         repeat {
             let page = try self.page(filter, after: next, limit: Self.pageSize, payload: true)
-            for record in page.messages { write(report.exportLine(record)) }
+            for record in page.messages { try write(report.exportLine(record)) }
             next = page.next
         } while next != nil
+    }
+
+    /// How many messages match, if the ledgers say so: a filter by anything but upstream and state needs a look at every
+    /// row.
+    public func count(_ filter: MessageFilter) -> Int? {
+        guard filter == MessageFilter(upstream: filter.upstream, state: filter.state) else { return nil }
+        return summaries.reduce(0) { sum, summary in
+            guard filter.upstream == nil || filter.upstream == summary.name else { return sum }
+            let states = filter.state.map { [$0] } ?? MessageState.allCases
+            return sum + states.reduce(0) { $0 + summary.ledger.counts[$1] - summary.ledger.purged[$1] }
+        }
     }
 
     private func page(

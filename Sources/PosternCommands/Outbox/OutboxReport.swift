@@ -145,13 +145,18 @@ public struct OutboxReport: Sendable {
         MessageJSON.message(record, waitStatus: waitStatus(of: record), attempts: attempts, showsPayload: showsPayload)
     }
 
-    /// One line of NDJSON: as the API shows it with `include=payload`. Line breaks between the tokens of a payload
-    /// become blanks; inside its strings there are none (RFC 8259, section 7).
+    /// One line of NDJSON: as the API shows it with `include=payload`, and `notBefore` and `expiresAt` if a queued message
+    /// has them. Line breaks between the tokens of a payload become blanks; inside its strings there are none (RFC 8259,
+    /// section 7).
     public func exportLine(_ record: MessageRecord) -> String {
-        let text = MessageJSON.message(record, waitStatus: waitStatus(of: record), showsPayload: true)
-        var bytes = Array(text.utf8)
+        var bytes = Array(MessageJSON.message(record, waitStatus: waitStatus(of: record), showsPayload: true).utf8)
         for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
             bytes[index] = UInt8(ascii: " ")
+        }
+        for (name, time) in [("notBefore", record.notBefore), ("expiresAt", record.expiresAt)] {
+            guard let time else { continue }
+            bytes.removeLast()
+            bytes += Array(",\"\(name)\":\"\(time)\"}".utf8)
         }
         return String(decoding: bytes, as: UTF8.self)
     }
@@ -197,5 +202,12 @@ public struct OutboxReport: Sendable {
 
     private func snapshot(of upstream: UpstreamSummary) -> UpstreamSnapshot {
         UpstreamSnapshot(stored: upstream, now: now) ?? UpstreamSnapshot()
+    }
+}
+
+extension MessageRecord {
+    /// The `notBefore` that its sender gave, while it is still scheduled.
+    fileprivate var notBefore: Timestamp? {
+        state == .queued && !facts.isRetry ? facts.nextAttemptAt : nil
     }
 }

@@ -2,13 +2,15 @@ import Glibc
 import PosternCore
 import Synchronization
 
-/// Shows on a terminal that long work continues: what it is, how far it is, and for how long it has run. The line
-/// appears after one `interval` and is erased at the end.
+/// Shows on a terminal that long work continues: what it is, how far it is, how fast, and how long it has run or will
+/// still run. The line appears after one `interval` and is erased at the end.
 public final class Progress: Sendable {
     /// Receives text for the terminal as it is, with its control characters.
     public typealias Output = @Sendable (String) -> Void
 
     private let count = Atomic<Int>(0)
+    /// 0 if it is not known.
+    private let total = Atomic<Int>(0)
 
     /// Standard error; nil if it is not a terminal.
     public static var terminal: Output? {
@@ -20,7 +22,16 @@ public final class Progress: Sendable {
     }
 
     /// Advances the count that the line shows.
-    public func advance() { count.wrappingAdd(1, ordering: .relaxed) }
+    public func advance(by amount: Int = 1) { count.wrappingAdd(amount, ordering: .relaxed) }
+
+    /// Sets the count, and how far it will get.
+    public func advance(to done: Int, of all: Int) {
+        count.store(done, ordering: .relaxed)
+        total.store(all, ordering: .relaxed)
+    }
+
+    /// Sets how far the count will get.
+    public func expect(_ all: Int) { total.store(all, ordering: .relaxed) }
 
     /// Runs `work`, which may call `advance`. Nothing is shown if `output` is nil.
     public static func showing<T, E: Error>(
@@ -36,12 +47,30 @@ public final class Progress: Sendable {
     /// The same for work that is asynchronous.
     public static func showingAsync<T, E: Error>(
         _ what: String, on output: Output? = terminal, every interval: Duration = .seconds(1),
-        _ work: () async throws(E) -> T
+        _ work: (Progress) async throws(E) -> T
     ) async throws(E) -> T {
         let progress = Progress()
         let line = output.map { Line(what, of: progress, on: $0, every: interval) }
         defer { line?.erase() }
-        return try await work()
+        return try await work(progress)
+    }
+
+    /// `copying pages: 1200 of 5000, 300/s, 13 s left`, or as far as the numbers are known (not 0).
+    static func line(_ what: String, _ count: Int, of total: Int, after elapsed: Duration) -> String {
+        guard count > 0 else { return "\(what): \(time(elapsed.inSeconds))" }
+        let rate = Double(count) / max(elapsed.inSeconds, 0.001)
+        let speed = "\(Int(rate.rounded()))/s"
+        guard total >= count else { return "\(what): \(count), \(speed), \(time(elapsed.inSeconds))" }
+        return "\(what): \(count) of \(total), \(speed), \(time(Double(total - count) / rate)) left"
+    }
+
+    private static func time(_ seconds: Double) -> String {
+        let seconds = Int(min(seconds, 1e9))
+        return switch seconds {
+        case ..<100: "\(seconds) s"
+        case ..<6000: "\(seconds / 60) min"
+        default: "\(seconds / 3600) h \(seconds % 3600 / 60) min"
+        }
     }
 
     /// Returns to the first column and clears the line.
@@ -81,9 +110,11 @@ public final class Progress: Sendable {
                 return nil
             }
             guard now >= next else { return next }
-            let number = progress.count.load(ordering: .relaxed)
-            let seconds = (now - start).components.seconds
-            output(Progress.erasing + "\(what): \(number > 0 ? "\(number), " : "")\(seconds) s")
+            output(
+                Progress.erasing
+                    + Progress.line(
+                        what, progress.count.load(ordering: .relaxed), of: progress.total.load(ordering: .relaxed),
+                        after: now - start))
             isShown = true
             next = now + interval
             return next

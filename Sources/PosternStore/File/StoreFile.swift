@@ -7,7 +7,9 @@ import PosternCore
 /// The file of the store: its ownership, its condition, and how it is opened.
 enum StoreFile {
     static let pageSize = 8192
-    private static let tails = ["", "-wal", "-shm"]
+    /// What the names of the files of a store end with, the database first.
+    static let tails = ["", "-wal", "-shm"]
+    static let logger = Logger(label: "postern.store")
 
     /// Prepares the store for being opened by SQLite. Returns the lock that has to be held as long as it is open.
     static func prepare(
@@ -30,6 +32,7 @@ enum StoreFile {
             former.release()
         }
         try examineLog(of: path, recovering: recover, at: now, logger: logger)
+        if !startFresh { try StoreRestore.refuseInterrupted(at: path) }
         lock = try createIfEmpty(path, at: now, holding: lock)
         try inspect(path)
         reserve.allocateLog()
@@ -120,7 +123,6 @@ enum StoreFile {
     /// recovered the log when the gateway opened it, and does not do so again.
     static func examineUnopened(_ path: String) throws {
         guard try Files.size(of: path, for: path) > 0, StoreLock.isFree(path) else { return }
-        let logger = Logger(label: "postern.store")
         try examineLog(of: path, recovering: false, at: SystemTime().now, logger: logger)
     }
 
@@ -268,17 +270,25 @@ enum StoreFile {
 
     /// Renames a damaged store and its other files; does not change an intact one. Returns whether it was renamed.
     static func setAsideIfDamaged(_ path: String, at now: Timestamp, logger: Logger) throws -> Bool {
-        let sizes = try Files.size(of: path, for: path) + Files.size(of: path + "-wal", for: path)
-        guard sizes > 0, try isDamaged(path, at: now, logger: logger) else { return false }
-        let suffix = ".damaged-\(now.milliseconds)"
-        for tail in tails {
-            guard try Files.status(of: path + tail, for: path) != nil else { continue }
-            try Files.rename(path + tail, to: path + suffix + tail, for: path)
-        }
+        guard try sizes(of: path) > 0, try isDamaged(path, at: now, logger: logger) else { return false }
+        let kept = path + ".damaged-\(now.milliseconds)"
+        try rename(path, to: kept)
         logger.warning(
             "damaged store renamed; starting with an empty one",
-            metadata: ["store.path": "\(path)", "store.keptAs": "\(path + suffix)"])
+            metadata: ["store.path": "\(path)", "store.keptAs": "\(kept)"])
         return true
+    }
+
+    /// The bytes of the database and its log; 0 if there is neither.
+    static func sizes(of path: String) throws(StoreError) -> Int {
+        try Files.size(of: path, for: path) + Files.size(of: path + "-wal", for: path)
+    }
+
+    /// Renames the files of a store.
+    static func rename(_ path: String, to name: String) throws(StoreError) {
+        for tail in tails where try Files.status(of: path + tail, for: path) != nil {
+            try Files.rename(path + tail, to: name + tail, for: path)
+        }
     }
 
     private static func isDamaged(_ path: String, at now: Timestamp, logger: Logger) throws -> Bool {

@@ -128,19 +128,19 @@ extension StoreReader {
     }
 
     /// The columns are the same for all tables: id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs,
-    /// result, payload, and three that only the queue has.
+    /// result, payload, and four that only the queue has.
     private static func statement(_ table: Table, _ order: MessageOrder) -> StaticString {
         switch (table, order) {
         case (.queue, .oldest):
             """
             SELECT id, kind, 0, key, attempts, acceptedAtMs, lastError, NULL, NULL, CASE WHEN ?3 THEN payload END,
-              nextAttemptAtMs, waiting, lane
+              nextAttemptAtMs, waiting, lane, expiresAtMs
             FROM queue_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.queue, .newest):
             """
             SELECT id, kind, 0, key, attempts, acceptedAtMs, lastError, NULL, NULL, CASE WHEN ?3 THEN payload END,
-              nextAttemptAtMs, waiting, lane
+              nextAttemptAtMs, waiting, lane, expiresAtMs
             FROM queue_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         case (.delivered, .oldest):
@@ -187,6 +187,7 @@ extension StoreReader {
         record.facts.nextAttemptAt = row[10]
         record.facts.isRetry = row[11] as Int64 == QueueColumn.retrying
         record.lane = row[12]
+        record.expiresAt = row[13]
         try sql.each(
             "SELECT isParked, waitingFor, readyAtMs FROM lanes WHERE number = ? AND upstream = ?", record.lane, number
         ) { lane in

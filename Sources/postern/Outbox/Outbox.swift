@@ -18,5 +18,9 @@ struct Outbox: ParsableCommand {
             OutboxPurge.self,
             OutboxAudit.self,
             OutboxExport.self,
+            OutboxImport.self,
+            OutboxBackup.self,
+            OutboxRestore.self,
+            OutboxVerify.self,
         ])
 }

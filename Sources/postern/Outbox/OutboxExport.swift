@@ -12,17 +12,34 @@ struct OutboxExport: ParsableCommand {
     @OptionGroup var options: StoreOptions
     @OptionGroup var filter: FilterOptions
 
+    @Option(help: ArgumentHelp("Write to this new file instead of standard output.", valueName: "file"))
+    var output: String?
+
+    @Flag(help: "Continue a file that an interrupted export has written, after its last message.")
+    var resume = false
+
+    func validate() throws {
+        guard !resume || output != nil else { throw ValidationError("--resume requires --output FILE.") }
+    }
+
     func run() throws {
         try reporting { () throws(CommandFailure) in
             let inspection = try options.inspection()
+            let filter = filter.filter
+            let file: ExportFile? =
+                if let output { try ExportFile(output, isContinued: resume) } else { nil }
             // On the same terminal, the messages themselves show the progress.
-            guard isatty(STDOUT_FILENO) != 1 else { return try inspection.export(filter.filter) { writeLine($0) } }
-            try Progress.showing("exporting messages") { (progress) throws(CommandFailure) in
-                try inspection.export(filter.filter) { line in
-                    writeLine(line)
+            let shows = file != nil || isatty(STDOUT_FILENO) != 1
+            try Progress.showing("exporting messages", on: shows ? Progress.terminal : nil) {
+                (progress) throws(CommandFailure) in
+                // What an earlier run exported is not counted.
+                if file?.last == nil, let count = inspection.count(filter) { progress.expect(count) }
+                try inspection.export(filter, after: file?.last) { (line) throws(CommandFailure) in
+                    if let file { try file.write(line) } else { writeLine(line) }
                     progress.advance()
                 }
             }
+            try file?.finish()
         }
     }
 }

@@ -30,10 +30,19 @@ import Testing
 
     @Test func asyncWork_isShown() async {
         let shown = Inbox<String>()
-        await Progress.showingAsync("removing", on: { shown.put($0) }, every: .milliseconds(1)) {
+        await Progress.showingAsync("removing", on: { shown.put($0) }, every: .milliseconds(1)) { _ in
             #expect(
                 shown.takeAll(waitingUntil: SystemTime().instant + .seconds(20)).first?.contains("removing: ") == true)
         }
         #expect(shown.takeAll(waitingUntil: SystemTime().instant).last == Progress.erasing)
+    }
+
+    @Test(arguments: [
+        (0, 0, 3, "w: 3 s"), (1200, 0, 4, "w: 1200, 300/s, 4 s"), (1200, 5000, 4, "w: 1200 of 5000, 300/s, 12 s left"),
+        (10, 10_000, 10, "w: 10 of 10000, 1/s, 2 h 46 min left"), (100, 1000, 50, "w: 100 of 1000, 2/s, 7 min left"),
+        (7, 5, 1, "w: 7, 7/s, 1 s"),
+    ])
+    func line_saysHowFastItIs_andHowLongItTakes(count: Int, total: Int, seconds: Int, text: String) {
+        #expect(Progress.line("w", count, of: total, after: .seconds(seconds)) == text)
     }
 }

@@ -1,0 +1,84 @@
+public import PosternCore
+public import PosternStore
+
+/// `postern outbox backup`, `restore`, and `verify`.
+public enum OutboxBackup {
+    /// Copies the store to `file`, and verifies the copy.
+    public static func run(
+        _ location: StoreLocation, to file: String, with backup: StoreBackup, progress: @escaping (Int, Int) -> Void
+    ) throws(CommandFailure) -> BackupReport {
+        do throws(StoreError) {
+            return BackupReport("backup", file: file, try backup.run(of: location.path, to: file, progress: progress))
+        } catch {
+            throw CommandFailure(error)
+        }
+    }
+
+    /// Replaces the store by a backup. Fails while a gateway runs on the store.
+    public static func restore(
+        _ location: StoreLocation, from file: String, at now: Timestamp, progress: @escaping (Int, Int) -> Void
+    ) throws(CommandFailure) -> BackupReport {
+        do throws(StoreError) {
+            let restored = try StoreRestore.run(file, to: location.path, at: now, progress: progress)
+            var report = BackupReport("restored", file: location.path, restored.verification)
+            report.keptAs = restored.keptAs
+            return report
+        } catch {
+            throw CommandFailure(error)
+        }
+    }
+
+    /// Reads the whole store.
+    public static func verify(_ location: StoreLocation) throws(CommandFailure) -> BackupReport {
+        do throws(StoreError) {
+            return BackupReport("verified", file: location.path, try StoreVerification.run(location.path))
+        } catch .corrupt(let path, let detail), .logDamaged(let path, let detail) {
+            throw CommandFailure(CommandFailure.no, "\(path) is damaged: \(detail).")
+        } catch {
+            throw CommandFailure(error)
+        }
+    }
+}
+
+/// What was copied or checked, and whether it is sound.
+public struct BackupReport: Sendable {
+    private let action: String
+    private let file: String
+    private let verification: StoreVerification
+    /// Where a store is now that was replaced.
+    var keptAs: String?
+
+    init(_ action: String, file: String, _ verification: StoreVerification) {
+        (self.action, self.file, self.verification) = (action, file, verification)
+    }
+
+    /// 1 if something is wrong.
+    public var exitCode: Int32 { verification.isSound ? 0 : CommandFailure.no }
+
+    private var accepted: Int { verification.audit.accounts.reduce(0) { $0 + $1.ledger.accepted } }
+    private var queued: Int { verification.audit.accounts.reduce(0) { $0 + $1.ledger.queued } }
+
+    /// For people.
+    public var text: String {
+        let size = "\((verification.bytes + (1 << 20) - 1) >> 20) MiB"
+        let summary =
+            "\(action) \(file): \(size), \(accepted) messages accepted, \(queued) queued, "
+            + (verification.isSound ? "sound" : "NOT SOUND")
+        return ([summary] + verification.findings + (keptAs.map { ["The former store is kept as \($0)"] } ?? []))
+            .joined(separator: "\n")
+    }
+
+    /// For programs.
+    public var json: String {
+        JSONWriter.object { json in
+            json.string("file", file)
+            json.flag("sound", verification.isSound)
+            json.number("bytes", verification.bytes)
+            json.number("accepted", accepted)
+            json.number("queued", queued)
+            json.number("payloads", verification.payloads)
+            json.raw("findings", JSONWriter.array(verification.findings.map(JSONEscapes.quoted)))
+            if let keptAs { json.string("keptAs", keptAs) }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+import GRDB
+import Glibc
+public import PosternCore
+
+/// Puts a backup in the place of a store, while no gateway runs on it.
+public struct StoreRestore: Sendable {
+    /// What was found in the backup.
+    public let verification: StoreVerification
+    /// The new path of the store that was there; nil if there was none.
+    public let keptAs: String?
+
+    /// Verifies a copy of the backup, and then exchanges it for the store at `path`, which is kept under a new name.
+    ///
+    /// The numbers of the replaced store continue in the new one, so that no id is assigned a second time, even if the
+    /// clock is behind. If they cannot be read, the time of the start has the same effect (`firstSequence`).
+    ///
+    /// - Parameter progress: As that of a backup.
+    public static func run(
+        _ backup: String, to path: String, at now: Timestamp, progress: @escaping (Int, Int) -> Void = { _, _ in }
+    ) throws(StoreError) -> StoreRestore {
+        do {
+            try Files.makeFolders(of: path)
+            let isNew = try Inode.at(path, for: path) == nil
+            let lock = try StoreLock(for: path)
+            defer { lock.release() }
+            do {
+                return try replace(path, by: backup, at: now, progress: progress)
+            } catch {
+                // The lock needs a file. One that has been exchanged is complete, and stays.
+                if isNew, try lock.isStill(at: path) { unlink(path) }
+                throw error
+            }
+        } catch {
+            throw StoreError(error, path: path)
+        }
+    }
+
+    private static func unfinishedName(of path: String) -> String { path + ".restoring" }
+
+    /// Throws if a restore was interrupted after it had renamed the former store: a start would create an empty one.
+    static func refuseInterrupted(at path: String) throws(StoreError) {
+        guard try Files.size(of: path, for: path) == 0,
+            try Files.status(of: unfinishedName(of: path), for: path) != nil
+        else { return }
+        throw .corrupt(path: path, detail: "a restore was interrupted")
+    }
+
+    private static func replace(
+        _ path: String, by backup: String, at now: Timestamp, progress: @escaping (Int, Int) -> Void
+    ) throws -> StoreRestore {
+        guard try Inode.at(backup, for: backup) != Inode.at(path, for: path) else {
+            throw StoreError.cannotCreate(path: backup, detail: "it is the store that is to be replaced")
+        }
+        let unfinished = unfinishedName(of: path)
+        defer { StoreBackup.remove(unfinished) }
+        let verification: StoreVerification
+        do {
+            verification = try StoreBackup.copy(backup, to: unfinished, at: BackupPace(), progress: progress)
+        } catch {
+            throw StoreError(error, path: backup)
+        }
+        try continueNumbers(of: path, in: unfinished, at: now)
+        // A gateway that starts meanwhile finds the new store in use.
+        let lock = try StoreLock(for: unfinished)
+        defer { lock.release() }
+        let kept = path + ".replaced-\(now.milliseconds)"
+        let hasKept = try StoreFile.sizes(of: path) > 0
+        // A kill between the two leaves no store at the path, or only a log: see `refuseInterrupted`. Running the restore
+        // again completes it.
+        if hasKept { try StoreFile.rename(path, to: kept) }
+        try Files.rename(unfinished, to: path, for: path)
+        return StoreRestore(verification: verification, keptAs: hasKept ? kept : nil)
+    }
+
+    /// Sets the last numbers in `file` to at least those of the store at `path`, and syncs it.
+    private static func continueNumbers(of path: String, in file: String, at now: Timestamp) throws {
+        let former = formerNumbers(of: path)
+        let queue = try DatabaseQueue(path: file)
+        _ = try queue.write { db in
+            try SQL(db).run(
+                "UPDATE store SET sequence = max(sequence, ?), batch = max(batch, ?)",
+                max(former.sequence, StoreFile.firstSequence(at: now)), former.batch)
+        }
+        try queue.close()
+        try Files.sync(file, for: path)
+    }
+
+    /// Zeros if the store cannot be read: it may be damaged, which is a reason to restore a backup.
+    private static func formerNumbers(of path: String) -> (sequence: Int64, batch: Int64) {
+        do {
+            guard try Files.size(of: path, for: path) > 0 else { return (0, 0) }
+            // The lock that this process holds does not matter here: nothing has recovered the log yet.
+            try StoreFile.examineLog(of: path, recovering: false, at: SystemTime().now, logger: StoreFile.logger)
+            try StoreFile.inspect(path)
+            let queue = try StoreFile.openForReading(path)
+            defer { try? queue.close() }
+            return try queue.read { db in
+                try SQL(db).first("SELECT sequence, batch FROM store") { ($0[0], $0[1]) } ?? (0, 0)
+            }
+        } catch {
+            return (0, 0)
+        }
+    }
+}
