@@ -190,6 +190,21 @@ final class ConfiguredUpstream: Sendable {
                 kind, of: worker.name, isTimed: upstream.timedKinds.contains(kind),
                 accepted: metrics.accepted("\(worker.name)", "\(kind)"))
         }
+        createSeries(in: metrics)
+    }
+
+    /// Creates the series of the upstream, so that all of them exist from the start, with 0: a rate over a series that
+    /// begins with its first event leaves that one out.
+    private func createSeries(in metrics: Metrics) {
+        let name = name.description
+        for slug in ProblemSlug.refusingMessages where slug != .unknownUpstream {
+            _ = metrics.refused(name, slug.rawValue)
+        }
+        for state in MessageState.allCases where state != .queued { _ = metrics.settled(name, state.name) }
+        for outcome in Settlement.Outcome.allCases { _ = metrics.attempts(name, outcome.rawValue) }
+        _ = (metrics.attemptDuration(name), metrics.batchMessages(name), metrics.ambiguousSends(name))
+        guard upstream.tokenSource != nil else { return }
+        for outcome in Metrics.tokenOutcomes { _ = metrics.tokenRefreshes(name, outcome) }
     }
 
     func endpoint(_ text: some StringProtocol) -> KindEndpoint? { kinds.first { $0.text == text } }

@@ -45,7 +45,11 @@ final class APIRequest: AdmittedRequest {
 
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
 
-    func wasRefused(with status: Int) { handler.record(status, nil, head, match.metrics, caller, since: receivedAt) }
+    func wasRefused(with status: Int) {
+        // Of the body, only its size and its framing are checked while it is read.
+        if !isDryRun { match.countRefusal(status == 413 ? .payloadTooLarge : .badRequest, in: handler.context.metrics) }
+        handler.record(status, nil, head, match.metrics, caller, since: receivedAt)
+    }
 
     func answer(_ body: [UInt8], _ responder: Responder) {
         let reply = MeteredResponder(self, responder, bytes: body.count)
@@ -63,7 +67,7 @@ final class APIRequest: AdmittedRequest {
             defer { memory.give(needed) }
             match.respond(decoded, reply)
         } catch {
-            reply.send(error)
+            reply.refuse(error)
         }
     }
 

@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 public import PosternHTTP
+import PosternMetrics
 import Synchronization
 
 /// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It
@@ -40,6 +41,8 @@ public final class GatewayHandler: HTTPHandler {
         gatekeeper = Gatekeeper(context.keys)
         routers = Mutex(Routers(handlers, hasAdminListener: hasAdminListener))
         unroutedMetrics = RouteMetrics("unknown", metrics: context.metrics)
+        for status in [400, 401, 403, 404, 405] { _ = context.metrics.requests("unknown", String(status)) }
+        for slug in ProblemSlug.refusingMessages { _ = context.metrics.refused("unknown", slug.rawValue) }
     }
 
     /// Call after upstreams have been replaced: their kinds and routes may have changed.
@@ -88,6 +91,7 @@ public final class GatewayHandler: HTTPHandler {
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
         if let problem = callers.refusal(of: head, checksHost: context.keys.isEmpty) {
+            count(problem, of: match)
             return refuse(problem, head, metrics, nil, since: now)
         }
         if let permission = callers.preflight(head) {
@@ -98,6 +102,7 @@ public final class GatewayHandler: HTTPHandler {
         switch gatekeeper.decide(head, match, time: context.time, at: now) {
         case .pass(let found): caller = found
         case .refuse(let problem, let known, let delay):
+            count(problem, of: match)
             return refuse(problem, head, metrics, known, since: now, delay: delay)
         }
         do throws(Problem) {
@@ -110,7 +115,17 @@ public final class GatewayHandler: HTTPHandler {
                     maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit, request)
             }
         } catch {
+            count(error, of: match)
             return refuse(error, head, metrics, caller, since: now)
+        }
+    }
+
+    /// Counts a refused request for storing messages, also one that names an unknown upstream or kind.
+    private func count(_ problem: Problem, of match: RouteMatch?) {
+        if let match {
+            match.countRefusal(problem.slug, in: context.metrics)
+        } else if [.unknownUpstream, .unknownKind].contains(problem.slug) {
+            context.metrics.refused("unknown", problem.slug.rawValue).add()
         }
     }
 

@@ -34,6 +34,20 @@ public enum ProblemSlug: String, Sendable, CaseIterable {
     case deliveryFailed = "delivery-failed"
     case `internal`
 
+    /// Reasons for which messages are not stored, as the metric of refused messages has them.
+    public static var refusingMessages: [ProblemSlug] {
+        allCases.filter { slug in
+            switch slug {
+            case .badRequest, .invalidJSON, .invalidPayload, .unauthorized, .forbidden, .notAcceptable, .conflict,
+                .unknownSession, .payloadTooLarge, .unsupportedMediaType, .rateLimited, .outboxFull, .diskFull,
+                .storeFailed, .storeLost, .storeUnavailable, .overloaded, .shuttingDown, .idempotencyMismatch,
+                .unknownUpstream, .unknownKind:
+                true
+            case .notFound, .methodNotAllowed, .headerTooLarge, .deliveryFailed, .internal: false
+            }
+        }
+    }
+
     /// The same for every occurrence, as RFC 9457 requires.
     public var title: String {
         let words = rawValue.split(separator: "-").joined(separator: " ")

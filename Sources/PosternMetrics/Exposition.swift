@@ -1,14 +1,34 @@
-/// Writes metrics in the Prometheus text format, version 0.0.4.
+/// Writes metrics as text.
 public struct Exposition {
+    public enum Format: Sendable, CaseIterable {
+        /// The Prometheus text format, version 0.0.4.
+        case prometheus
+        /// OpenMetrics 1.0 (https://prometheus.io/docs/specs/om/open_metrics_spec/).
+        case openMetrics
+
+        /// The `Content-Type` of the format.
+        public var contentType: String {
+            switch self {
+            case .prometheus: "text/plain; version=0.0.4; charset=utf-8"
+            case .openMetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
+        }
+
+        /// What follows the last family.
+        public var end: String { self == .openMetrics ? "# EOF\n" : "" }
+    }
+
+    public let format: Format
     /// All families that were written so far.
     public private(set) var text = ""
-    public init() {}
 
-    /// The `Content-Type` of the format.
-    public static let mediaType = "text/plain; version=0.0.4; charset=utf-8"
+    public init(_ format: Format = .prometheus) { self.format = format }
 
     private mutating func head(_ name: String, _ kind: String, _ help: String) {
-        text += "# HELP \(name) \(help)\n# TYPE \(name) \(kind)\n"
+        // In OpenMetrics, the suffix belongs to the sample, not to the family.
+        let isShort = format == .openMetrics && kind == "counter" && name.hasSuffix("_total")
+        let family = isShort ? String(name.dropLast(6)) : name
+        text += "# HELP \(family) \(help)\n# TYPE \(family) \(kind)\n"
     }
 
     private mutating func sample(_ name: String, _ labels: [(String, String)], _ value: String) {

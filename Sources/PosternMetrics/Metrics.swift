@@ -21,6 +21,8 @@ public final class Metrics: Sendable {
     public let ambiguousSends = Metrics.counters("upstream")
     /// Fetches of a token: `fetched`, `refused` (because of the credentials), or `failed`.
     public let tokenRefreshes = Metrics.counters("upstream", "outcome")
+    /// The values of `outcome` in `tokenRefreshes`.
+    public static let tokenOutcomes = ["fetched", "refused", "failed"]
     /// Steps of sequences that have ended, by `StepResult.Outcome`.
     public let steps = Metrics.counters("upstream", "step", "outcome")
     public let upstreamEvents = Metrics.counters("upstream", "event")

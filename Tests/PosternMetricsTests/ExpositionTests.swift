@@ -33,6 +33,25 @@ import Testing
                     + #"requests_total{route="/b",status="202"} 2"# + "\n"))
     }
 
+    @Test func openMetrics_namesCountersWithoutTheirSuffix() {
+        let family = Family<Counter>(labels: ["route"]) { Counter() }
+        family("/b").add(2)
+        var exposition = Exposition(.openMetrics)
+        exposition.counters("requests_total", "Help.", family)
+        exposition.gauges("size_bytes", "Help.", [([], 1.5)])
+        #expect(
+            exposition.text + exposition.format.end == """
+                # HELP requests Help.
+                # TYPE requests counter
+                requests_total{route="/b"} 2
+                # HELP size_bytes Help.
+                # TYPE size_bytes gauge
+                size_bytes 1.5
+                # EOF
+
+                """)
+    }
+
     @Test func metrics_nameEveryFamilyOfTheDesign() {
         var exposition = Exposition()
         Metrics().write(to: &exposition)

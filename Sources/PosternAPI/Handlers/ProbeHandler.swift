@@ -1,4 +1,5 @@
 import COpenAPI
+import PosternCompression
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -41,7 +42,7 @@ struct ProbeHandler: Sendable {
     func metrics(_ reply: MeteredResponder) { context.readers.runSoon { [self] in answerMetrics(reply) } }
 
     private func answerMetrics(_ reply: MeteredResponder) {
-        var exposition = Exposition()
+        var exposition = Exposition(Self.format(reply.head.header("Accept")))
         context.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
@@ -51,8 +52,24 @@ struct ProbeHandler: Sendable {
             "postern_build_info", "1, with the version of this program.", [([("version", PosternVersion.current)], 1)])
         ProcessFigures.write(to: &exposition)
         let text = reply.caller.map { visible(exposition.text, to: $0) } ?? exposition.text
-        reply.send(
-            HTTPResponse(status: 200, headers: [("Content-Type", Exposition.mediaType)], body: Array(text.utf8)))
+        reply.send(response(Array((text + exposition.format.end).utf8), exposition.format, to: reply.head))
+    }
+
+    /// OpenMetrics only for a client that names it, and does not prefer the older format.
+    private static func format(_ accept: String?) -> Exposition.Format {
+        guard let accept, accept.lowercased().contains("application/openmetrics-text") else { return .prometheus }
+        let weight = quality(of: "application/openmetrics-text", in: accept)
+        return weight > 0 && weight >= quality(of: "text/plain", in: accept) ? .openMetrics : .prometheus
+    }
+
+    private func response(_ text: [UInt8], _ format: Exposition.Format, to head: RequestHead) -> HTTPResponse {
+        let headers = [("Content-Type", format.contentType), ("Vary", "Accept, Accept-Encoding")]
+        guard asks(for: "gzip", head.header("Accept-Encoding")) else {
+            return HTTPResponse(status: 200, headers: headers, body: text)
+        }
+        // The fastest level makes a text of this kind ten times smaller.
+        return HTTPResponse(
+            status: 200, headers: headers + [("Content-Encoding", "gzip")], body: Gzip.compress(text, level: 1))
     }
 
     /// Without the samples of upstreams that the caller may not use.

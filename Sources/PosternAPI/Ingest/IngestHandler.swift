@@ -89,7 +89,7 @@ struct IngestHandler: Sendable {
                     accept(reply)
                 }
             } catch {
-                reply.send(error)
+                reply.refuse(error)
             }
         }
     }
@@ -106,22 +106,23 @@ struct IngestHandler: Sendable {
                     : parser.parse(text) { root throws(Problem) in try read(root, &validation) }
             }
             try parsed.mapError { Problem($0) }.get()
-            try conclude(validation.request, reply)
+            conclude(validation.request, reply)
         } catch {
-            reply.send(error)
+            reply.refuse(error)
         }
     }
 
     // MARK: The answer
 
-    private func conclude(_ request: IngestRequest, _ reply: MeteredResponder) throws(Problem) {
+    private func conclude(_ request: IngestRequest, _ reply: MeteredResponder) {
         if request.isDryRun { return show(request, reply) }
         request.countRejections(in: context.metrics)
         guard request.rejected.isEmpty || request.preferences.isLenient && !request.isSingle else {
-            throw IngestReply(request, context).invalidPayload
+            return reply.send(IngestReply(request, context).invalidPayload)
         }
         if let wait = reply.caller?.takeMessages(request.messages.count, at: context.time.instant) {
-            throw Gatekeeper.rateLimited("messages", wait)
+            request.countRefusal(.rateLimited, in: context.metrics)
+            return reply.send(Gatekeeper.rateLimited("messages", wait))
         }
         guard !request.messages.isEmpty || reply.idempotent != nil else {
             return reply.send(IngestReply(request, context).accepted(AppendReceipt()))
@@ -162,8 +163,9 @@ struct IngestHandler: Sendable {
                     reply.send(202) { answer.accepted(receipt) }
                 }
             case .failure(let refusal):
-                answer.request.countRefusal(refusal, in: context.metrics)
-                reply.send(answer.problem(refusal))
+                let problem = answer.problem(refusal)
+                answer.request.countRefusal(problem.slug, in: context.metrics)
+                reply.send(problem)
             }
         }
     }

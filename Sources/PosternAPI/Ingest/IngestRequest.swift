@@ -56,19 +56,13 @@ struct IngestRequest: Sendable {
 
     func countRejections(in metrics: Metrics) {
         for rejected in rejected {
-            metrics.refused(rejected.target.map { "\($0.name)" } ?? "unknown", "invalid-payload").add()
+            metrics.refused(rejected.target.map { "\($0.name)" } ?? "unknown", ProblemSlug.invalidPayload.rawValue)
+                .add()
         }
     }
 
-    func countRefusal(_ refusal: AppendError, in metrics: Metrics) {
-        let reason =
-            switch refusal {
-            case .queueFull: "outbox-full"
-            case .store(.full): "disk-full"
-            case .refused, .reused: "conflict"
-            case .store(.closed): "shutting-down"
-            case .store: "store-failed"
-            }
-        for kind in kinds { metrics.refused("\(kind.target.name)", reason).add() }
+    /// Counts all messages of the request, none of which was stored.
+    func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
+        for kind in kinds { metrics.refused("\(kind.target.name)", slug.rawValue).add() }
     }
 }

@@ -65,6 +65,12 @@ struct MeteredResponder: Sendable {
         responder.respond(withLimits(problem.response(to: head)))
     }
 
+    /// Sends the problem of a request whose messages were not read, which therefore counts as one message.
+    func refuse(_ problem: Problem) {
+        if !request.isDryRun { request.match.countRefusal(problem.slug, in: request.handler.context.metrics) }
+        send(problem)
+    }
+
     /// Calls `action` if the client hangs up before the response is sent.
     func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
 

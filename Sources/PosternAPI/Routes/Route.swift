@@ -93,6 +93,18 @@ struct Route: Sendable {
         return access == .scope(.admin) && method != .get
     }
 
+    /// The statuses that the route usually responds with, whose series exist from the start. Others, which an upstream or
+    /// a rare error causes, appear when they happen.
+    var statuses: Set<Int> {
+        var statuses: Set = [body.holdsMessages ? 202 : 200, 400, 500]
+        if case .scope = access { statuses.formUnion([401, 403, 429]) }
+        if template.text.contains("{") { statuses.insert(404) }
+        if body != .none { statuses.formUnion([413, 415]) }
+        if body.holdsMessages { statuses.formUnion([409, 422, 503, 507]) }
+        if template.text == "/readyz" { statuses.insert(503) }
+        return statuses
+    }
+
     /// The media type of successful responses; a client that does not accept it is refused. Nil for probes, metrics,
     /// and what speaks an SDK's protocol, which respond in any case.
     var mediaType: String? {

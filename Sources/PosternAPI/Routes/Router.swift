@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternMetrics
 import PosternStore
 
 /// Finds the route of a request in the route table, or the problem with it.
@@ -28,6 +29,10 @@ final class Router: Sendable {
         let templates = Set((common + resources.values.joined()).map(\.template.text))
         let metrics = Dictionary(
             uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: context.metrics)) })
+        for route in common + resources.values.joined() {
+            route.statuses.forEach { _ = context.metrics.requests(route.template.text, String($0)) }
+            _ = context.metrics.requestDuration(route.template.text)
+        }
         self.context = context
         self.handlers = handlers
         self.resources = resources
@@ -180,6 +185,13 @@ final class RouteMatch: Sendable {
         self.metrics = metrics
         self.subject = subject
         self.respond = respond
+    }
+
+    /// Counts a request for storing messages whose messages were not read.
+    func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
+        guard route.body.holdsMessages else { return }
+        let name = if case .upstream(let name) = subject { name.description } else { "unknown" }
+        metrics.refused(name, slug.rawValue).add()
     }
 }
 

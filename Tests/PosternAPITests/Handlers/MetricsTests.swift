@@ -1,0 +1,160 @@
+import PosternCompression
+import PosternCore
+import PosternDelivery
+import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternAPI
+
+/// Design, section 7: what is there from the start, and in which form.
+@Suite struct MetricsTests {
+    /// The series of a family, as label pairs.
+    private func series(_ name: String, in text: String) -> Set<String> {
+        Set(
+            text.split(separator: "\n").filter { $0.hasPrefix(name + "{") || $0.hasPrefix(name + " ") }
+                .map { String($0.dropFirst(name.count).prefix { $0 != " " }) })
+    }
+
+    private func product(_ label: String, _ values: [String], upstreams: [String] = ["picky", "plain"]) -> Set<String> {
+        Set(upstreams.flatMap { name in values.map { #"{upstream="\#(name)",\#(label)="\#($0)"}"# } })
+    }
+
+    @Test func everySeries_isThereFromTheStart_withZero() throws {
+        var setup = Setup()
+        setup.upstreams = [PickyUpstream("picky"), PlainUpstream("plain", kinds: ["event"])]
+        try withPausedGateway(setup) { gateway in
+            let text = try gateway.client.get("/metrics").text
+            let reasons = ProblemSlug.refusingMessages.map(\.rawValue)
+            let ended = MessageState.allCases.filter { $0 != .queued }.map(\.name)
+            let each: Set = [#"{upstream="picky"}"#, #"{upstream="plain"}"#]
+            let zero: [(String, Set<String>)] = [
+                (
+                    "postern_messages_accepted_total",
+                    product("kind", ["event", "note"], upstreams: ["picky"])
+                        .union(product("kind", ["event"], upstreams: ["plain"]))
+                ),
+                (
+                    "postern_messages_refused_total",
+                    product("reason", reasons.filter { $0 != "unknown-upstream" })
+                        .union(product("reason", reasons, upstreams: ["unknown"]))
+                ),
+                ("postern_messages_settled_total", product("state", ended)),
+                ("postern_outbox_messages", product("state", MessageState.allCases.map(\.name))),
+                ("postern_attempts_total", product("outcome", Settlement.Outcome.allCases.map(\.rawValue))),
+                ("postern_outbox_bytes", each),
+                ("postern_outbox_oldest_queued_seconds", each),
+                ("postern_ambiguous_sends_total", each), ("postern_attempt_duration_seconds_count", each),
+                ("postern_batch_messages_count", each), ("postern_commit_messages_count", [""]),
+                (
+                    "postern_worker_stalled",
+                    [#"{worker="picky"}"#, #"{worker="plain"}"#, #"{worker="writer"}"#]
+                ),
+            ]
+            for (name, expected) in zero {
+                #expect(series(name, in: text) == expected, "\(name)")
+                for labels in expected { #expect(text.contains("\(name)\(labels) 0\n"), "\(name)\(labels)") }
+            }
+            let healths = UpstreamSnapshot.Health.allCases.map(\.rawValue)
+            #expect(series("postern_upstream_health", in: text) == product("health", healths))
+            #expect(
+                series("postern_circuit_state", in: text) == product("state", ["closed", "open", "half-open"]))
+            #expect(text.contains(#"postern_upstream_health{upstream="picky",health="paused"} 1"# + "\n"))
+            let routes = Set(Route.common.map(\.template.text))
+            #expect(
+                series("postern_http_request_duration_seconds_count", in: text)
+                    == Set(routes.map { #"{route="\#($0)"}"# }))
+            let requests = series("postern_http_requests_total", in: text)
+            for route in Route.common {
+                for status in route.statuses {
+                    #expect(requests.contains(#"{route="\#(route.template.text)",status="\#(status)"}"#))
+                }
+            }
+            #expect(requests.contains(#"{route="/v1/{upstream}/{kind}",status="507"}"#))
+        }
+    }
+
+    @Test func tokens_haveTheirSeries_onlyWhereTheyAreFetched() throws {
+        try withPausedGateway { gateway in
+            #expect(series("postern_token_refreshes_total", in: try gateway.client.get("/metrics").text) == [])
+        }
+    }
+
+    // MARK: Refusals
+
+    private func refused(_ gateway: TestGateway, _ upstream: String, _ slug: ProblemSlug) throws -> Int? {
+        let labels = #"{upstream="\#(upstream)",reason="\#(slug.rawValue)"}"#
+        return try gateway.sample("postern_messages_refused_total\(labels)").map { Int($0) }
+    }
+
+    @Test func refusal_isCounted_whateverItsReason() throws {
+        try withPausedGateway { gateway in
+            let client = gateway.client
+            func post(
+                _ path: String, _ body: String, type: String = "application/json", headers: [(String, String)] = []
+            ) throws -> Int {
+                try HTTPClient(port: gateway.port)
+                    .ask("POST", path, Array(body.utf8), headers: [("Content-Type", type)] + headers).status
+            }
+            let path = "/v1/picky/event"
+            #expect(try post(path, "{") == 400)
+            #expect(try post(path, "{}", type: "text/plain") == 415)
+            #expect(try post(path, #"[{"n":"x"},{"n":"y"},{"n":1}]"#) == 422)
+            #expect(try post(path, String(repeating: " ", count: 65 << 10)) == 413)
+            #expect(try post(path + "?dryrun=1", #"{"n":1}"#) == 400)
+            #expect(try post(path, #"{"n":1}"#, headers: [("Accept", "text/html")]) == 406)
+            #expect(try post("/v1/picky/nonsense", "{}") == 404)
+            #expect(try post("/v1/absent/event", "{}") == 404)
+            #expect(try post("/v1/messages", "nonsense") == 400)
+            #expect(try post(path, "{", headers: [("Sec-Fetch-Site", "cross-site")]) == 403)
+            let expected: [(String, ProblemSlug, Int)] = [
+                ("picky", .invalidJSON, 1), ("picky", .unsupportedMediaType, 1), ("picky", .invalidPayload, 2),
+                ("picky", .payloadTooLarge, 1), ("picky", .badRequest, 1), ("picky", .notAcceptable, 1),
+                ("picky", .forbidden, 1), ("unknown", .unknownKind, 1), ("unknown", .unknownUpstream, 1),
+                ("unknown", .invalidJSON, 1),
+            ]
+            for (upstream, slug, count) in expected {
+                #expect(try refused(gateway, upstream, slug) == count, "\(upstream) \(slug.rawValue)")
+            }
+            // What only asks about messages, and what is only tried, refuses none.
+            #expect(try client.post("/v1/messages/retry", "{").status == 400)
+            #expect(try post(path + "?dryRun=true", "{") == 400)
+            #expect(try refused(gateway, "picky", .invalidJSON) == 1)
+            #expect(try refused(gateway, "unknown", .invalidJSON) == 1)
+        }
+    }
+
+    // MARK: Forms
+
+    @Test(
+        arguments: [
+            (nil, false), ("*/*", false), ("text/plain", false), ("application/openmetrics-text", true),
+            ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1", true),
+            ("application/openmetrics-text;q=0.2,text/plain;q=0.9", false), ("application/openmetrics-text;q=0", false),
+        ] as [(String?, Bool)])
+    func openMetrics_isSent_ifAcceptPrefersIt(accept: String?, isOpen: Bool) throws {
+        try withPausedGateway { gateway in
+            let headers = accept.map { [("Accept", $0)] } ?? []
+            let answer = try gateway.client.ask("GET", "/metrics", headers: headers)
+            #expect(answer.header("Content-Type")?.hasPrefix(isOpen ? "application/openmetrics" : "text/plain") == true)
+            #expect(answer.text.hasSuffix("\n# EOF\n") == isOpen)
+            #expect(answer.text.contains("# TYPE postern_messages_accepted counter\n") == isOpen)
+            #expect(answer.text.contains(#"postern_messages_accepted_total{upstream="picky",kind="event"} 0"#))
+        }
+    }
+
+    @Test func metrics_areCompressed_onlyOnRequest() throws {
+        try withPausedGateway { gateway in
+            let plain = try gateway.client.get("/metrics")
+            #expect(plain.header("Content-Encoding") == nil)
+            #expect(plain.header("Vary") == "Accept, Accept-Encoding")
+            let small = try gateway.client.ask("GET", "/metrics", headers: [("Accept-Encoding", "deflate, gzip")])
+            #expect(small.header("Content-Encoding") == "gzip")
+            let text = try Gzip.decompress(small.body, maxBytes: 1 << 20)
+            #expect(String(decoding: text, as: UTF8.self).contains("# TYPE postern_store_bytes gauge\n"))
+            #expect(small.body.count * 4 < text.count)
+            let refused = try gateway.client.ask("GET", "/metrics", headers: [("Accept-Encoding", "gzip;q=0")])
+            #expect(refused.header("Content-Encoding") == nil)
+        }
+    }
+}
