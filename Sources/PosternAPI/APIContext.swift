@@ -91,6 +91,9 @@ public final class APIContext: Sendable {
     public func setEventTypes(_ types: [String: String]) { mappedEventTypes.withLock { $0 = types } }
     var eventTypes: [String: String] { mappedEventTypes.withLock { $0 } }
 
+    /// Why `/readyz` is 503; empty if it is 200.
+    public var reasonsNotReady: [String] { ReadinessReport(self).reasons }
+
     /// Reads the upstreams again: after a reload they may have other kinds and routes.
     func refreshUpstreams() {
         let targets = targets.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }

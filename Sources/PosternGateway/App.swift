@@ -1,3 +1,4 @@
+import Foundation
 public import Logging
 import PosternAPI
 import PosternCore
@@ -56,16 +57,37 @@ public final class App: Sendable {
             services.abandon()
             throw error
         }
+        let manager = ServiceManager(environment: ProcessInfo.processInfo.environment)
         DedicatedThreads().drive(
             Supervisor(
-                signals, reload: { [self] in reload(services, simulators) },
-                checkCertificate: services.hasCertificate ? { services.checkCertificate() } : nil))
+                signals,
+                reload: { [self] in
+                    manager?.notifyOfReload()
+                    reload(services, simulators)
+                    manager?.notify(["READY=1"])
+                }, tasks: tasks(services, manager)))
+        manager?.notify(["STOPPING=1", "STATUS=Stopping"])
         var isHurried = false
         services.stop {
             isHurried = isHurried || signals.take() == .stop
             return isHurried
         }
         logger.notice("stopped")
+    }
+
+    private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
+        var tasks: [Supervisor.Task] = []
+        if services.hasCertificate {
+            tasks.append(.init(period: Supervisor.certificatePeriod) { services.checkCertificate() })
+        }
+        if let manager {
+            var report = ServiceReport()
+            tasks.append(
+                .init(period: ServiceReport.period(manager.watchdogPeriod)) {
+                    manager.notify(report.message(on: services.condition))
+                })
+        }
+        return tasks
     }
 
     private func warn(of loaded: ConfigurationLoader.LoadedConfiguration) {

@@ -103,6 +103,16 @@ final class Services: Sendable {
     var upstreamNames: [UpstreamName] { workerGroup.workers.map(\.name) }
     var upstreams: [RegisteredUpstream] { workerGroup.workers.map(\.queue.upstream) }
 
+    /// For the service manager.
+    var condition: ServiceReport.Condition {
+        let snapshots = workerGroup.workers.map { (name: $0.name.description, snapshot: $0.snapshot) }
+        return ServiceReport.Condition(
+            reasons: context.reasonsNotReady, isStalled: !workerGroup.stalledWorkers(at: time.instant).isEmpty,
+            queued: outbox.ledgers.values.reduce(0) { $0 + $1.queued },
+            inFlight: snapshots.reduce(0) { $0 + $1.snapshot.inFlight },
+            upstreams: snapshots.filter { $0.snapshot.health != .up }.map { ($0.name, $0.snapshot.health.rawValue) })
+    }
+
     /// Unready → no new connections → running requests answered → claiming stops → transfers finish or are cancelled →
     /// claims returned → store closed. All of it within the grace period; if `isHurried`, without waiting.
     func stop(isHurried: () -> Bool) {

@@ -1,38 +1,44 @@
 import PosternCore
 import PosternProcess
 
-/// The work of the main thread while the gateway runs: reloads the configuration on request, loads renewed TLS files,
-/// and ends when the gateway has to stop.
+/// The work of the main thread while the gateway runs: reloads the configuration on request, does what is done now and
+/// then, such as loading renewed TLS files, and ends when the gateway has to stop.
 final class Supervisor: Loop, @unchecked Sendable {
     // @unchecked: belongs to the thread that turns.
     let name = "postern"
     private let signals: Signals
     private let reload: () -> Void
-    private let checkCertificate: (() -> Void)?
-    private var nextLook = MonotonicInstant.distantPast
+    private let tasks: [Task]
+    /// When each of the tasks is due.
+    private var due: [MonotonicInstant]
+
+    /// Work that is done at the start, after each reload, and then in each period.
+    struct Task {
+        let period: Duration
+        let run: () -> Void
+    }
 
     /// How often the TLS files are checked.
     static let certificatePeriod = Duration.seconds(10)
 
-    /// - Parameter checkCertificate: nil without TLS.
-    init(_ signals: Signals, reload: @escaping () -> Void, checkCertificate: (() -> Void)?) {
+    init(_ signals: Signals, reload: @escaping () -> Void, tasks: [Task]) {
         self.signals = signals
         self.reload = reload
-        self.checkCertificate = checkCertificate
+        self.tasks = tasks
+        due = tasks.map { _ in .distantPast }
     }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
         while let signal = signals.take() {
             if signal == .stop { return nil }
             reload()
-            nextLook = now
+            due = tasks.map { _ in now }
         }
-        guard let checkCertificate else { return .distantFuture }
-        if now >= nextLook {
-            checkCertificate()
-            nextLook = now + Self.certificatePeriod
+        for (index, task) in tasks.enumerated() where now >= due[index] {
+            task.run()
+            due[index] = now + task.period
         }
-        return nextLook
+        return due.min() ?? .distantFuture
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool { signals.wait(until: deadline) }

@@ -12,7 +12,7 @@ import Testing
     private func supervisor(hasCertificate: Bool) -> Supervisor {
         Supervisor(
             signals, reload: { [calls] in calls.put("reload") },
-            checkCertificate: hasCertificate ? { [calls] in calls.put("look") } : nil)
+            tasks: hasCertificate ? [.init(period: .seconds(10)) { [calls] in calls.put("look") }] : [])
     }
 
     @Test func signals_areObeyedInTheirOrder_untilTheOneToStop() {
@@ -30,6 +30,20 @@ import Testing
         #expect(calls.isEmpty)
         #expect(signals.take() == .reload)
         #expect(signals.take() == nil)
+    }
+
+    @Test func tasks_haveEachTheirOwnPeriod() {
+        let supervisor = Supervisor(
+            signals, reload: {},
+            tasks: [
+                .init(period: .seconds(10)) { [calls] in calls.put("slow") },
+                .init(period: .seconds(4)) { [calls] in calls.put("quick") },
+            ])
+        #expect(supervisor.turn(at: start) == start + .seconds(4))
+        #expect(supervisor.turn(at: start + .seconds(4)) == start + .seconds(8))
+        #expect(supervisor.turn(at: start + .seconds(8)) == start + .seconds(10))
+        #expect(supervisor.turn(at: start + .seconds(10)) == start + .seconds(12))
+        #expect(calls.takeAll() == ["slow", "quick", "quick", "quick", "slow"])
     }
 
     @Test func certificate_isLookedAtEveryTenSeconds_andAfterAReload() {

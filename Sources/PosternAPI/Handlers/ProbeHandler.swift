@@ -15,10 +15,7 @@ struct ProbeHandler: Sendable {
 
     /// Does not depend on upstreams: a gateway whose upstreams are down still accepts messages.
     func ready(_ reply: MeteredResponder) {
-        let readiness = ReadinessReport(
-            isDraining: context.isDraining.load(ordering: .acquiring), trouble: context.outbox.trouble,
-            makesRoom: context.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
-            stalledWorkers: context.stalledWorkers())
+        let readiness = ReadinessReport(context)
         reply.send(.json(readiness.isReady ? 200 : 503, readiness.json))
     }
 

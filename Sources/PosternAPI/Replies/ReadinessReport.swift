@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import Synchronization
 
 /// Whether the gateway accepts messages, and what an operator should know in either case.
 struct ReadinessReport: Equatable {
@@ -19,6 +20,13 @@ struct ReadinessReport: Equatable {
         case nil: break
         }
         reasons += stalledWorkers.map { "worker \($0) makes no progress" }
+    }
+
+    init(_ context: APIContext) {
+        self.init(
+            isDraining: context.isDraining.load(ordering: .acquiring), trouble: context.outbox.trouble,
+            makesRoom: context.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
+            stalledWorkers: context.stalledWorkers())
     }
 
     var json: String {

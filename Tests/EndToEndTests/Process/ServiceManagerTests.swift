@@ -1,0 +1,126 @@
+import Foundation
+import Glibc
+import PosternConformance
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// What systemd is told, as it would receive it.
+    @Suite struct ServiceManagers {
+        /// The manager's end: a socket for datagrams.
+        private final class Manager {
+            let socket: Int32
+            /// All assignments so far, in order.
+            private(set) var received: [String] = []
+
+            /// `@`: in the abstract namespace.
+            init(_ name: String) throws {
+                socket = Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0)
+                var address = sockaddr_un()
+                address.sun_family = sa_family_t(AF_UNIX)
+                withUnsafeMutableBytes(of: &address.sun_path) { path in
+                    path.copyBytes(from: Array(name.utf8))
+                    if name.hasPrefix("@") { path[0] = 0 }
+                }
+                let length = socklen_t(MemoryLayout<sa_family_t>.size + name.utf8.count)
+                let result = withUnsafePointer(to: &address) { address in
+                    address.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(socket, $0, length) }
+                }
+                try #require(result == 0)
+                var timeout = timeval(tv_sec: 0, tv_usec: 100_000)
+                setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, socklen_t(MemoryLayout<timeval>.size))
+            }
+
+            deinit { close(socket) }
+
+            /// Waits for an assignment, after those that were waited for before.
+            func wait(for matches: (String) -> Bool) throws -> String {
+                let end = ContinuousClock.now + .seconds(30)
+                var buffer = [UInt8](repeating: 0, count: 4096)
+                while ContinuousClock.now < end {
+                    let count = recv(socket, &buffer, buffer.count, 0)
+                    guard count > 0 else { continue }
+                    let lines = String(decoding: buffer[..<count], as: UTF8.self).split(separator: "\n").map(
+                        String.init)
+                    received += lines
+                    if let found = lines.first(where: matches) { return found }
+                }
+                throw Missing(received: received)
+            }
+
+            struct Missing: Error { let received: [String] }
+        }
+
+        @Test(.timeLimit(.minutes(2)), arguments: [false, true])
+        func serviceManager_isToldOfStartStatusReloadAndStop(isAbstract: Bool) async throws {
+            let directory = try GatewayDirectory(Settings())
+            let name = isAbstract ? "@postern-test-\(getpid())" : directory.folder.file("notify")
+            let manager = try Manager(name)
+            let process = try Binary.start(
+                ["serve", "--config", directory.config],
+                environment: ["NOTIFY_SOCKET": name, "WATCHDOG_USEC": "600000"])
+            let gateway = try await GatewayProcess(process, at: directory)
+            _ = try manager.wait { $0 == "READY=1" }
+            #expect(try gateway.client().get("/readyz").status == 200)
+            #expect(manager.received.first == "READY=1")
+            _ = try manager.wait { $0 == "WATCHDOG=1" }
+            #expect(try gateway.client().post(eventPath, events(0..<7)).status == 202)
+            _ = try manager.wait { $0.hasPrefix("STATUS=Accepting messages; 7 queued, ") }
+
+            process.signal(SIGHUP)
+            _ = try manager.wait { $0 == "RELOADING=1" }
+            let reload = try #require(manager.received.last { $0.hasPrefix("MONOTONIC_USEC=") })
+            var now = timespec()
+            clock_gettime(CLOCK_MONOTONIC, &now)
+            let microseconds = try #require(Int(reload.dropFirst(15)))
+            #expect(abs(now.tv_sec * 1_000_000 + now.tv_nsec / 1000 - microseconds) < 30_000_000)
+            _ = try manager.wait { $0 == "READY=1" }
+            process.signal(SIGTERM)
+            _ = try manager.wait { $0 == "STOPPING=1" }
+            #expect(try await process.end().exitCode == 0)
+        }
+
+        /// A hang of the writer, which only a stopped process shows from outside: nothing is fed.
+        @Test(.timeLimit(.minutes(2))) func stoppedProcess_feedsNoWatchdog() async throws {
+            let directory = try GatewayDirectory(Settings())
+            let manager = try Manager(directory.folder.file("notify"))
+            let process = try Binary.start(
+                ["serve", "--config", directory.config],
+                environment: ["NOTIFY_SOCKET": directory.folder.file("notify"), "WATCHDOG_USEC": "300000"])
+            _ = try manager.wait { $0 == "WATCHDOG=1" }
+            process.signal(SIGSTOP)
+            var buffer = [UInt8](repeating: 0, count: 4096)
+            // What was sent before the stop.
+            while recv(manager.socket, &buffer, buffer.count, 0) > 0 {}
+            #expect(recv(manager.socket, &buffer, buffer.count, 0) < 0)
+            process.signal(SIGCONT)
+            _ = try manager.wait { $0 == "WATCHDOG=1" }
+            process.signal(SIGTERM)
+            #expect(try await process.end().exitCode == 0)
+        }
+
+        // MARK: The unit
+
+        private static let hasAnalyzer = ChildProcess.succeeds(["/usr/bin/systemd-analyze", "--version"])
+
+        @Test(.enabled(if: hasAnalyzer)) func unit_isValid_andExposesLittle() async throws {
+            let folder = ScratchFolder()
+            // The program has to exist where the unit starts it.
+            let text = try String(contentsOfFile: Fixture.top + "/deploy/postern.service", encoding: .utf8)
+            try text.replacing("/usr/local/bin/postern", with: Binary.path)
+                .write(toFile: folder.file("postern.service"), atomically: true, encoding: .utf8)
+            let verified = try await Binary.run(command: [
+                "/usr/bin/systemd-analyze", "verify", "--man=no", "--recursive-errors=one",
+                folder.file("postern.service"),
+            ])
+            #expect(verified.exitCode == 0, "\(verified.errors)")
+            #expect(verified.errors.isEmpty, "\(verified.errors)")
+            // In tenths: docs/operations.md names the figure.
+            let exposure = try await Binary.run(command: [
+                "/usr/bin/systemd-analyze", "security", "--offline=true", "--threshold=15",
+                folder.file("postern.service"),
+            ])
+            #expect(exposure.exitCode == 0, "\(exposure.output)")
+        }
+    }
+}
