@@ -127,6 +127,7 @@ lint: ## checks the layout of Swift files, the words of documents, and that gene
 	scripts/write-registry.sh --check
 	scripts/lint-words.sh
 	scripts/mutants.sh --check
+	scripts/monitoring.py --check
 	! grep -rnE 'pthread_create|DedicatedThread\(|DispatchQueue|OperationQueue|detachNewThread' Sources --exclude-dir=Threads
 
 coverage: dependencies ## which lines do the tests reach?

@@ -99,6 +99,10 @@ struct ProbeHandler: Sendable {
             "postern_outbox_bytes", "Payload bytes of all that is queued.",
             ledgers.map { name, _, ledger in ([("upstream", name)], Double(ledger.queuedBytes)) })
         exposition.gauges(
+            "postern_outbox_unbalanced_messages",
+            "Accepted messages that no state of the ledger counts, or that are counted twice; 0 unless the store is wrong.",
+            ledgers.map { name, _, ledger in ([("upstream", name)], Double(abs(ledger.balance))) })
+        exposition.gauges(
             "postern_outbox_oldest_queued_seconds", "How long the oldest queued message has been due; 0 if none is.",
             ledgers.map { name, number, ledger in
                 let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil

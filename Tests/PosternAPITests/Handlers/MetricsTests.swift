@@ -42,7 +42,7 @@ import Testing
                 ("postern_messages_settled_total", product("state", ended)),
                 ("postern_outbox_messages", product("state", MessageState.allCases.map(\.name))),
                 ("postern_attempts_total", product("outcome", Settlement.Outcome.allCases.map(\.rawValue))),
-                ("postern_outbox_bytes", each),
+                ("postern_outbox_bytes", each), ("postern_outbox_unbalanced_messages", each),
                 ("postern_outbox_oldest_queued_seconds", each),
                 ("postern_ambiguous_sends_total", each), ("postern_attempt_duration_seconds_count", each),
                 ("postern_batch_messages_count", each), ("postern_commit_messages_count", [""]),
