@@ -152,9 +152,9 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     ) throws -> [StateChange] { try stateful?.changes(settling: messages, as: end, in: context) ?? [] }
 
     /// Does nothing for an upstream that keeps nothing in memory.
-    public func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
-        caching?.settled(batch, by: result, with: changes)
-    }
+    public func settled(
+        _ batch: Batch, by result: TransferResult, with changes: [StateChange]
+    ) -> [StateChange] { caching?.settled(batch, by: result, with: changes) ?? [] }
 
     /// Nil if the type's clients do not name the event.
     public func name(of event: UpstreamEvent) -> String? { eventNaming?.name(of: event) }

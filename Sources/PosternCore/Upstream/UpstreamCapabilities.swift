@@ -55,7 +55,10 @@ public protocol FailureJudgingUpstream: Upstream {
 /// Keeps something in memory only, such as a cache.
 public protocol CachingUpstream: Upstream {
     /// Called once after the result of a request is on disk, with the changes it made. Runs on the worker's thread.
-    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange])
+    ///
+    /// - Returns: Changes of what it also keeps in the store. They are written without waiting, and lost if the process
+    ///   stops before.
+    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) -> [StateChange]
 }
 
 /// Has lanes that may not be in flight side by side, besides those of one group.

@@ -46,6 +46,10 @@ public enum StateChange: Sendable, Equatable {
     /// Sets a value. Without an `expiry`, it is kept until it is removed.
     case set(key: String, value: [UInt8], expiry: StateExpiry? = nil)
     case remove(key: String)
+    /// Sets a value that may be lost. It is left out while the disk is full, and deleted at `until`.
+    case cache(key: String, value: [UInt8], until: Timestamp)
+    /// Removes the values whose keys begin with `key` and a slash.
+    case removeAll(below: String)
     /// Releases the lanes of `group` that were parked for a token.
     case release(group: String)
     /// Plans the lane again at once, if a plan has made it wait.

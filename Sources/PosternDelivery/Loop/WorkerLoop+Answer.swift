@@ -92,7 +92,10 @@ extension WorkerLoop {
         switch result {
         case .success(let changes):
             if unfinished.isEmpty { storeSucceeded(&recordRetry) }
-            if let result = flight.result { upstream.settled(flight.batch, by: result, with: changes) }
+            if let result = flight.result {
+                let cached = upstream.settled(flight.batch, by: result, with: changes)
+                if !cached.isEmpty { outbox.change(of: queue, { _ in (cached, ()) }, completion: { _ in }) }
+            }
         case .failure(.closed):
             // After the next start, the messages are as they were before the attempt.
             return machine.ended()

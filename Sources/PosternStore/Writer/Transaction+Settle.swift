@@ -221,6 +221,13 @@ extension Transaction {
                     queue.number, key, value, expiry?.at, expiry?.lane)
             case .remove(let key):
                 try sql.run("DELETE FROM state WHERE upstream = ? AND key = ?", queue.number, key)
+            case .cache(let key, let value, let until):
+                // What is left of the disk is for messages.
+                guard !outbox.isFull else { continue }
+                try apply([.set(key: key, value: value, expiry: StateExpiry(at: until))], of: queue)
+            case .removeAll(let key):
+                try sql.run(
+                    "DELETE FROM state WHERE upstream = ? AND key > ? AND key < ?", queue.number, key + "/", key + "0")
             case .release(let group):
                 try release(group: group, of: queue)
             case .wake(let lane): try wake(lane, of: queue)

@@ -106,7 +106,7 @@ extension EndToEnd {
         @Test(.enabled(if: hasAnalyzer)) func unit_isValid_andExposesLittle() async throws {
             let folder = ScratchFolder()
             // The program has to exist where the unit starts it.
-            let text = try String(contentsOfFile: Fixture.top + "/deploy/postern.service", encoding: .utf8)
+            let text = try String(contentsOfFile: Fixture.top + "/deploy/systemd/postern.service", encoding: .utf8)
             try text.replacing("/usr/local/bin/postern", with: Binary.path)
                 .write(toFile: folder.file("postern.service"), atomically: true, encoding: .utf8)
             let verified = try await Binary.run(command: [

@@ -120,5 +120,52 @@ extension EndToEnd {
             #expect(logs.contains("started"))
             #expect(try platform.received["violationCount"].int == 0)
         }
+
+        /// Roles and responses, outside sessions and in one; and none of them shows in the files of the store.
+        @Test(.timeLimit(.minutes(10)))
+        func tokensInTheStore_answerAfterAKill_withoutAsking() async throws {
+            let platform = try HostedSimulator("streamone")
+            try platform.control(
+                #"""
+                {"users":[{"id":"Cmv8fnKfjF2l","username":"jan","password":"secret",
+                  "roles":[{"id":"canary-role","tokens":["canary-token"]}]}]}
+                """#)
+            var settings = settings(platform)
+            settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
+            settings.upstreams?["streamone"]?["requestCache"] = "store"
+            settings.upstreams?["streamone"]?["tokenCache"] = "store"
+            settings.upstreams?["streamone"]?["tokenCacheSeconds"] = 3600
+            let directory = try GatewayDirectory(settings)
+            var gateway = try await directory.start()
+            let session = try #require(
+                gateway.client().post(
+                    "/v1/streamone/sessions", #"{"username":"jan","password":"secret","userip":"192.0.2.7"}"#
+                ).json["id"].string)
+            func ask() throws -> [String] {
+                let client = try gateway.client()
+                let headers = [("Postern-Session", session)]
+                return try [
+                    client.get("/v1/streamone/roles").text,
+                    client.ask("GET", "/v1/streamone/roles", headers: headers).text,
+                    client.ask("GET", "/v1/streamone/tokens/canary-token", headers: headers).text,
+                    client.post("/v1/streamone/proxy/application/view", "").text,
+                ]
+            }
+            func calls() throws -> Int? { try platform.received["requests"].int }
+            let answers = try ask()
+            #expect(answers[1].contains("canary-role") && answers[2].contains("true"), "\(answers)")
+            // The copies are written behind the responses, in their order.
+            #expect(try gateway.client().post("/v1/streamone/call", #"{"command":"x","action":"edit"}"#).status == 202)
+            try gateway.waitUntilDelivered(to: "streamone")
+            let before = try calls()
+            try await gateway.kill()
+
+            gateway = try await directory.start()
+            #expect(try ask() == answers)
+            #expect(try calls() == before)
+            #expect(try directory.files(with: "canary") == [])
+            #expect(try gateway.client().ask("DELETE", "/v1/streamone/sessions/\(session)").status == 204)
+            try await gateway.stop()
+        }
     }
 }

@@ -201,6 +201,23 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    @Test func fullDisk_takesNothingThatMayBeLost() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        func cache(_ key: String) throws {
+            try store.change([.cache(key: key, value: [1], until: store.time.now + .seconds(60))], of: queue)
+        }
+        try cache("cache/a/1")
+        store.outbox.becameFull(.full(detail: "test"))
+        try cache("cache/a/2")
+        #expect(try store.count("state") == 1)
+        try store.change([.set(key: "s", value: [1])], of: queue)
+        #expect(try store.count("state") == 2, "what must not be lost is stored")
+        store.outbox.checkForSpace()
+        try cache("cache/a/2")
+        #expect(try store.count("state") == 3)
+    }
+
     @Test func reserve_isGivenBack_whenTheDiskIsFull_andTakenAgain() throws {
         let store = try TestStore()
         let queue = try store.register()

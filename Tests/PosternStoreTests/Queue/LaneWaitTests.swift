@@ -167,6 +167,24 @@ import Testing
         #expect(below == [["s/1", "s/2/x"], ["s/1"]])
     }
 
+    @Test func cachedValues_areRemovedBelowAKey_orWhenTheirTimeIsOver() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let other = try store.register(PlainUpstream("other", laneRule: .separate))
+        let until = store.time.now + .seconds(10)
+        let keys = ["c/a/1", "c/a/2/x", "c/a", "c/ab/1", "c/b/1"]
+        for queue in [queue, other] {
+            try store.change(keys.map { .cache(key: $0, value: [1], until: until) }, of: queue)
+        }
+        try store.change([.removeAll(below: "c/a"), .set(key: "t", value: [3])], of: queue)
+        let left = try store.outbox.withState(of: queue.number) { try $0.values(below: "c", atMost: 10).map(\.key) }
+        #expect(left == ["c/a", "c/ab/1", "c/b/1"])
+        #expect(try store.count("state") == 4 + keys.count)
+        store.time.advance(by: .seconds(11))
+        try store.runMaintenance()
+        #expect(try store.count("state") == 1)
+    }
+
     @Test func expiredState_goesWithWhatIsBelowIt_onceItsLaneIsEmpty() throws {
         let store = try TestStore()
         let queue = try store.register(plain())

@@ -51,6 +51,8 @@ public struct DictionaryState: UpstreamState, Sendable {
             switch change {
             case .set(let key, let value, _): values[key] = value
             case .remove(let key): values[key] = nil
+            case .cache(let key, let value, _): values[key] = value
+            case .removeAll(let key): values = values.filter { !$0.key.hasPrefix(key + "/") }
             case .release, .wake: break
             case .hold(let credential): hold(credential)
             case .drop(let owner): credentials[owner] = nil

@@ -8,8 +8,7 @@ struct StreamOneSettings: SettingsSection {
     var psk = ""
     /// Empty means none.
     var defaultAccount = ""
-    var cacheLifetime = Duration.seconds(60)
-    var cacheBytes = 16 << 20
+    var cache = CachePolicy()
     var readActions: [String] = []
     var writeActions: [String] = []
     var pauses = Pause.Lengths()
@@ -23,10 +22,22 @@ struct StreamOneSettings: SettingsSection {
         .text(
             "defaultAccountId", \.defaultAccount, rule: oneAccount,
             "Account of the calls that name neither accounts nor a customer; empty: none."),
+        .choice(
+            "requestCache", \.cache.requests,
+            "Where cacheable responses are kept: nowhere, in memory, or also in the store, for after a restart."),
         .wholeSeconds(
-            "requestCacheSeconds", 0...86400, \.cacheLifetime,
-            "How long cacheable responses, roles and tokens are kept; 0: not at all."),
-        .integer("requestCacheBytes", 65536...1 << 30, \.cacheBytes, "Memory for these; the oldest are removed first."),
+            "requestCacheSeconds", 0...86400, \.cache.requestLifetime,
+            "How long cacheable responses are kept; 0: not at all."),
+        .integer(
+            "requestCacheBytes", 65536...1 << 30, \.cache.maxBytes,
+            "Memory for these, roles and tokens, and as much in the store; the oldest are removed first."),
+        .choice("tokenCache", \.cache.tokens, "Where roles and tokens are kept, as `requestCache`."),
+        .wholeSeconds(
+            "tokenCacheSeconds", 0...86400, \.cache.tokenLifetime,
+            "How long roles and tokens are kept; 0: as long as responses."),
+        .bool(
+            "useSessionForTokenCache", \.cache.usesSession,
+            "Whether those of a session are kept with it, whatever `tokenCache` is, or for its user by `tokenCache`."),
         .list(
             "readActions", \.readActions, rule: Actions.rule,
             "Further actions that only read, as command/action; they may be cached and are not queued."),

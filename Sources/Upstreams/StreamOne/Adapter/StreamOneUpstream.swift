@@ -30,11 +30,11 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
             base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
             psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
         actions = Actions(reads: settings.readActions, writes: settings.writeActions)
-        cache = Cache(maxBytes: settings.cacheBytes)
+        cache = Cache(settings.cache, seal: settings.cache.usesStore ? CacheSeal(platform) : nil)
         backoff = AuthenticationBackoff(settings.pauses)
         client = Client(
             platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
-            backoff: backoff, lifetime: settings.cacheLifetime)
+            backoff: backoff, policy: settings.cache)
         resources =
             [Proxy(client: client).resource, SDKs(client: client).resource]
             + Login(client).resources + Rights(client: client).resources
@@ -93,7 +93,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
         guard case .success(let response) = result else { return [] }
-        return try decision(on: response, to: batch, in: context).changes
+        return try decision(on: response, to: batch, in: context).changes + copies(after: response, to: batch)
     }
 
     private func decision(
@@ -106,20 +106,33 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         return judge.decision(on: response)
     }
 
-    /// Passes on what calls that are answered at once have to know.
-    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) {
-        guard case .success(let response) = result, let call = call(of: batch.messages[0]) else { return }
-        let answer = Answer(response)
-        switch answer?.status.meaning {
-        case .ok, .fault, .settledBefore, nil: cache.invalidate(call.command, call.scope)
-        case .denied: cache.forgetRights(of: nil)
-        default: break
+    /// The stored responses that are to be removed with the settlement.
+    private func copies(after response: UpstreamResponse, to batch: Batch) -> [StateChange] {
+        guard settings.cache.usesStore, let call = call(of: batch.messages[0]) else { return [] }
+        return switch Answer(response)?.status.meaning {
+        case .ok, .fault, .settledBefore, nil: CacheSeal.removal(of: [call.command])
+        case .denied: CacheSeal.removal(of: Actions.commandsAboutRights)
+        default: []
         }
+    }
+
+    /// Passes on what calls that are answered at once have to know.
+    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) -> [StateChange] {
+        guard case .success(let response) = result, let call = call(of: batch.messages[0]) else { return [] }
+        let answer = Answer(response)
+        let copies: [StateChange] =
+            switch answer?.status.meaning {
+            case .ok, .fault, .settledBefore, nil: cache.invalidate(call.command, call.scope)
+            case .denied: cache.forgetRights(of: nil)
+            default: []
+            }
         if answer?.isSuccess ?? false { backoff.end(.actor) }
         for case .set(Pause.key, let value, _) in changes {
             guard let pause = Pause(stored: value), pause.holdsActor else { continue }
             backoff.begin(.actor, as: pause)
         }
+        // `changes` has removed all that was stored until then. This is for reads that ended since.
+        return cache.needsLoading ? [] : copies
     }
 
     /// What was accepted is sent unchanged: the lane contains the default account of that time.

@@ -16,6 +16,8 @@ final class StreamOneHarness: UpstreamRouteContext {
     var state: DictionaryState { stored.withLock { $0 } }
     /// How often something was written.
     let writes = Mutex(0)
+    /// When values that may be lost are deleted.
+    let expiries = Mutex<[String: Timestamp]>([:])
 
     init(keepsCredentials: Bool = true) { stored.withLock { $0.keepsCredentials = keepsCredentials } }
 
@@ -52,6 +54,7 @@ final class StreamOneHarness: UpstreamRouteContext {
 
     func enqueue(_ changes: [StateChange]) {
         stored.withLock { $0.apply(changes) }
+        for case .cache(let key, _, let until) in changes { expiries.withLock { $0[key] = until } }
         writes.withLock { $0 += 1 }
     }
 

@@ -269,7 +269,7 @@ import Testing
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
             acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
-        upstream.settled(
+        _ = upstream.settled(
             Batch(id: BatchID(rawValue: 1), messages: [message]),
             by: .success(UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8))), with: [])
         #expect(try upstream.ask(.post, "proxy/item/view", harness).json?.headers["X-Cache"] == "miss")
@@ -297,7 +297,9 @@ import Testing
     }
 
     @Test func memory_isBounded_andTheOldestGo() async throws {
-        let cache = Cache(maxBytes: 100_000)
+        var policy = CachePolicy()
+        policy.maxBytes = 100_000
+        let cache = Cache(policy)
         let actor = StreamOneActor(kind: .user, id: "u")
         let answer = try #require(
             Answer(
@@ -314,7 +316,7 @@ import Testing
                 Issue.record("not asked for")
                 return
             }
-            cache.land(flight, .success(answer), isKept: true, for: .seconds(60), now: now)
+            cache.land(flight, .success(answer), keeping: .init(lifetime: .seconds(60)), now: now)
             #expect(cache.bytes <= 100_000)
         }
         #expect((50...100).contains(cache.count))
@@ -322,7 +324,7 @@ import Testing
             Issue.record("the newest is kept, the oldest is not")
             return
         }
-        for command in 0..<7 { cache.invalidate("c\(command)", .none) }
+        for command in 0..<7 { _ = cache.invalidate("c\(command)", .none) }
         #expect(cache.bytes == 0 && cache.count == 0)
     }
 

@@ -44,6 +44,9 @@ struct Actions: Sendable {
         return !Self.isAboutRights(call) || reads.contains("\(call.command)/\(call.action)")
     }
 
+    /// The commands that have such actions.
+    static let commandsAboutRights = ["user", "application", "api"]
+
     static func isAboutRights(_ call: StreamOneCall) -> Bool {
         call.action == "getmyroles" || (call.command == "api" && call.action == "mytokens")
     }

@@ -4,6 +4,9 @@ import Synchronization
 /// Cached responses, and reads in flight that several callers share (the specification's 7.4).
 ///
 /// Bounded: the oldest responses are evicted. Any thread.
+///
+/// What the policy keeps in the store is a copy of entries: it is written with them, deleted with them, and read once,
+/// before the first call. So a response in memory is found without the store.
 final class Cache: Sendable {
     /// What a response depends on. Timestamps, signatures, and the order of arguments are not part of it.
     struct Key: Hashable, Sendable {
@@ -15,7 +18,7 @@ final class Cache: Sendable {
 
         enum Use: Hashable, Sendable {
             case requests
-            /// For `hasToken` and roles; removed with its session.
+            /// For `hasToken` and roles. With a session, it is kept for that one alone.
             case rights(session: String?)
         }
 
@@ -28,7 +31,7 @@ final class Cache: Sendable {
             self.use = use
         }
 
-        fileprivate var cost: Int {
+        var cost: Int {
             call.arguments.reduce(512) { $0 + $1.name.utf8.count + $1.value.utf8.count }
         }
     }
@@ -52,7 +55,7 @@ final class Cache: Sendable {
     }
 
     /// A caller that waits for the response of a flight.
-    fileprivate struct Follower {
+    struct Follower {
         let number: Int
         let deadline: MonotonicInstant
         let continuation: CheckedContinuation<Lookup, Never>
@@ -66,15 +69,33 @@ final class Cache: Sendable {
         case lead(Flight)
     }
 
-    private struct Entry {
+    /// How long a response is kept, and its copy for the store.
+    struct Keeping: Sendable {
+        let lifetime: Duration
+        /// Nil if it is kept in memory only.
+        var copy: (row: String, change: StateChange)?
+    }
+
+    struct Entry {
         let answer: Answer
         let storedAt: MonotonicInstant
         let expiresAt: MonotonicInstant
         let number: Int
         let cost: Int
+        /// The session in which it was received. It ends with that one.
+        let session: String?
+        /// The row of its copy in the store.
+        let row: String?
     }
 
-    private struct State {
+    /// Whether the copies in the store have been read.
+    enum Loading {
+        case needed, ended
+        /// - Parameter isOvertaken: Whether something was removed meanwhile, so that what is read may be stale.
+        case running(waiting: [CheckedContinuation<Bool, Never>], isOvertaken: Bool)
+    }
+
+    struct State {
         /// By command: a write concerns those of its own.
         var entries: [String: [Key: Entry]] = [:]
         /// In the order of storing, including some that have been removed; the first `gone` certainly have.
@@ -83,16 +104,30 @@ final class Cache: Sendable {
         var bytes = 0
         var stored = 0
         var flights: [Key: [Flight]] = [:]
+        /// The entries of each session.
+        var ofSessions: [String: Set<Key>] = [:]
+        /// The rows of entries that were removed.
+        var goneRows: [StateChange] = []
+        var loading = Loading.needed
+        /// Whether credentials outlive a restart. If not, nothing that was received in a session does.
+        var keepsSessions = false
 
         var count: Int { entries.values.reduce(0) { $0 + $1.count } }
         subscript(key: Key) -> Entry? { entries[key.call.command]?[key] }
     }
 
-    private let state = Mutex(State())
+    let state = Mutex(State())
     private let followerNumbers = Atomic<Int>(0)
-    private let maxBytes: Int
+    let isLoaded: Atomic<Bool>
+    let policy: CachePolicy
+    let seal: CacheSeal?
 
-    init(maxBytes: Int) { self.maxBytes = maxBytes }
+    /// - Parameter seal: For the copies in the store; nil if there are none.
+    init(_ policy: CachePolicy, seal: CacheSeal? = nil) {
+        self.policy = policy
+        self.seal = seal
+        isLoaded = Atomic(seal == nil)
+    }
 
     var bytes: Int { state.withLock { $0.bytes } }
     var count: Int { state.withLock { $0.count } }
@@ -139,16 +174,21 @@ final class Cache: Sendable {
         follower?.continuation.resume(returning: .shared(.failure(.abandoned)))
     }
 
-    /// Ends the flight with `result` for all its followers. A response that `isKept` is cached for `lifetime`, unless
-    /// there was a write meanwhile.
+    /// Ends the flight with `result` for all its followers. A response is cached as `keeping` says, unless there was a
+    /// write meanwhile.
+    ///
+    /// - Parameter context: For the copies in the store; nil if there are none.
     func land(
-        _ flight: Flight, _ result: Result<Answer, CallFailure>, isKept: Bool, for lifetime: Duration,
-        now: MonotonicInstant
+        _ flight: Flight, _ result: Result<Answer, CallFailure>, keeping: Keeping? = nil, now: MonotonicInstant,
+        _ context: (any UpstreamRouteContext)? = nil
     ) {
         let followers = state.withLock { state in
             end(flight, &state)
-            if isKept, !flight.isOvertaken, case .success(let answer) = result {
-                store(answer, under: flight.key, for: lifetime, now, &state)
+            if let keeping, !flight.isOvertaken, case .success(let answer) = result {
+                let isStored = store(answer, of: flight, keeping, now, &state)
+                let changes = state.takeGoneRows() + (isStored ? [keeping.copy?.change].compactMap(\.self) : [])
+                // While the lock is held: a copy that was written after its removal would stay.
+                if !changes.isEmpty { context?.enqueue(changes) }
             }
             return flight.followers
         }
@@ -184,17 +224,24 @@ final class Cache: Sendable {
     // MARK: Storing
 
     private func store(
-        _ answer: Answer, under key: Key, for lifetime: Duration, _ now: MonotonicInstant,
-        _ state: inout State
-    ) {
-        let cost = answer.bytes.count + key.cost
-        guard lifetime > .zero, cost <= maxBytes / 4 else { return }
+        _ answer: Answer, of flight: Flight, _ keeping: Keeping, _ now: MonotonicInstant, _ state: inout State
+    ) -> Bool {
+        let cost = answer.bytes.count + flight.key.cost
+        guard keeping.lifetime > .zero, cost <= policy.maxBytes / 4 else { return false }
+        let entry = Entry(
+            answer: answer, storedAt: now, expiresAt: now + keeping.lifetime, number: state.stored + 1, cost: cost,
+            session: flight.session, row: keeping.copy?.row)
+        insert(entry, under: flight.key, now, &state)
+        return true
+    }
+
+    func insert(_ entry: Entry, under key: Key, _ now: MonotonicInstant, _ state: inout State) {
         remove(key, &state)
-        state.stored += 1
-        state.entries[key.call.command, default: [:]][key] = Entry(
-            answer: answer, storedAt: now, expiresAt: now + lifetime, number: state.stored, cost: cost)
-        state.order.append((key, state.stored))
-        state.bytes += cost
+        state.stored = entry.number
+        state.entries[key.call.command, default: [:]][key] = entry
+        state.order.append((key, entry.number))
+        state.bytes += entry.cost
+        if let session = entry.session { state.ofSessions[session, default: []].insert(key) }
         makeRoom(now, &state)
     }
 
@@ -203,7 +250,7 @@ final class Cache: Sendable {
         while state.gone < state.order.count {
             let oldest = state.order[state.gone]
             if let entry = state[oldest.key], entry.number == oldest.number {
-                guard entry.expiresAt <= now || state.bytes > maxBytes else { break }
+                guard entry.expiresAt <= now || state.bytes > policy.maxBytes else { break }
                 remove(oldest.key, &state)
             }
             state.gone += 1
@@ -218,14 +265,18 @@ final class Cache: Sendable {
         guard let entry = state.entries[command]?.removeValue(forKey: key) else { return }
         state.bytes -= entry.cost
         if state.entries[command]?.isEmpty ?? false { state.entries[command] = nil }
+        if let row = entry.row { state.goneRows.append(.remove(key: row)) }
+        guard let session = entry.session else { return }
+        state.ofSessions[session]?.remove(key)
+        if state.ofSessions[session]?.isEmpty ?? false { state.ofSessions[session] = nil }
     }
 
-    // MARK: Invalidation
+    // MARK: Invalidation: each of these returns what is to be removed from the store
 
     /// A write of `command` about `scope` took effect, or may have: removes what it can have changed. Which customer an
     /// account belongs to is not known, so only responses about other accounts are kept.
-    func invalidate(_ command: String, _ scope: Scope) {
-        drop(command) { Self.touches(scope, $0.call.scope) }
+    func invalidate(_ command: String, _ scope: Scope) -> [StateChange] {
+        drop([command]) { Self.touches(scope, $0.call.scope) }
     }
 
     private static func touches(_ written: Scope, _ read: Scope) -> Bool {
@@ -234,23 +285,31 @@ final class Cache: Sendable {
     }
 
     /// Removes what is cached about the rights of a user, or of the actor itself.
-    func forgetRights(of user: String?) {
-        for command in ["user", "application", "api"] {
-            drop(command) { $0.user == user && Actions.isAboutRights($0.call) }
+    func forgetRights(of user: String?) -> [StateChange] {
+        drop(Actions.commandsAboutRights) { $0.user == user && Actions.isAboutRights($0.call) }
+    }
+
+    private func drop(_ commands: [String], where isDue: (Key) -> Bool) -> [StateChange] {
+        state.withLock { state in
+            for command in commands {
+                for key in (state.entries[command] ?? [:]).keys where isDue(key) { remove(key, &state) }
+            }
+            for flight in state.flights.values.joined()
+            where commands.contains(flight.key.call.command) && isDue(flight.key) {
+                flight.isOvertaken = true
+            }
+            guard state.overtakeLoading(), seal != nil else { return state.takeGoneRows() }
+            return CacheSeal.removal(of: commands)
         }
     }
 
-    /// Removes what is cached for the session.
-    func forget(session: String) {
-        for command in ["user", "application", "api"] { drop(command) { $0.use == .rights(session: session) } }
-    }
-
-    private func drop(_ command: String, where isDue: (Key) -> Bool) {
+    /// Removes what was received in the session.
+    func forget(session: String) -> [StateChange] {
         state.withLock { state in
-            for key in (state.entries[command] ?? [:]).keys where isDue(key) { remove(key, &state) }
-            for flight in state.flights.values.joined() where flight.key.call.command == command && isDue(flight.key) {
-                flight.isOvertaken = true
-            }
+            for key in state.ofSessions[session] ?? [] { remove(key, &state) }
+            for flight in state.flights.values.joined() where flight.session == session { flight.isOvertaken = true }
+            guard state.overtakeLoading(), seal != nil else { return state.takeGoneRows() }
+            return [.removeAll(below: CacheSeal.root)]
         }
     }
 }

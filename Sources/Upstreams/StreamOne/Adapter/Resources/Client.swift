@@ -9,16 +9,15 @@ struct Client: Sendable {
     let cache: Cache
     let sessions: Sessions
     let backoff: AuthenticationBackoff
-    /// How long responses are cached; zero means not at all.
-    let lifetime: Duration
+    let policy: CachePolicy
 
     /// One call on behalf of a caller.
     struct Call: Sendable {
         var content: StreamOneCall
         /// Nil for a call as the actor itself.
         var session: Session?
-        /// Whether it requests roles or tokens. The response is then cached with the session, cacheable or not (section
-        /// 6).
+        /// Whether it requests roles or tokens. The response is then cached, cacheable or not (the specification's
+        /// section 6).
         var isForRights = false
         /// The time until which the caller waits.
         let deadline: MonotonicInstant
@@ -35,15 +34,17 @@ struct Client: Sendable {
     private static let readTries = 3
 
     func perform(_ call: Call, _ context: any UpstreamRouteContext) async throws(CallFailure) -> CallResponse {
+        if cache.needsLoading { await cache.load(context) { [sessions] in sessions.owner(of: $0) } }
         guard actions.nature(of: call.content) == .read else {
             return CallResponse(answer: try await send(call, context))
         }
+        let key = key(of: call)
         let found = await cache.find(
-            key(of: call), session: call.session?.id, deadline: call.deadline, now: context.time.instant)
+            key, session: call.session?.id, deadline: call.deadline, now: context.time.instant)
         switch found {
         case .hit(let answer, let age): return CallResponse(answer: answer, age: age)
         case .shared(let result): return CallResponse(answer: try result.get())
-        case .lead(let flight): return CallResponse(answer: try await lead(flight, call, context))
+        case .lead(let flight): return CallResponse(answer: try await lead(flight, call, key, context))
         }
     }
 
@@ -52,15 +53,15 @@ struct Client: Sendable {
         var content = call.content
         // Roles name the scope to which they apply; tokens are those of the call's scope.
         if content.action == "getmyroles" { content.scope = .none }
-        return .init(
-            content, by: platform.actor, user: call.session?.user, for: .rights(session: call.session?.id))
+        let session = policy.usesSession ? call.session?.id : nil
+        return .init(content, by: platform.actor, user: call.session?.user, for: .rights(session: session))
     }
 
     // MARK: Sending
 
     /// Sends a read for all callers that share it.
     private func lead(
-        _ flight: Cache.Flight, _ call: Call, _ context: any UpstreamRouteContext
+        _ flight: Cache.Flight, _ call: Call, _ key: Cache.Key, _ context: any UpstreamRouteContext
     ) async throws(CallFailure) -> Answer {
         let result: Result<Answer, CallFailure>
         do throws(CallFailure) {
@@ -72,15 +73,25 @@ struct Client: Sendable {
         switch result {
         // Only this caller has no more time, or has hung up; the others may have more.
         case .failure(.late), .failure(.abandoned): cache.handOver(flight, now: now)
-        case .failure: cache.land(flight, result, isKept: false, for: lifetime, now: now)
+        case .failure: cache.land(flight, result, now: now)
         case .success(let answer):
-            cache.land(flight, result, isKept: isKept(answer, of: call), for: lifetime, now: now)
+            cache.land(flight, result, keeping: keeping(answer, of: call, key, context.time.now), now: now, context)
         }
         return try result.get()
     }
 
-    private func isKept(_ answer: Answer, of call: Call) -> Bool {
-        answer.isSuccess && (call.isForRights || answer.isCacheable && actions.isKept(call.content))
+    /// Nil if the response is not cached. What was received in a session is kept no longer than the session, as its
+    /// end is known now.
+    private func keeping(_ answer: Answer, of call: Call, _ key: Cache.Key, _ now: Timestamp) -> Cache.Keeping? {
+        guard answer.isSuccess, call.isForRights || answer.isCacheable && actions.isKept(call.content) else {
+            return nil
+        }
+        var lifetime = policy.lifetime(of: key.use)
+        if let session = call.session {
+            lifetime = min(lifetime, answer.sessionTimeout.map { .seconds($0.seconds) } ?? session.deadline - now)
+        }
+        guard lifetime > .zero else { return nil }
+        return cache.keeping(answer, of: key, in: call.session, for: lifetime, now: now)
     }
 
     /// Sends the call until there is a response to return: a read a few times, and once more with a new signature if
@@ -95,7 +106,7 @@ struct Client: Sendable {
             if Task.isCancelled, nature == .read || sendings == 0 { throw .abandoned }
             let left = call.deadline - context.time.instant
             guard left > .zero else {
-                throw .late(CallFailure.lateness + effect(of: call, isClear: sendings == 0))
+                throw .late(CallFailure.lateness + effect(of: call, isClear: sendings == 0, context))
             }
             sendings += 1
             let mayRepeat = nature == .read && sendings < Self.readTries
@@ -104,17 +115,17 @@ struct Client: Sendable {
             switch await context.send(request, timeout: left, isAbortable: nature == .read) {
             case .failure where Task.isCancelled && nature == .read: throw .abandoned
             case .failure(let failure) where failure.reason == .timeout:
-                throw .late(CallFailure.lateness + effect(of: call, isClear: false))
+                throw .late(CallFailure.lateness + effect(of: call, isClear: false, context))
             case .failure(let failure):
                 guard failure.reason != .cancelled, mayRepeat else {
                     throw .failed(
                         "The request to the platform failed: \(failure.detail)."
-                            + effect(of: call, isClear: !failure.mayHaveArrived))
+                            + effect(of: call, isClear: !failure.mayHaveArrived, context))
                 }
             case .success(let response):
                 guard let answer = Answer(response) else {
                     if mayRepeat { continue }
-                    throw .failed(CallFailure.unusable(response) + effect(of: call, isClear: false))
+                    throw .failed(CallFailure.unusable(response) + effect(of: call, isClear: false, context))
                 }
                 renewSession(of: call, answer, context)
                 if answer.status.meaning == .fault, mayRepeat { continue }
@@ -155,10 +166,10 @@ struct Client: Sendable {
 
     /// What is known about the effect of a write without a usable response. Unless it `isClear` that the platform has
     /// not received it, it may have taken effect, and what it can have changed is removed from the cache.
-    private func effect(of call: Call, isClear: Bool) -> String {
+    private func effect(of call: Call, isClear: Bool, _ context: any UpstreamRouteContext) -> String {
         guard actions.nature(of: call.content) == .write else { return "" }
         if isClear { return " It has not received the call." }
-        invalidate(call)
+        invalidate(call, context)
         return " It is not known whether it has carried out the call."
     }
 
@@ -174,22 +185,28 @@ struct Client: Sendable {
         switch answer.status.meaning {
         case .ok:
             backoff.end(session.map { .session($0.id) } ?? .actor)
-            invalidateAfterWrite(call)
-        case .fault: invalidateAfterWrite(call)
+            invalidateAfterWrite(call, context)
+        case .fault: invalidateAfterWrite(call, context)
         case .authentication where session == nil: backoff.begin(.actor, .authentication, now: context.time.now)
         case .authentication, .sessionGone: if let session { await forget(session, context) }
         case .rateLimited: rateLimited(call, context)
-        case .denied: cache.forgetRights(of: session?.user)
+        case .denied: enqueue(cache.forgetRights(of: session?.user), context)
         case .clock, .readOnly, .permanent, .settledBefore, .needsHash, .loginRefused: break
         }
         if call.content.path == "/api/session/delete", let session { await forget(session, context) }
     }
 
-    private func invalidateAfterWrite(_ call: Call) {
-        if actions.nature(of: call.content) == .write { invalidate(call) }
+    private func invalidateAfterWrite(_ call: Call, _ context: any UpstreamRouteContext) {
+        if actions.nature(of: call.content) == .write { invalidate(call, context) }
     }
 
-    private func invalidate(_ call: Call) { cache.invalidate(call.content.command, call.content.scope) }
+    private func invalidate(_ call: Call, _ context: any UpstreamRouteContext) {
+        enqueue(cache.invalidate(call.content.command, call.content.scope), context)
+    }
+
+    private func enqueue(_ changes: [StateChange], _ context: any UpstreamRouteContext) {
+        if !changes.isEmpty { context.enqueue(changes) }
+    }
 
     /// The platform blocks the address of a login, a session, or the actor itself, which the queue has to know too. The
     /// second step of a login is blocked for its address as well, though only the first one names it.
@@ -203,7 +220,7 @@ struct Client: Sendable {
 
     /// Ends the session at once for all callers. Returns when that is on disk, or cannot be stored.
     func forget(_ session: Session, _ context: any UpstreamRouteContext) async {
-        cache.forget(session: session.id)
+        enqueue(cache.forget(session: session.id), context)
         await sessions.forget(session.id, context)
     }
 }

@@ -122,7 +122,8 @@ final class Sessions: Sendable {
         state.withLock { state in _ = state.ending.remove(id) }
     }
 
-    private func owner(of id: String) -> String { "session/\(realm)/\(id)" }
+    /// The owner of the session's credential.
+    func owner(of id: String) -> String { "session/\(realm)/\(id)" }
 
     private func credential(of session: Session) -> Credential {
         Credential(

@@ -1,0 +1,136 @@
+import PosternCore
+import Synchronization
+
+/// The copies of cached responses in the store.
+extension Cache {
+    /// Whether `load` has to be called before the next call.
+    var needsLoading: Bool { !isLoaded.load(ordering: .acquiring) }
+
+    /// A response that is larger is kept in memory only, so that no commit of messages waits long for it.
+    private static let mostCopied = 1 << 20
+
+    /// How to keep the response to a call that was made in `session`, if at all.
+    func keeping(
+        _ answer: Answer, of key: Key, in session: Session?, for lifetime: Duration, now: Timestamp
+    ) -> Keeping {
+        let keeping = Keeping(lifetime: lifetime)
+        guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.mostCopied,
+            session == nil || state.withLock({ $0.keepsSessions })
+        else { return keeping }
+        let row = seal.row(of: key)
+        let response = StoredResponse(
+            key: key, answer: answer, session: session?.id, storedAt: now, expiresAt: now + lifetime)
+        guard let value = seal.value(of: response, sessionKey: session?.key ?? "", in: row) else { return keeping }
+        return Keeping(
+            lifetime: lifetime, copy: (row, .cache(key: row, value: value, until: response.expiresAt)))
+    }
+
+    /// Reads the copies, once. Other calls wait for it.
+    func load(_ context: any UpstreamRouteContext, sessionOwner: @escaping @Sendable (String) -> String) async {
+        guard let seal, await beginsLoading() else { return }
+        let mostRows = policy.maxBytes / 512
+        // If the store cannot be read, the platform is asked, and the next call tries again.
+        let found = try? await context.read { state in
+            try StoredResponses(in: state, atMost: mostRows, seal, sessionOwner)
+        }
+        let time = context.time
+        let waiting = state.withLock { state -> [CheckedContinuation<Bool, Never>] in
+            guard case .running(let waiting, let isOvertaken) = state.loading else { return [] }
+            state.loading = found == nil ? .needed : .ended
+            isLoaded.store(found != nil, ordering: .releasing)
+            guard let found else { return waiting }
+            state.keepsSessions = found.keepsSessions
+            // Something was removed of which it is not known whether it was read.
+            if isOvertaken {
+                context.enqueue([.removeAll(below: CacheSeal.root)])
+            } else {
+                for (row, response) in found.responses {
+                    adopt(response, row, time.now, time.instant, &state)
+                }
+                let gone = state.takeGoneRows() + found.unreadable.map { .remove(key: $0) }
+                if !gone.isEmpty { context.enqueue(gone) }
+            }
+            return waiting
+        }
+        for continuation in waiting { continuation.resume(returning: false) }
+    }
+
+    private func beginsLoading() async -> Bool {
+        await withCheckedContinuation { continuation in
+            let begins = state.withLock { state -> Bool? in
+                switch state.loading {
+                case .ended: return false
+                case .running(let waiting, let isOvertaken):
+                    state.loading = .running(waiting: waiting + [continuation], isOvertaken: isOvertaken)
+                    return nil
+                case .needed:
+                    state.loading = .running(waiting: [], isOvertaken: false)
+                    return true
+                }
+            }
+            if let begins { continuation.resume(returning: begins) }
+        }
+    }
+
+    /// By today's settings, which may be others than those with which it was stored.
+    private func adopt(
+        _ response: StoredResponse, _ row: String, _ now: Timestamp, _ instant: MonotonicInstant, _ state: inout State
+    ) {
+        guard state[response.key] == nil else { return }
+        let use = response.key.use
+        let lifetime = min(response.expiresAt - response.storedAt, policy.lifetime(of: use))
+        let age = now - response.storedAt
+        let cost = response.answer.bytes.count + response.key.cost
+        guard policy.place(of: use) == .store, age >= .zero, age < lifetime, cost <= policy.maxBytes / 4 else {
+            return state.goneRows.append(.remove(key: row))
+        }
+        let storedAt = instant + (.zero - age)
+        let entry = Entry(
+            answer: response.answer, storedAt: storedAt, expiresAt: storedAt + lifetime, number: state.stored + 1,
+            cost: cost, session: response.session, row: row)
+        insert(entry, under: response.key, instant, &state)
+    }
+}
+
+extension Cache.State {
+    mutating func takeGoneRows() -> [StateChange] {
+        defer { goneRows = [] }
+        return goneRows
+    }
+
+    /// Returns whether the copies have not been read, so that it is not known which of them have to be removed.
+    mutating func overtakeLoading() -> Bool {
+        if case .running(let waiting, _) = loading { loading = .running(waiting: waiting, isOvertaken: true) }
+        if case .ended = loading { return false }
+        return true
+    }
+}
+
+/// What the store holds.
+private struct StoredResponses: Sendable {
+    /// With their rows, the oldest first.
+    let responses: [(row: String, response: StoredResponse)]
+    /// Rows of other credentials, of sessions that have ended, or of an earlier form.
+    let unreadable: [String]
+    let keepsSessions: Bool
+
+    init(
+        in state: any UpstreamState, atMost mostRows: Int, _ seal: CacheSeal, _ sessionOwner: (String) -> String
+    ) throws {
+        var sessionKeys: [String: String?] = [:]
+        var (responses, unreadable): ([(row: String, response: StoredResponse)], [String]) = ([], [])
+        for (row, value) in try state.values(below: CacheSeal.root, atMost: mostRows) {
+            let response = try seal.response(in: row, value) { session in
+                if let known = sessionKeys[session] { return known }
+                let held = try state.credential(of: sessionOwner(session))
+                let key = held.flatMap { $0.isRefused ? nil : String(decoding: $0.value, as: UTF8.self) }
+                sessionKeys[session] = .some(key)
+                return key
+            }
+            if let response { responses.append((row, response)) } else { unreadable.append(row) }
+        }
+        self.responses = responses.sorted { $0.response.storedAt < $1.response.storedAt }
+        self.unreadable = unreadable
+        keepsSessions = state.keepsCredentials
+    }
+}
