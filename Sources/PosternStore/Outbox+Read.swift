@@ -73,6 +73,15 @@ public struct AttemptRow: Sendable, Equatable {
     public var step: String?
 }
 
+/// The receipt of one request.
+public struct AttemptReceipt: Sendable {
+    public let attempt: AttemptRow
+    /// The messages that it carried.
+    public let ids: [MessageID]
+    /// The kind of the first one; nil if that is no longer kept.
+    public let kind: Kind?
+}
+
 extension Outbox {
     private func readMessages<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
         try read { sql in try body(StoreReader(sql: sql, kinds: kinds, names: names)) }
@@ -92,7 +101,7 @@ extension Outbox {
     /// upstream.
     public func batch(
         _ id: BatchID, of number: UpstreamNumber
-    ) throws(StoreError) -> (attempt: AttemptRow, ids: [MessageID])? {
+    ) throws(StoreError) -> AttemptReceipt? {
         try readMessages { try $0.batch(id, of: number) }
     }
 

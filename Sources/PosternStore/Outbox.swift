@@ -229,7 +229,10 @@ public final class Outbox: Sendable {
         let names = names
         for run in events.runs {
             guard let name = run.first.flatMap({ names[$0.id.upstream] }), let first = run.first else { continue }
-            self.events.record(Event(first.type, name, ids: run.map(\.id)), isOrdered: first.isAgain)
+            let named = first.kind.flatMap { kind in
+                queue(first.id.upstream)?.upstream.named(first.type, kind: kind)
+            }
+            self.events.record(Event(first.type, name, ids: run.map(\.id), named: named), isOrdered: first.isAgain)
         }
     }
 

@@ -50,7 +50,7 @@ struct UpstreamHandler: Sendable {
                     detail: "No such request went to \(target.name), or it is kept no longer."
                 ).response(to: reply.head)
             }
-            return .json(200, MessageJSON.receipt(found.attempt, of: target.name, carrying: found.ids))
+            return .json(200, MessageJSON.receipt(found, of: target.upstream))
         }
     }
 

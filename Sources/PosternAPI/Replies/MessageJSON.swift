@@ -84,11 +84,16 @@ public enum MessageJSON {
     }
 
     /// The receipt of one upstream request.
-    static func receipt(_ row: AttemptRow, of upstream: UpstreamName, carrying ids: [MessageID]) -> String {
+    static func receipt(_ receipt: AttemptReceipt, of upstream: RegisteredUpstream) -> String {
         JSONWriter.object { json in
-            json.string("upstream", upstream.description)
-            write(row, into: &json)
-            json.raw("ids", IngestReply.list(ids))
+            json.string("upstream", upstream.name.description)
+            write(receipt.attempt, into: &json)
+            json.raw("ids", IngestReply.list(receipt.ids))
+            guard let outcome = receipt.attempt.outcome else { return }
+            let named = upstream.namedBatch(
+                of: receipt.kind, isSuccess: outcome == Settlement.Outcome.delivered.rawValue,
+                isQueued: ![Settlement.Outcome.delivered, .rejected].map(\.rawValue).contains(outcome))
+            if let named { json.raw("sdk", named.json(receipt.ids)) }
         }
     }
 }

@@ -32,7 +32,8 @@ struct EventRing {
 
     mutating func append(_ event: Event) {
         let ids = event.ids.map { "\"\($0)\"" }.joined(separator: ",")
-        let data = "{\"upstream\":\"\(event.upstream)\",\"ids\":[\(ids)],\"count\":\(event.count)}"
+        let sdk = event.named.map { ",\"sdk\":\($0.json(event.ids))" } ?? ""
+        let data = "{\"upstream\":\"\(event.upstream)\",\"ids\":[\(ids)],\"count\":\(event.count)\(sdk)}"
         let text = Array("id: \(id(next))\nevent: \(event.type.rawValue)\ndata: \(data)\n\n".utf8)
         entries.append(Entry(type: event.type, upstream: event.upstream, text: text))
         bytes += text.count

@@ -3,7 +3,7 @@ import Synchronization
 /// Collects events from the threads on which they happen, for the thread that sends them to clients. Any thread.
 ///
 /// While nothing is collected, `record` costs one atomic load. What happens at about the same time is merged into one
-/// event for each type and upstream, so that the number of events does not grow with the number of messages. The events
+/// event for each type and upstream (and kind, if an SDK names the event), so that the number of events does not grow with the number of messages. The events
 /// of each message keep their order.
 public final class EventFeed: Sendable {
     /// How much is kept until it is taken.
@@ -85,7 +85,7 @@ extension EventFeed.Collected {
         let index = events.indices.last { index in
             let earlier = events[index]
             return earlier.event.type == event.type && earlier.event.upstream == event.upstream
-                && (earlier.segment == segment || isCrowded)
+                && earlier.event.named == event.named && (earlier.segment == segment || isCrowded)
         }
         let room = min(limits.ids - ids, limits.idsPerEvent - (index.map { events[$0].event.ids.count } ?? 0))
         let kept = event.ids.prefix(max(0, room))
@@ -94,7 +94,8 @@ extension EventFeed.Collected {
             events[index].event.ids += kept
             events[index].event.count += event.count
         } else {
-            events.append((Event(event.type, event.upstream, ids: Array(kept), count: event.count), segment))
+            events.append(
+                (Event(event.type, event.upstream, ids: Array(kept), count: event.count, named: event.named), segment))
         }
         if isOrdered, !isCrowded { segment += 1 }
     }

@@ -26,11 +26,17 @@ public struct Event: Sendable, Equatable {
     public internal(set) var ids: [MessageID]
     /// How many messages are concerned, also those that are not in `ids`; 0 for events that concern none.
     public internal(set) var count: Int
+    /// Nil if the SDK of the upstream's service has no such event.
+    public let named: NamedEvent?
 
-    public init(_ type: EventType, _ upstream: UpstreamName, ids: [MessageID] = [], count: Int? = nil) {
+    public init(
+        _ type: EventType, _ upstream: UpstreamName, ids: [MessageID] = [], count: Int? = nil,
+        named: NamedEvent? = nil
+    ) {
         self.type = type
         self.upstream = upstream
         self.ids = ids
         self.count = count ?? ids.count
+        self.named = named
     }
 }

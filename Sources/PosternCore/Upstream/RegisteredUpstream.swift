@@ -158,6 +158,9 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
 
     /// Nil if the type's clients do not name the event.
     public func name(of event: UpstreamEvent) -> String? { eventNaming?.name(of: event) }
+    func failure(of event: UpstreamEvent) -> NamedEvent.Failure? { eventNaming?.failure(of: event) }
+    /// Whether its type's clients name events.
+    public var namesEvents: Bool { eventNaming != nil }
 }
 
 extension Judgement {

@@ -104,9 +104,11 @@ public protocol RejectionCodesUpstream: Upstream {
     func codes(for refusal: StoreFullReason) -> [String: Int]
 }
 
-/// Has clients that define names for events, under which they are counted and logged.
+/// Has clients that define names for events, under which they are counted, logged, and shown in the event stream.
 public protocol EventNamingUpstream: Upstream {
     func name(of event: UpstreamEvent) -> String?
+    /// The clients' error for an event that is a failure.
+    func failure(of event: UpstreamEvent) -> NamedEvent.Failure?
 }
 
 /// Has kinds whose order and time are part of their meaning, so that `notBefore` would distort it.

@@ -67,7 +67,7 @@ extension WorkerLoop {
         case .tokenFetched(let isFirst):
             write(.info, "token fetched")
             reportFetch("fetched")
-            tellListeners(.tokenRefreshed)
+            tellListeners(.tokenRefreshed, isFirst: isFirst)
             if isFirst { tell(.ready) }
         case .tokenFailed(let failure):
             let isUrgent = failure.credentialsRefused && failure.holdsMessages
@@ -83,8 +83,9 @@ extension WorkerLoop {
     }
 
     /// Tells the listeners of the stream what concerns the whole upstream.
-    func tellListeners(_ type: EventType, count: Int = 0) {
-        outbox.events.record(Event(type, queue.name, count: count), isOrdered: true)
+    func tellListeners(_ type: EventType, count: Int = 0, isFirst: Bool = false) {
+        outbox.events.record(
+            Event(type, queue.name, count: count, named: upstream.named(type, isFirst: isFirst)), isOrdered: true)
     }
 
     private func reportFetch(_ result: String) {

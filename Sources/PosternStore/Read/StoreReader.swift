@@ -40,8 +40,8 @@ struct StoreReader {
         return found.sorted { $0.batch.rawValue < $1.batch.rawValue }
     }
 
-    func batch(_ id: BatchID, of number: UpstreamNumber) throws -> (attempt: AttemptRow, ids: [MessageID])? {
-        try sql.first(
+    func batch(_ id: BatchID, of number: UpstreamNumber) throws -> AttemptReceipt? {
+        let found = try sql.first(
             """
             SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step FROM attempts
             WHERE batch = ? AND upstream = ?
@@ -50,6 +50,18 @@ struct StoreReader {
             let ids = MessageIDList.decode(row[6])
             return (AttemptRow(row, carrying: ids.count), ids)
         }
+        guard let (attempt, ids) = found else { return nil }
+        return AttemptReceipt(attempt: attempt, ids: ids, kind: try ids.first.flatMap(kind))
+    }
+
+    /// Nil if the message is not kept any more.
+    private func kind(of id: MessageID) throws -> Kind? {
+        let number = try sql.value(
+            """
+            SELECT kind FROM queue_# WHERE id = ?1 UNION ALL SELECT kind FROM delivered_# WHERE id = ?1
+            UNION ALL SELECT kind FROM ended_# WHERE id = ?1 LIMIT 1
+            """, of: id.upstream, id, as: Int.self)
+        return number.map { kinds.kind($0) }
     }
 }
 

@@ -4,6 +4,8 @@ import PosternCore
 struct MessageEvent {
     let type: EventType
     let id: MessageID
+    /// Nil if the upstream does not name events by it.
+    let kind: Kind?
     /// Whether an operator queued the message again: it had an end before.
     var isAgain = false
 }
@@ -15,7 +17,9 @@ extension [MessageEvent] {
         var start = startIndex
         for index in indices where index > start {
             let (first, next) = (self[start], self[index])
-            if first.type == next.type, first.isAgain == next.isAgain, first.id.upstream == next.id.upstream {
+            if first.type == next.type, first.isAgain == next.isAgain, first.id.upstream == next.id.upstream,
+                first.kind == next.kind
+            {
                 continue
             }
             runs.append(self[start..<index])

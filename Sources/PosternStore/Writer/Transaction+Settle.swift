@@ -120,7 +120,7 @@ extension Transaction {
         let account = accounts[queue.number]
         account.ledger.counts.delivered += 1
         if !outbox.keepsDelivered { account.ledger.purged.delivered += 1 }
-        note(.delivered, of: message.id, in: account, error: nil, result: result)
+        note(.delivered, of: message.id, message.kind, in: account, error: nil, result: result)
         report(message, of: queue, result: result, at: moment)
     }
 
@@ -141,8 +141,10 @@ extension Transaction {
         _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
         result: [UInt8]? = nil, mayHaveArrived: Bool = false, attempts: Int = 0
     ) throws -> Bool {
-        let found = try sql.first("SELECT lane, length(payload) FROM queue_# WHERE id = ?", of: queue.number, id) {
-            (lane: $0[0] as Int64, bytes: $0[1] as Int)
+        let found = try sql.first(
+            "SELECT lane, length(payload), kind FROM queue_# WHERE id = ?", of: queue.number, id
+        ) {
+            (lane: $0[0] as Int64, bytes: $0[1] as Int, kind: $0[2] as Int)
         }
         guard let found else { return false }
         // A claim returns damaged messages together with expired ones, because neither is sent.
@@ -169,7 +171,7 @@ extension Transaction {
         guard try remove(id, bytes: found.bytes, from: queue) else { return false }
         let account = accounts[queue.number]
         account.ledger.counts[state] += 1
-        note(state, of: id, in: account, error: error, result: result)
+        note(state, of: id, outbox.kinds.kind(found.kind), in: account, error: error, result: result)
         if let report { reports.append(report) }
         return true
     }
@@ -194,7 +196,7 @@ extension Transaction {
                 of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error,
                 waiting.mayHaveArrived,
                 message.id)
-            tell(.messageRetrying, of: message.id)
+            tell(.messageRetrying, of: message.id, message.kind)
             try touchLane(of: message, in: queue)
         }
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
@@ -256,11 +258,14 @@ extension Transaction {
     func requeue(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
         let found = try sql.first(
             """
-            SELECT state, lane, laneGroup, length(payload) FROM ended_#
+            SELECT state, lane, laneGroup, length(payload), kind FROM ended_#
             WHERE id = ? AND payload IS NOT NULL AND state IN (2, 4)
             """, of: queue.number, id
         ) { row in
-            (state: row[0] as MessageState, lane: Lane(stored: row[1], group: row[2]), bytes: row[3] as Int)
+            (
+                state: row[0] as MessageState, lane: Lane(stored: row[1], group: row[2]), bytes: row[3] as Int,
+                kind: row[4] as Int
+            )
         }
         guard let found else { return false }
         var lane = found.lane.number
@@ -284,7 +289,7 @@ extension Transaction {
         account.ledger.counts[found.state] -= 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += found.bytes
-        tell(.messageQueued, of: id, isAgain: true)
+        tell(.messageQueued, of: id, outbox.kinds.kind(found.kind), isAgain: true)
         return true
     }
 }

@@ -59,17 +59,20 @@ final class Transaction {
     }
 
     func note(
-        _ state: MessageState, of id: MessageID, in account: UpstreamWriteState, error: AttemptError?, result: [UInt8]?
+        _ state: MessageState, of id: MessageID, _ kind: Kind, in account: UpstreamWriteState, error: AttemptError?,
+        result: [UInt8]?
     ) {
         account.settled[Int(state.rawValue)] += 1
-        if let type = EventType(state) { tell(type, of: id) }
+        if let type = EventType(state) { tell(type, of: id, kind) }
         guard isWaitedFor else { return }
         notices.append(SettledNotice(id: id, state: state, error: error, result: result))
     }
 
     /// `isAgain`: the message had an end before.
-    func tell(_ type: EventType, of id: MessageID, isAgain: Bool = false) {
-        if collectsEvents { events.append(MessageEvent(type: type, id: id, isAgain: isAgain)) }
+    func tell(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool = false) {
+        guard collectsEvents else { return }
+        let isNamed = outbox.queue(id.upstream)?.upstream.namesEvents ?? false
+        events.append(MessageEvent(type: type, id: id, kind: isNamed ? kind : nil, isAgain: isAgain))
     }
 
     func lanesAreDue(of queue: UpstreamQueue, at moment: Timestamp) { lanesDue.append((queue, moment)) }
@@ -199,7 +202,7 @@ extension Transaction {
         account.ledger.accepted += 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += message.range.count
-        tell(.messageQueued, of: id)
+        tell(.messageQueued, of: id, message.kind)
         arrival.newest = id.rawValue
         if scheduledAt == nil {
             arrival.messages += 1

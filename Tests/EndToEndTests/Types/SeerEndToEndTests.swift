@@ -157,6 +157,65 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// What an app heard by the SDK's notifications, and read in its response objects.
+        @Test(.timeLimit(.minutes(10)))
+        func streamAndReceipts_haveTheSDKsWords() async throws {
+            let seer = try HostedSimulator("seer")
+            let gateway = try await GatewayDirectory(settings(seer, ["autoReportQueue": false])).start()
+            let listener = try gateway.client()
+            listener.sendRequest("GET", "/v1/stream?upstream=seer")
+            #expect(try listener.answer().status == 200)
+            let client = try gateway.client()
+            let bodies = (1...2).map { payload("activity", $0) }.joined(separator: ",")
+            let ids = try client.post("/v1/seer/activity", "[\(bodies)]").json["ids"].strings
+            _ = try client.post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=20")])
+            var text = ""
+            let end = "event: flush.finished"
+            while !text.contains(end) || !text.hasSuffix("\n\n"), let chunk = try listener.nextChunk() {
+                text += String(decoding: chunk, as: UTF8.self)
+            }
+            let data = text.components(separatedBy: "\n\n").compactMap { event -> (String, JSON)? in
+                let lines = event.split(separator: "\n")
+                guard let name = lines.first(where: { $0.hasPrefix("event: ") }),
+                    let data = lines.first(where: { $0.hasPrefix("data: ") })
+                else { return nil }
+                return (String(name.dropFirst(7)), JSON(Array(data.utf8.dropFirst(6))))
+            }
+            func sdk(_ event: String) -> JSON { data.last { $0.0 == event }?.1["sdk"] ?? JSON([]) }
+            let (report, batch) = ("SeerActivityStreamReport", "SeerRequestResultForQueuedBatch")
+            #expect(sdk("message.queued")["events"].strings == [report], "\(text)")
+            #expect(sdk("message.queued")["queued"].bool == true)
+            #expect(sdk("flush.finished")["events"].strings == ["SeerRequestReportQueue"])
+            let delivered = sdk("message.delivered")
+            #expect(delivered["events"].strings == [batch, report] && delivered["requestIds"].strings == ids)
+
+            let log = try gateway.message(ids[0], include: "attempts")["attemptLog"]
+            let receipt = try client.get("/v1/upstreams/seer/batches/\(log[0]["batch"].string ?? "")").json["sdk"]
+            #expect(receipt["events"].strings == [batch] && receipt["requestType"].string == report)
+            #expect(receipt["kind"].string == "activity" && receipt["requestIds"].strings == ids)
+            #expect(receipt["success"].bool == true && receipt["queued"].bool == false)
+
+            // The receipt of a request that Seer rejected for good, and of one that is sent again.
+            try seer.play("status=400:x1,status=503:x1")
+            let refused = try client.post(
+                "/v1/seer/tincan", payload("tincan", 3), headers: [("Prefer", "wait=20")])
+            #expect(refused.status == 502, "\(refused.text)")
+            let failed = try #require(
+                client.get("/v1/messages?upstream=seer&state=failed").json["messages"][0]["id"].string)
+            let attempts = try gateway.message(failed, include: "attempts")["attemptLog"]
+            let rejected = try client.get("/v1/upstreams/seer/batches/\(attempts[0]["batch"].string ?? "")").json["sdk"]
+            #expect(rejected["success"].bool == false && rejected["queued"].bool == false)
+            #expect(rejected["error"]["code"].int == 7 && rejected["error"]["name"].string == "SeerReporterError")
+            #expect(rejected["requestType"].string == "SeerTincanReport")
+            let repeated = try client.post(
+                "/v1/seer/tincan", payload("tincan", 4), headers: [("Prefer", "wait=20")]
+            ).json["id"].string
+            let tries = try gateway.message(repeated ?? "", include: "attempts")["attemptLog"]
+            let again = try client.get("/v1/upstreams/seer/batches/\(tries[0]["batch"].string ?? "")").json["sdk"]
+            #expect(again["success"].bool == false && again["queued"].bool == true)
+            try await gateway.stop()
+        }
+
         /// Promise 6, over the wire: numbers, escapes, order of members and white space.
         @Test(.timeLimit(.minutes(10)))
         func bytesGoOut_asTheyCameIn() async throws {

@@ -200,6 +200,31 @@ import Testing
         #expect(unconcerned.read().count == 1)
     }
 
+    /// The members of the SDK's response objects, after those that every event has.
+    @Test func eventThatAnSDKNames_hasItsWords() {
+        let ids = [MessageID(rawValue: 257), MessageID(rawValue: 513)]
+        func data(_ named: NamedEvent?) -> String {
+            var ring = EventRing(run: 1)
+            ring.append(Event(.messageFailed, UpstreamName("seer")!, ids: ids, count: 3, named: named))
+            let text = String(decoding: ring[1].text, as: UTF8.self)
+            return text.split(separator: "\n").first { $0.hasPrefix("data: ") }.map { String($0.dropFirst(6)) } ?? ""
+        }
+        let list = "[\"\(ids[0])\",\"\(ids[1])\"]"
+        let plain = "{\"upstream\":\"seer\",\"ids\":\(list),\"count\":3"
+        #expect(data(nil) == plain + "}")
+        let failed = NamedEvent(
+            names: ["B", "R"], requestType: "R", kind: "activity", isSuccess: false, isQueued: false,
+            failure: .init(code: 7, name: "E"))
+        #expect(
+            data(failed) == plain
+                + #","sdk":{"events":["B","R"],"requestType":"R","kind":"activity","requestIds":"# + list
+                + #","success":false,"queued":false,"error":{"code":7,"name":"E"}}}"#)
+        let flushed = NamedEvent(names: ["Q"], requestType: "Q")
+        #expect(data(flushed) == plain + #","sdk":{"events":["Q"],"requestType":"Q"}}"#)
+        let fetched = NamedEvent(names: ["T"], requestType: nil, isSuccess: true)
+        #expect(data(fetched) == plain + #","sdk":{"events":["T"],"requestType":null,"success":true,"error":null}}"#)
+    }
+
     /// One that has stopped to read altogether keeps nothing alive but the ring.
     @Test func ring_isBounded_whateverHappens() {
         var ring = EventRing(run: 1, maxBytes: 10_000)

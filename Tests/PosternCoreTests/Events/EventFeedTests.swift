@@ -42,6 +42,24 @@ import Testing
         #expect(feed.take().isEmpty)
     }
 
+    /// An SDK's event is of one kind, as its request types are.
+    @Test func eventsThatAnSDKNames_areMerged_byWhatItSaysOfThem() {
+        func event(_ kind: Kind?, _ number: Int64) -> Event {
+            let named = kind.map {
+                NamedEvent(
+                    names: ["Report"], requestType: "Report", kind: $0, isSuccess: true, isQueued: true, failure: nil)
+            }
+            return Event(.messageQueued, one, ids: ids(number...number), named: named)
+        }
+        open()
+        for (number, kind) in (["a", "b", "a", nil, "b", nil] as [Kind?]).enumerated() {
+            feed.record(event(kind, Int64(number)))
+        }
+        let taken = feed.take()
+        #expect(taken.map(\.named?.kind) == ["a", "b", nil])
+        #expect(taken.map { $0.ids.map(\.rawValue) } == [[0, 2], [1, 4], [3, 5]])
+    }
+
     /// The second message is sent again after the first has been delivered, and merged events must not tell its end first.
     @Test func mergedEvents_keepTheOrderOfEachMessage() {
         open()

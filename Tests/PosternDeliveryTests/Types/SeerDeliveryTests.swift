@@ -240,6 +240,38 @@ import Testing
         }
     }
 
+    @Test func eventsOfTheStream_haveTheSDKsWords_oneForEachKind() throws {
+        let harness = try harness()
+        // The first report fails, and one is rejected for good.
+        let failed = SharedValue(false)
+        serve(harness) { request in
+            if request.text.contains("poison") { return .status(400) }
+            defer { failed.set(true) }
+            return .status(failed.value ? 200 : 503)
+        }
+        harness.outbox.events.open {}
+        for kind in Self.kinds { try harness.post([Self.payload(kind), Self.payload(kind)], as: Kind(kind)) }
+        try harness.run(for: .seconds(60))
+        let poison = Self.payload("instrumentation").replacingOccurrences(of: "\"x\":\"\"", with: "\"x\":\"poison\"")
+        try harness.post([poison], as: "instrumentation")
+        try harness.run(for: .seconds(60))
+        _ = try harness.flush()
+        let events = harness.outbox.events.take()
+        func told(_ type: EventType) -> [Event] { events.filter { $0.type == type } }
+        func count(_ type: EventType, _ kind: String) -> Int {
+            told(type).filter { $0.named?.kind == Kind(kind) }.reduce(0) { $0 + $1.count }
+        }
+        for kind in Self.kinds {
+            #expect(count(.messageQueued, kind) == (kind == "instrumentation" ? 3 : 2), "\(kind)")
+            #expect(count(.messageDelivered, kind) == 2, "\(kind)")
+        }
+        #expect(told(.messageRetrying).first?.named?.names == ["SeerRequestResultForQueuedBatch"])
+        #expect(told(.messageFailed).map { $0.named?.requestType } == ["SeerInstrumentationReport"])
+        #expect(told(.tokenRefreshed).map { $0.named?.names } == [["SeerTokenFetch", "SeerRequestStartSession"]])
+        #expect(told(.flushFinished).map { $0.named?.names } == [["SeerRequestReportQueue"]])
+        #expect(told(.batchSent).allSatisfy { $0.named == nil })
+    }
+
     @Test(arguments: [
         ("activity", "SeerActivityStreamReport"), ("instrumentation", "SeerInstrumentationReport"),
         ("tincan", "SeerTincanReport"),

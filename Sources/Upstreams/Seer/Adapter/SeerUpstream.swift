@@ -127,6 +127,15 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
         case .settled(let kind): SeerKind.presets.first { $0.kind == kind }?.endpoint
         }
     }
+
+    /// The SDK's errors (the specification's "Error codes").
+    func failure(of event: UpstreamEvent) -> NamedEvent.Failure? {
+        switch event {
+        case .tokenFetched, .ready: .init(code: 1, name: "SeerTokenFetch")
+        case .batchEnded, .settled: .init(code: 7, name: "SeerReporterError")
+        case .flushFinished: nil
+        }
+    }
 }
 
 extension UpstreamType {

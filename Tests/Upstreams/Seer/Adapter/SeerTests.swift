@@ -310,4 +310,43 @@ import Testing
             ])
         #expect(upstream.name(of: .settled("customendpoint")) == nil)
     }
+
+    /// What the SDK's response objects say, for each event of the stream.
+    @Test func eventsOfTheStream_areInTheSDKsWords() throws {
+        let upstream = RegisteredUpstream(try seer())
+        let batch = "SeerRequestResultForQueuedBatch"
+        for (kind, report) in [
+            ("activity", "SeerActivityStreamReport"), ("instrumentation", "SeerInstrumentationReport"),
+            ("tincan", "SeerTincanReport"),
+        ] {
+            func named(_ names: [String], _ isSuccess: Bool, _ isQueued: Bool) -> NamedEvent {
+                NamedEvent(
+                    names: names, requestType: report, kind: Kind(kind), isSuccess: isSuccess, isQueued: isQueued,
+                    failure: isSuccess ? nil : .init(code: 7, name: "SeerReporterError"))
+            }
+            func told(_ type: EventType) -> NamedEvent? { upstream.named(type, kind: Kind(kind)) }
+            #expect(told(.messageQueued) == named([report], true, true))
+            #expect(told(.messageRetrying) == named([batch], false, true))
+            #expect(told(.messageDelivered) == named([batch, report], true, false))
+            #expect(told(.messageFailed) == named([batch, report], false, false))
+            let receipt = upstream.namedBatch(of: Kind(kind), isSuccess: true, isQueued: false)
+            #expect(receipt == named([batch], true, false))
+            for type in [EventType.batchSent, .messageDropped, .messageExpired, .upstreamDown, .upstreamUp] {
+                #expect(told(type) == nil, "the SDK has no such event")
+            }
+        }
+        let fetched = upstream.named(.tokenRefreshed)
+        #expect(fetched?.names == ["SeerTokenFetch"] && fetched?.requestType == "SeerTokenFetch")
+        let started = upstream.named(.tokenRefreshed, isFirst: true)
+        #expect(started?.names == ["SeerTokenFetch", "SeerRequestStartSession"])
+        #expect(started?.requestType == "SeerRequestStartSession" && started?.isSuccess == true)
+        let failed = upstream.named(.tokenFailed)
+        #expect(failed?.isSuccess == false && failed?.failure == .init(code: 1, name: "SeerTokenFetch"))
+        let flushed = upstream.named(.flushFinished)
+        #expect(flushed?.names == ["SeerRequestReportQueue"] && flushed?.isSuccess == nil && flushed?.failure == nil)
+        // A custom kind has no report of its own in the SDK.
+        #expect(upstream.named(.messageQueued, kind: "mine") == nil)
+        let custom = upstream.named(.messageDelivered, kind: "mine")
+        #expect(custom?.names == [batch] && custom?.requestType == nil && custom?.kind == "mine")
+    }
 }
