@@ -1,4 +1,5 @@
 import PosternConformance
+import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
 
@@ -10,6 +11,8 @@ struct SeerClient: SimulatorClient {
 
     let time = ManualTime()
     let simulator: SeerSimulator
+    /// How long a request and its response are on their way; nil: no time at all.
+    var network: (there: Duration, back: Duration)?
 
     init(seed: UInt64 = 0) { simulator = SeerSimulator(seed: seed, time: time) }
 
@@ -18,11 +21,14 @@ struct SeerClient: SimulatorClient {
         poisons: [Faults.Poison] = [], isLost: Bool = false
     ) -> SimulatedResult {
         let length = headers.contains { $0.name == "Content-Length" } ? [] : [("Content-Length", "\(body.count)")]
-        return simulator.judge(
-            SimulatedRequest(
-                method: method, path: path, query: query,
-                headers: (headers + length).filter { !$0.value.isEmpty }, body: body, isAnswerLost: isLost),
-            poisons: poisons)
+        var request = SimulatedRequest(
+            method: method, path: path, query: query, headers: (headers + length).filter { !$0.value.isEmpty },
+            body: body, isAnswerLost: isLost)
+        if let network {
+            request.sentAt = time.instant + (.zero - network.there)
+            request.answeredAt = time.instant + network.back
+        }
+        return simulator.judge(request, poisons: poisons)
     }
 
     // MARK: Tokens

@@ -230,6 +230,20 @@ private typealias V = SeerVectors
         #expect(violations == ["a token that was refused more than five seconds before"])
     }
 
+    @Test func refusedToken_isJudgedByWhenItWasSent_onASlowNetwork() {
+        var client = client
+        let token = client.token()
+        client.control(#"{"revokeNow":true}"#)
+        client.network = (there: .zero, back: .seconds(10))
+        #expect(client.report("/tincan", V.t1, token: token).violations.isEmpty)
+        client.time.advance(by: .seconds(30))
+        client.network = (there: .seconds(15), back: .zero)
+        #expect(client.report("/tincan", V.t1, token: token).violations.isEmpty)
+        client.network = (there: .seconds(14), back: .zero)
+        let violations = client.report("/tincan", V.t1, token: token).violations
+        #expect(violations == ["a token that was refused more than five seconds before"])
+    }
+
     @Test(arguments: reports) func report_isChecked(changed: SeerClient.Headers, status: Int, violations: [String]) {
         let judged = client.report("/tincan", V.t1, token: client.token(), changed)
         #expect(judged.answer?.status == status)

@@ -21,6 +21,8 @@ struct StreamOneClient: SimulatorClient {
 
     let time = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
     let simulator: StreamOneSimulator
+    /// How long a request is on its way; nil: no time at all.
+    var delay: Duration?
 
     init(_ control: String = "{}") {
         simulator = StreamOneSimulator(seed: 1, time: time)
@@ -38,10 +40,10 @@ struct StreamOneClient: SimulatorClient {
         var all = headers
         if let type { all.append(("Content-Type", type)) }
         if !headers.contains(where: { $0.name == "No-Length" }) { all.append(("Content-Length", "\(body.utf8.count)")) }
-        return simulator.judge(
-            SimulatedRequest(
-                method: method, path: path, query: query, headers: all, body: Array(body.utf8), isAnswerLost: isLost),
-            poisons: poisons)
+        var request = SimulatedRequest(
+            method: method, path: path, query: query, headers: all, body: Array(body.utf8), isAnswerLost: isLost)
+        request.sentAt = delay.map { time.instant + (.zero - $0) }
+        return simulator.judge(request, poisons: poisons)
     }
 
     /// Sends `parameters` with their signature behind them.

@@ -277,6 +277,19 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         #expect(judged.violations.isEmpty)
     }
 
+    @Test func signature_isJudgedByWhenItWasSent_onASlowNetwork() {
+        var client = client
+        func send() -> [String] {
+            client.signed("item/view", fresh, "x=1", key: StreamOneClient.userKey).violations
+        }
+        #expect(send().isEmpty)
+        client.time.advance(by: .seconds(20))
+        client.delay = .milliseconds(17_001)
+        #expect(send().isEmpty)
+        client.delay = .seconds(17)
+        #expect(send() == ["a signature sent again: each attempt has to be signed again"])
+    }
+
     @Test func signature_isTakenTwice_andNotedWhenItComesBackLater() {
         for _ in 0..<2 { #expect(send(fresh, "x=1").violations.isEmpty) }
         client.time.advance(by: .milliseconds(2999))
