@@ -57,7 +57,9 @@ extension DeliveryMachine {
         let counts = !isFirst && (othersSucceeded || isBlocked)
         // If nothing else was sent since, the same failure again says nothing new about the upstream.
         let isOutage = !othersSucceeded && !counts && (isFirst || requests - history.requestsBefore > 1)
-        if isFirst { history.suspectedSince = evaluation.now }
+        // On the monotonic clock: a wall clock that is set forward must not make an outage look longer than it is.
+        let sentAt = evaluation.flight.startedAt
+        if isFirst { history.suspectedSince = sentAt }
         if isFirst || counts {
             history.suspectTries += 1
             history.suspectedAfter = evaluation.flight.number
@@ -65,7 +67,7 @@ extension DeliveryMachine {
             if isFirst ? !isInDoubt : othersSucceeded { history.provenTries += 1 }
         }
         history.requestsBefore = requests
-        let lasted = history.suspectedSince.map { evaluation.now - $0 } ?? .zero
+        let lasted = history.suspectedSince.map { sentAt - $0 } ?? .zero
         let isProven = history.provenTries >= settings.suspectTries
         let hasLasted = history.suspectTries >= settings.suspectTries && lasted >= settings.suspectPeriod
         if counts, isProven || hasLasted {

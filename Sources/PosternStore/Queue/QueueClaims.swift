@@ -111,8 +111,8 @@ public struct BatchHistory: Sendable, Equatable {
     public var suspectedAfter: Int?
     /// The number of doubtful responses in a row that count against a message that was sent alone.
     public var suspectTries = 0
-    /// When the first of these arrived.
-    public var suspectedSince: Timestamp?
+    /// When the request with the first of these was sent.
+    public var suspectedSince: MonotonicInstant?
     /// How many of these had a success of something else after the previous one. The others count because nothing else
     /// could be sent.
     public var provenTries = 0

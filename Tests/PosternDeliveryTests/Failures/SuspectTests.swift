@@ -58,6 +58,18 @@ import Testing
         #expect(harness.sent.count < 60)
     }
 
+    @Test func clockSetForward_doesNotFailWhatBlocksItsLane() throws {
+        let harness = try DeliveryHarness(settings: DeliverySettings())
+        harness.transport.answerAll { _ in .status(500) }
+        let ids = try harness.accept(2, lane: lane(0))
+        try harness.run(for: .seconds(600))
+        harness.time.setWallClock(back: .seconds(-7200))
+        try harness.run(for: .seconds(1000))
+        #expect(try ids.allSatisfy { try harness.state($0) == .queued }, "the outage has lasted less than half an hour")
+        try harness.run(for: .seconds(1200))
+        #expect(try harness.state(ids[0]) == .failed)
+    }
+
     @Test func tenSuspects_delayNobodyElse() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings())
         harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }

@@ -77,7 +77,7 @@ struct MachineModel {
             id: BatchID(rawValue: batches), messages: claim.messages,
             request: UpstreamRequest(url: "http://model.test/", endpoint: entries[0].endpoint))
         let flight = InFlightBatch(
-            batch: batch, claim: claim, startedAt: MonotonicInstant(nanoseconds: 0),
+            batch: batch, claim: claim, startedAt: MonotonicInstant(nanoseconds: now.milliseconds * 1_000_000),
             generation: machine.tokens.generation)
         machine.began(flight, now: now)
         queue.removeAll { entries.contains($0) }
