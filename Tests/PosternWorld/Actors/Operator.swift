@@ -127,11 +127,10 @@ final class Operator {
         }
     }
 
+    /// Only delivery settings differ, so each upstream keeps its token.
     private func reload() {
         world.reloads += 1
         guard let run = world.run else { return }
-        for watch in run.network.tokens.values { watch.reloaded() }
-        world.credentials.beginAgain()
         do {
             _ = run.gateway.adopt(try world.configuration())
         } catch {

@@ -28,8 +28,7 @@ final class CredentialsWatch {
         if snapshot.isPaused { sending[name] = world.time.instant }
     }
 
-    /// Called after another configuration was adopted: its credentials are verified as after a start. Also called after the
-    /// machine stood still.
+    /// Called after the machine stood still: what is due is fetched once it goes on.
     func beginAgain() { for name in sending.keys { sending[name] = world.time.instant } }
 
     func look() {

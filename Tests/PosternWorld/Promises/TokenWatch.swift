@@ -24,9 +24,6 @@ final class TokenWatch {
         world.promises.fail("a good token is not fetched again", "another was fetched after \(age)")
     }
 
-    /// A new configuration may have other credentials.
-    func reloaded() { (held, wasFetched) = (nil, false) }
-
     func probeBegins() { probes += 1 }
 
     func probeEnds() { probes -= 1 }
