@@ -95,7 +95,10 @@ public struct StoreRestore: Sendable {
             let queue = try StoreFile.openForReading(path)
             defer { try? queue.close() }
             return try queue.read { db in
-                try SQL(db).first("SELECT sequence, batch FROM store") { ($0[0], $0[1]) } ?? (0, 0)
+                let sql = SQL(db)
+                // An attempt is recorded before the number of the latest one is.
+                let batch = try sql.value("SELECT max(batch) FROM attempts", as: Int64.self) ?? 0
+                return try sql.first("SELECT sequence, batch FROM store") { ($0[0], max($0[1], batch)) } ?? (0, batch)
             }
         } catch {
             return (0, 0)

@@ -29,7 +29,9 @@ import Testing
 
     private func flipPayload(in path: String) throws {
         let database = try DatabaseQueue(path: path)
-        try database.write { try $0.execute(sql: "UPDATE queue_1 SET payload = x'00' || substr(payload, 2)") }
+        try database.write {
+            try $0.execute(sql: "UPDATE queue_1 SET payload = CAST('[' || substr(payload, 2) AS BLOB)")
+        }
         try database.close()
     }
 
@@ -39,9 +41,12 @@ import Testing
         let before = try fill()
         let claim = try store.claim(queue, most: 1)
         let steps = SharedValue(0)
+        let commits = SharedValue(0)
         let verification = try backup.run(of: store.path, to: file) { [store, queue] done, all in
             steps.set(max(steps.value, done))
-            guard done < all else { return }
+            // A backup that begins again with each commit ends nevertheless, with too many messages.
+            guard done < all, commits.value < 100 else { return }
+            commits.set(commits.value + 1)
             // Commits while pages are copied, which would make SQLite begin again if no snapshot were held.
             do {
                 try store.append(2, to: queue)
@@ -73,11 +78,10 @@ import Testing
         let ids = try store.append(2, to: queue)
         store.outbox.close()
         try flipPayload(in: store.path)
-        let before = try names()
         let error = #expect(throws: StoreError.self) { try backup.run(of: store.path, to: file) }
         guard case .corrupt(store.path, let detail) = error else { return #expect(Bool(false), "\(error as Any)") }
         #expect(detail.contains("the payload of message \(ids[0]) differs from its checksum"))
-        #expect(try names() == before)
+        #expect(try names().filter { $0.hasPrefix("backup") } == [])
     }
 
     @Test func earlierBackup_isReplaced_onlyOnRequest() throws {
