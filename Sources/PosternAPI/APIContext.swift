@@ -94,9 +94,10 @@ public final class APIContext: Sendable {
     /// Why `/readyz` is 503; empty if it is 200.
     public var reasonsNotReady: [String] { ReadinessReport(self).reasons }
 
-    /// Reads the upstreams again: after a reload they may have other kinds and routes.
-    func refreshUpstreams() {
-        let targets = targets.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
+    /// Reads the upstreams again: after a reload they may have other kinds and routes, or be others.
+    func refreshUpstreams(_ upstreams: [(type: String, worker: UpstreamWorker)]?) {
+        let upstreams = upstreams ?? targets.map { ($0.type, $0.worker) }
+        let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory.withLock { $0 = UpstreamDirectory(targets) }
     }
 

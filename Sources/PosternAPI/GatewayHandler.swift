@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+public import PosternDelivery
 public import PosternHTTP
 import PosternMetrics
 import Synchronization
@@ -46,8 +47,10 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     /// Call after upstreams have been replaced: their kinds and routes may have changed.
-    public func refreshUpstreams() {
-        context.refreshUpstreams()
+    ///
+    /// - Parameter upstreams: All upstreams, if some were added or removed.
+    public func refreshUpstreams(_ upstreams: [(type: String, worker: UpstreamWorker)]? = nil) {
+        context.refreshUpstreams(upstreams)
         let fresh = Routers(handlers, hasAdminListener: hasAdminListener)
         routers.withLock { $0 = fresh }
     }

@@ -1,10 +1,11 @@
 public import PosternCore
 public import PosternStore
+import Synchronization
 
-/// All workers of a gateway: started together, stopped in order, watched. Any thread may call.
+/// All workers of a gateway: started together, stopped in order, watched. Any thread may call, but only one at a time may
+/// add and retire workers.
 public final class WorkerGroup: Sendable {
-    /// In the order in which they were given; never changed.
-    public let workers: [UpstreamWorker]
+    private let members: Mutex<Members>
     private let outbox: Outbox
     private let time: any TimeSource
 
@@ -13,11 +14,20 @@ public final class WorkerGroup: Sendable {
     /// After the transport has stopped, results only have to be written to the disk, which does not take long.
     private static let recordingTime = Duration.seconds(5)
 
+    private struct Members {
+        var workers: [UpstreamWorker]
+        /// Workers whose upstream was removed, while their requests end.
+        var retired: [UpstreamWorker] = []
+    }
+
     public init(_ workers: [UpstreamWorker], outbox: Outbox, time: any TimeSource) {
-        self.workers = workers
+        members = Mutex(Members(workers: workers))
         self.outbox = outbox
         self.time = time
     }
+
+    /// In the order in which they were given.
+    public var workers: [UpstreamWorker] { members.withLock(\.workers) }
 
     /// Starts one thread per worker. Call once.
     public func start() { for worker in workers { worker.start() } }
@@ -25,21 +35,61 @@ public final class WorkerGroup: Sendable {
     /// Nil if the upstream is disabled or not configured.
     public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
 
+    // MARK: Changing while the gateway runs
+
+    /// Adds a worker and starts it.
+    public func add(_ worker: UpstreamWorker) {
+        members.withLock { $0.workers.append(worker) }
+        worker.start()
+    }
+
+    /// Stops claiming for an upstream that was removed. Its requests in flight may finish.
+    public func retire(_ name: UpstreamName) {
+        let worker = members.withLock { members -> UpstreamWorker? in
+            guard let index = members.workers.firstIndex(where: { $0.name == name }) else { return nil }
+            let worker = members.workers.remove(at: index)
+            members.retired.append(worker)
+            return worker
+        }
+        worker?.beginStopping()
+    }
+
+    /// Ends the threads of retired workers whose requests have ended. Their queues are then kept as those of upstreams
+    /// that are not configured.
+    public func endRetired() throws(StoreError) {
+        let idle = members.withLock { members in
+            let idle = members.retired.filter(\.isIdle)
+            members.retired.removeAll(where: \.isIdle)
+            return idle
+        }
+        for worker in idle {
+            worker.join()
+            try outbox.disable(worker.queue)
+        }
+    }
+
+    /// Whether requests of an upstream that was removed are still in flight.
+    public func isRetiring(_ name: UpstreamName) -> Bool {
+        members.withLock { $0.retired.contains { $0.name == name } }
+    }
+
     // MARK: Stopping
 
     /// Stops claiming in all workers. Requests in flight may finish.
-    public func beginStopping() { for worker in workers { worker.beginStopping() } }
+    public func beginStopping() { for worker in all { worker.beginStopping() } }
+
+    private var all: [UpstreamWorker] { members.withLock { $0.workers + $0.retired } }
 
     /// Lets requests in flight finish until `deadline`, and cancels the others by `stopTransport`, which returns when
     /// all have completed. Then returns their messages to the queue and ends the threads. The store is closed after
     /// this.
     public func stop(deadline: MonotonicInstant, stopTransport: () -> Void) {
         beginStopping()
-        for worker in workers { worker.waitUntilIdle(deadline: deadline) }
+        for worker in all { worker.waitUntilIdle(deadline: deadline) }
         stopTransport()
         let end = time.instant + Self.recordingTime
-        for worker in workers { worker.waitUntilIdle(deadline: end) }
-        for worker in workers { worker.join() }
+        for worker in all { worker.waitUntilIdle(deadline: end) }
+        for worker in all { worker.join() }
     }
 
     // MARK: Watching

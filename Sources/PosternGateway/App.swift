@@ -76,7 +76,7 @@ public final class App: Sendable {
     }
 
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
-        var tasks: [Supervisor.Task] = []
+        var tasks = [Supervisor.Task(period: .seconds(5)) { services.endRetired() }]
         if services.hasCertificate {
             tasks.append(.init(period: Supervisor.certificatePeriod) { services.checkCertificate() })
         }
@@ -113,13 +113,7 @@ public final class App: Sendable {
                 "stored credentials cannot be decrypted with the configured keys; their messages wait for new ones",
                 metadata: ["credentials": .stringConvertible(keyRotation.unreadable)])
         }
-        for upstream in services.upstreams where !upstream.missingSettings.isEmpty {
-            logger.warning(
-                "upstream lacks required settings; messages wait",
-                metadata: [
-                    "upstream": "\(upstream.name)", "settings": "\(upstream.missingSettings.joined(separator: ","))",
-                ])
-        }
+        warnOfMissingSettings(services.upstreams)
         warnOfDisabledUpstreams(services.outbox)
         let server = services.configuration.server
         var metadata: Logger.Metadata = [
@@ -130,6 +124,16 @@ public final class App: Sendable {
         ]
         if let port = ports.admin { metadata["admin"] = "\(server.admin.host):\(port)" }
         logger.notice("started", metadata: metadata)
+    }
+
+    private func warnOfMissingSettings(_ upstreams: [RegisteredUpstream]) {
+        for upstream in upstreams where !upstream.missingSettings.isEmpty {
+            logger.warning(
+                "upstream lacks required settings; messages wait",
+                metadata: [
+                    "upstream": "\(upstream.name)", "settings": "\(upstream.missingSettings.joined(separator: ","))",
+                ])
+        }
     }
 
     private func warnOfDisabledUpstreams(_ outbox: Outbox) {
@@ -189,6 +193,8 @@ public final class App: Sendable {
         }
         warn(of: loaded)
         let plan = services.adopt(loaded)
+        warnOfMissingSettings(services.upstreams.filter { plan.added.contains($0.name) })
+        if !plan.removed.isEmpty { warnOfDisabledUpstreams(services.outbox) }
         logger.notice(
             "configuration reloaded",
             metadata: [

@@ -19,6 +19,7 @@ final class Services: Sendable {
     private let logger: Logger
     private let time: any TimeSource
     private let current: Mutex<GatewayConfiguration>
+    private let dependencies: UpstreamWorker.Dependencies
     private let certificateWarning = Mutex(CertificateWarning())
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
@@ -54,13 +55,12 @@ final class Services: Sendable {
             let dependencies = UpstreamWorker.Dependencies(
                 outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
                 random: { Double(random() >> 11) * 0x1p-53 })
+            self.dependencies = dependencies
             for upstream in loaded.upstreams {
                 guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
                     continue
                 }
-                let queue = try outbox.register(upstream, type: settings.type, cap: settings.queue)
-                let worker = try UpstreamWorker(
-                    queue: queue, settings: settings.deliverySettings, dependencies: dependencies)
+                let worker = try UpstreamWorker(upstream, settings, dependencies)
                 workers.append(worker)
                 described.append((settings.type, worker))
             }
@@ -165,6 +165,7 @@ final class Services: Sendable {
         }
         context.setEventTypes(plan.configuration.cloudEvents.types)
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
+        addUpstreams(of: plan, from: loaded)
         for name in plan.upstreams {
             guard let worker = workerGroup.worker(named: name),
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
@@ -184,9 +185,58 @@ final class Services: Sendable {
             }
             worker.adopt(settings.deliverySettings, upstream: upstream)
         }
-        if !plan.upstreams.isEmpty { handler.refreshUpstreams() }
         if let callbacks = workerGroup.callbacks(plan.configuration.callbacks) { outbox.adopt(callbacks) }
+        plan.removed.forEach { workerGroup.retire($0) }
+        if !(plan.upstreams + plan.added + plan.removed).isEmpty {
+            let types = Dictionary(uniqueKeysWithValues: plan.configuration.upstreams.map { ($0.name, $0.type) })
+            handler.refreshUpstreams(workerGroup.workers.map { (types[$0.name] ?? "", $0) })
+        }
+        endRetired()
         return plan
+    }
+
+    private func addUpstreams(of plan: ReloadPlan, from loaded: ConfigurationLoader.LoadedConfiguration) {
+        endRetired()
+        for name in plan.added {
+            guard let upstream = loaded.upstreams.first(where: { $0.name == name }),
+                let settings = plan.configuration.upstreams.first(where: { $0.name == name })
+            else { continue }
+            do throws(StoreError) {
+                guard !workerGroup.isRetiring(name) else {
+                    throw .failed(detail: "requests of the former upstream are in flight")
+                }
+                workerGroup.add(try UpstreamWorker(upstream, settings, dependencies))
+            } catch {
+                // As if it were disabled, so that the next reload tries again.
+                current.withLock { current in
+                    for index in current.upstreams.indices where current.upstreams[index].name == name {
+                        current.upstreams[index].isEnabled = false
+                    }
+                }
+                logger.error(
+                    "cannot add the upstream; reload the configuration again",
+                    metadata: ["upstream": "\(name)", "error": "\(error)"])
+            }
+        }
+    }
+
+    /// Ends the workers of removed upstreams whose requests have ended. Call it now and then.
+    func endRetired() {
+        do throws(StoreError) {
+            try workerGroup.endRetired()
+        } catch {
+            logger.error("cannot store that an upstream was removed", metadata: ["error": "\(error)"])
+        }
+    }
+}
+
+extension UpstreamWorker {
+    /// The worker of a configured upstream, on its queue.
+    fileprivate convenience init(
+        _ upstream: any Upstream, _ settings: GatewayConfiguration.UpstreamConfiguration, _ dependencies: Dependencies
+    ) throws(StoreError) {
+        let queue = try dependencies.outbox.register(upstream, type: settings.type, cap: settings.queue)
+        try self.init(queue: queue, settings: settings.deliverySettings, dependencies: dependencies)
     }
 }
 

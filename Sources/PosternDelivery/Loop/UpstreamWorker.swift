@@ -97,6 +97,9 @@ public final class UpstreamWorker: Sendable {
     /// Stops claiming. Requests in flight may finish.
     public func beginStopping() { inbox.put(.stop) }
 
+    /// Whether it no longer claims, and nothing is in flight.
+    public var isIdle: Bool { status.isIdle }
+
     /// Waits until nothing is in flight, at most until `deadline`. Stopping the transport then cancels the rest.
     public func waitUntilIdle(deadline: MonotonicInstant) {
         guard running.withLock({ $0 != nil }) else { return }

@@ -35,9 +35,12 @@ final class WorkerStatus: Sendable {
         changes.nudge()
     }
 
+    /// Whether the loop has stopped claiming and nothing is in flight.
+    var isIdle: Bool { hasStopped.load(ordering: .acquiring) && unsettledBatches == 0 }
+
     /// Waits until the loop has stopped claiming and nothing is in flight. Only one thread may call this.
     func waitUntilIdle(deadline: MonotonicInstant, time: some TimeSource, on threads: any Threads) {
-        while !hasStopped.load(ordering: .acquiring) || unsettledBatches > 0, time.instant < deadline {
+        while !isIdle, time.instant < deadline {
             _ = threads.take(from: changes, until: deadline)
         }
     }

@@ -20,13 +20,17 @@ public struct ReloadPlan: Sendable, Equatable {
     /// Those of them whose own settings, or whose authorities, differ. Their tokens and waits are those of the old ones,
     /// and end.
     public let replaced: [UpstreamName]
+    /// Upstreams that are new, or enabled again.
+    public let added: [UpstreamName]
+    /// Upstreams that are no longer configured, or disabled.
+    public let removed: [UpstreamName]
 
     /// Whether no setting differs.
     public var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
 }
 
 extension GatewayConfiguration {
-    /// What can change while running: keys, the log level, delivery settings, and the settings of upstreams.
+    /// What can change while running: keys, the log level, delivery settings, upstreams, and their settings.
     public func changes(to new: GatewayConfiguration) -> ReloadPlan {
         var live = new.auth.changedFields(since: auth, at: ["auth"])
         if new.auth.keys != auth.keys { live.append("auth.keys") }
@@ -44,39 +48,54 @@ extension GatewayConfiguration {
         after.delivery = new.delivery
         after.cloudEvents = new.cloudEvents
         if new.callbacks != callbacks {
-            // An upstream that is not running, or runs as another type, cannot get events.
+            // An upstream that is disabled, or runs as another type, cannot get events.
             let canChange = new.callbacks.allSatisfy { callback in
                 let pair = [self, new].map { $0.upstreams.first { $0.name == callback.upstream } }
-                return pair[0]?.type == pair[1]?.type && pair[0]?.isEnabled ?? false
+                return pair[0].map { $0.type == pair[1]?.type } ?? true && pair[1]?.isEnabled ?? false
             }
             if canChange { after.callbacks = new.callbacks }
             if canChange { live.append("callbacks") } else { restart.append("callbacks") }
         }
         after.log.level = new.log.level
         var (changed, replaced) = ([UpstreamName](), [UpstreamName]())
-        for (index, old) in upstreams.enumerated() {
-            guard let next = new.upstreams.first(where: { $0.name == old.name }) else {
-                restart.append("upstreams.\(old.name)")
+        var (added, removed) = ([UpstreamName](), [UpstreamName]())
+        for old in upstreams where !new.upstreams.contains(where: { $0.name == old.name }) {
+            live.append("upstreams.\(old.name)")
+            if old.isEnabled { removed.append(old.name) }
+        }
+        after.upstreams = []
+        for next in new.upstreams {
+            guard let old = upstreams.first(where: { $0.name == next.name }) else {
+                live.append("upstreams.\(next.name)")
+                if next.isEnabled { added.append(next.name) }
+                after.upstreams.append(next)
                 continue
             }
-            let fixed = old.fixedChanges(to: next)
-            restart += fixed
+            // A queue that nothing is delivered from takes its settings when it is opened.
+            let isOpened = next.isEnabled && !old.isEnabled && old.type == next.type
+            restart += old.fixedChanges(to: next, isOpened: isOpened)
             // Settings of another type mean nothing to the running upstream.
-            guard old.type == next.type else { continue }
+            guard old.type == next.type else {
+                after.upstreams.append(old)
+                continue
+            }
             live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
-            after.upstreams[index] = old.taking(from: next)
+            after.upstreams.append(isOpened ? next : old.taking(from: next))
+            guard old.isEnabled == next.isEnabled else {
+                if next.isEnabled { added.append(next.name) } else { removed.append(next.name) }
+                continue
+            }
             let isReplaced = old.values != next.values || old.caFile != next.caFile
             if isReplaced { replaced.append(old.name) }
             if isReplaced || old.deliverySettings != next.deliverySettings { changed.append(old.name) }
         }
-        restart += new.upstreams.map(\.name).filter { name in !upstreams.contains { $0.name == name } }
-            .map { "upstreams.\($0)" }
         if new.log.level != log.level { live.append("log.level") }
         if new.log.format != log.format { restart.append("log.format") }
 
         return ReloadPlan(
             live: live, needsRestart: restart, configuration: after, changesKeys: new.auth != auth,
-            changesLogLevel: new.log.level != log.level, upstreams: changed, replaced: replaced)
+            changesLogLevel: new.log.level != log.level, upstreams: changed, replaced: replaced, added: added,
+            removed: removed)
     }
 }
 
@@ -91,10 +110,13 @@ extension GatewayConfiguration.UpstreamConfiguration {
     private typealias Delivery = DeliverySettings
     private var path: [String] { ["upstreams", name.description] }
 
-    fileprivate func fixedChanges(to new: Self) -> [String] {
-        (type == new.type ? [] : [dotted(path + [Common.name(of: \.type)])])
-            + (isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])])
-            + new.queue.changedFields(since: queue, at: path + ["queue"])
+    fileprivate func fixedChanges(to new: Self, isOpened: Bool) -> [String] {
+        // Of an upstream that runs as another type, nothing else is looked at.
+        guard type == new.type else {
+            return [dotted(path + [Common.name(of: \.type)])]
+                + (isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])])
+        }
+        return isOpened ? [] : new.queue.changedFields(since: queue, at: path + ["queue"])
     }
 
     /// Omits delivery settings that only follow the global ones.
@@ -109,14 +131,14 @@ extension GatewayConfiguration.UpstreamConfiguration {
         }
         let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
         let authorities = caFile == new.caFile ? [] : [dotted(path + [Common.name(of: \.caFile)])]
+        let enabled = isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])]
         let level = logLevel == new.logLevel ? [] : [dotted(path + ["log", OwnLog.name(of: \.level)])]
-        return authorities + level + settings.map { dotted(path + Setting.path(of: $0)) }
+        return enabled + authorities + level + settings.map { dotted(path + Setting.path(of: $0)) }
             + own.map { dotted(path + ["delivery", $0.setting.name]) }
     }
 
     fileprivate func taking(from new: Self) -> Self {
         var result = new
-        result.isEnabled = isEnabled
         result.queue = queue
         return result
     }

@@ -13,6 +13,20 @@ extension Outbox {
         }
     }
 
+    /// Keeps the queue of an upstream that was removed while the gateway runs, as a start without it would. Nothing may
+    /// claim from it any more.
+    public func disable(_ queue: UpstreamQueue) throws(StoreError) {
+        let found = try read { sql in
+            (
+                try UpstreamSummary.all(with: sql).first { $0.number == queue.number }?.type,
+                try LaneRule(stored: queue.number, with: sql)
+            )
+        }
+        let stored = StoredUpstream(name: queue.name, laneRule: found.1)
+        _ = try register(stored, type: found.0 ?? "", cap: QueueCap())
+        try markDisabled()
+    }
+
     /// Stores which upstreams this gateway does not deliver to.
     public func markDisabled() throws(StoreError) {
         for number in names.keys where queue(number)?.isDisabled == true {

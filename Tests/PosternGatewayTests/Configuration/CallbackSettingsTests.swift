@@ -143,15 +143,16 @@ import Testing
         (#""new": {"type": "webhook"}"#, "new", "upstreams.new"),
         (#""off": {"type": "webhook"}"#, "off", "upstreams.off.enabled"),
     ])
-    func callbacksToAnUpstreamThatIsNotRunning_waitForARestart(member: String, name: String, path: String) throws {
+    func callbacksToAnUpstreamThatIsAdded_changeWithIt(member: String, name: String, path: String) throws {
         let upstreams =
             name == "off"
             ? Self.upstreams.replacing(#""off": {"type": "webhook", "enabled": false}"#, with: member)
             : Self.upstreams.replacing(#""other""#, with: "\(member), \"other\"")
         let plan = try plan(
             from: "[]", to: #"[{"upstream": "\#(name)", "kind": "event"}]"#, upstreams: upstreams)
-        #expect(plan.live.isEmpty)
-        #expect(plan.needsRestart.sorted() == ["callbacks", path])
-        #expect(plan.configuration.callbacks.isEmpty)
+        #expect(plan.live.sorted() == ["callbacks", path])
+        #expect(plan.needsRestart.isEmpty)
+        #expect(plan.added.map(\.description) == [name])
+        #expect(plan.configuration.callbacks.map(\.upstream.description) == [name])
     }
 }

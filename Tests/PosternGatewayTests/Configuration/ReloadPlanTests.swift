@@ -85,19 +85,49 @@ import Testing
             to: """
                 {"server": {"port": 9, "admin": {"host": "::1"}, "tls": {"certificateFile": "/dev/null", "keyFile": "/dev/null"}},
                  "outbox": {"path": "b", "encryptionKey": "\(digest)"}, "log": {"format": "json"},
-                 "upstreams": {"new": {"type": "post"}, "post": {"enabled": false, "queue": {"maxBytes": 1}, "url": "http://b"}}}
+                 "upstreams": {"post": {"queue": {"maxBytes": 1}, "url": "http://b"},
+                               "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
                 """)
         #expect(
             plan.needsRestart == [
                 "server.port", "server.admin.host", "server.tls.certificateFile", "server.tls.keyFile", "outbox.path",
-                "outbox.encryptionKey", "upstreams.post.enabled", "upstreams.post.queue.maxBytes", "upstreams.push",
-                "upstreams.new", "log.format",
+                "outbox.encryptionKey", "upstreams.post.queue.maxBytes", "log.format",
             ])
         #expect(plan.live == ["upstreams.post.url"])
         var expected = try configuration(
             #"{"upstreams": {"post": {"url": "http://b"}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#)
         expected.log.format = .text
         #expect(plan.configuration == expected)
+    }
+
+    @Test func upstreams_areAddedAndRemoved_whileRunning() throws {
+        let new =
+            #"{"upstreams": {"new": {"type": "post", "queue": {"maxBytes": 1}}, "off": {"type": "post", "enabled": false}, "post": {}}}"#
+        let plan = try plan(to: new)
+        #expect(plan.needsRestart.isEmpty)
+        #expect(plan.live == ["upstreams.push", "upstreams.new", "upstreams.off"])
+        #expect(
+            plan.added.map(\.description) == ["new"] && plan.removed.map(\.description) == ["push"]
+                && plan.upstreams.isEmpty)
+        #expect(try plan.configuration == configuration(new))
+        let back = try configuration(new).changes(to: configuration(old))
+        #expect(back.added.map(\.description) == ["push"] && back.removed.map(\.description) == ["new"])
+        #expect(try back.configuration == configuration(old))
+    }
+
+    @Test func upstream_isDisabledAndEnabled_whileRunning_andTakesItsCapThen() throws {
+        let disabled =
+            #"{"upstreams": {"post": {"enabled": false}, "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}"#
+        let off = try plan(to: disabled)
+        #expect(off.live == ["upstreams.post.enabled"] && off.needsRestart.isEmpty)
+        #expect(off.removed.map(\.description) == ["post"] && off.added.isEmpty && off.upstreams.isEmpty)
+        #expect(try off.configuration == configuration(disabled))
+        let capped = old.replacing(#""post": {}"#, with: #""post": {"queue": {"maxMessages": 7}}"#)
+        let on = try configuration(disabled).changes(to: configuration(capped))
+        #expect(
+            on.added.map(\.description) == ["post"] && on.removed.isEmpty && on.upstreams.isEmpty
+                && on.needsRestart.isEmpty)
+        #expect(try on.configuration == configuration(capped))
     }
 
     @Test func upstreamOfAnotherType_waitsForARestart() throws {

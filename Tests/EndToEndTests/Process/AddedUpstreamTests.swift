@@ -1,0 +1,85 @@
+import Glibc
+import PosternConformance
+import PosternCore
+import PosternStore
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// Upstreams that come and go with a reload.
+    @Suite struct AddedUpstreams {
+        private func reload(_ gateway: GatewayProcess, _ directory: GatewayDirectory, _ settings: Settings) async throws
+        {
+            try directory.configure(settings)
+            gateway.process.signal(SIGHUP)
+            let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+            #expect(line.contains("changed=upstreams.") && !line.contains("needsRestart=upstreams"), "\(line)")
+        }
+
+        private func settings(_ upstreams: [String: String]) -> Settings {
+            Settings(upstreams: upstreams.mapValues { ["type": "samsara", "url": $0] })
+        }
+
+        @Test(.timeLimit(.minutes(5)))
+        func upstream_isAddedRemovedAndAddedAgain_withoutARestart_andNothingIsLost() async throws {
+            let (first, second) = (try HostedSimulator(), try HostedSimulator(faults: "status=503"))
+            let directory = try GatewayDirectory(settings(["samsara": first.url]))
+            let gateway = try await directory.start()
+            #expect(try gateway.client().post("/v1/second/event", event(0)).status == 404)
+
+            try await reload(gateway, directory, settings(["samsara": first.url, "second": second.url]))
+            #expect(try gateway.client().post("/v1/second/event", events(0..<40)).status == 202)
+            #expect(try eventually { try second.received["requests"].int ?? 0 > 0 }, "its worker sends")
+            #expect(try gateway.sample(#"postern_outbox_messages{upstream="second",state="queued"}"#) == 40)
+            #expect(try gateway.sample(#"postern_worker_stalled{worker="second"}"#) == 0)
+
+            // Removed: as after a start without it.
+            try await reload(gateway, directory, settings(["samsara": first.url]))
+            #expect(try gateway.client().post("/v1/second/event", event(0)).status == 404)
+            let isShown = try eventually(within: .seconds(20)) {
+                try gateway.client().get("/v1/upstreams/second").json["health"].string == "disabled"
+            }
+            #expect(isShown)
+            let requests = try second.received["requests"].int
+            #expect(try gateway.client().post(eventPath, event(1), headers: [("Prefer", "wait=20")]).status == 200)
+            #expect(try second.received["requests"].int == requests, "nothing is sent to it any more")
+
+            // And back again, where it works.
+            try second.play("")
+            try await reload(gateway, directory, settings(["samsara": first.url, "second": second.url]))
+            try gateway.waitUntilDelivered(to: "second")
+            #expect(try second.received["events"].int == 40)
+            #expect(
+                try gateway.client().post("/v1/second/event", event(40), headers: [("Prefer", "wait=20")]).status == 200
+            )
+            #expect(try gateway.upstream("second")["health"].string == "up")
+            try await gateway.stop()
+            let audit = try directory.audit()
+            #expect(audit.isBalanced)
+            #expect(audit.accounts.map(\.ledger.delivered).sorted() == [1, 41])
+        }
+
+        @Test(.timeLimit(.minutes(5)))
+        func requestInFlight_endsBeforeItsUpstreamIsAddedAgain() async throws {
+            let slow = try HostedSimulator(faults: "delay=3s")
+            let directory = try GatewayDirectory(settings(["slow": slow.url]))
+            let gateway = try await directory.start()
+            #expect(try gateway.client().post("/v1/slow/event", event(0)).status == 202)
+            #expect(try eventually { try gateway.upstream("slow")["inFlight"].int == 1 })
+            try await reload(gateway, directory, settings([:]))
+            // The request is still in flight: its messages must not be sent a second time.
+            try directory.configure(settings(["slow": slow.url]))
+            gateway.process.signal(SIGHUP)
+            _ = try await gateway.process.line(of: .errors) { $0.contains("cannot add the upstream") }
+            let isBack = try eventually(within: .seconds(30), every: .milliseconds(500)) {
+                gateway.process.signal(SIGHUP)
+                return try gateway.client().get("/v1/upstreams/slow").json["health"].string == "up"
+            }
+            #expect(isBack)
+            try gateway.waitUntilDelivered(to: "slow")
+            #expect(try slow.received["events"].int == 1)
+            try await gateway.stop()
+            #expect(try directory.audit().isBalanced)
+        }
+    }
+}
