@@ -19,12 +19,12 @@ TESTS = TOP / "deploy/prometheus/alerts.test.yaml"
 # same with the upstream; `$r` is the interval of a rate.
 PANELS = [
     ("Traffic", [
-        ("Accepted", "short/s", [("sum by (upstream) (rate(postern_messages_accepted_total{$u}[$r]))", "{{upstream}}")]),
-        ("Delivered", "short/s",
+        ("Accepted", "cps", [("sum by (upstream) (rate(postern_messages_accepted_total{$u}[$r]))", "{{upstream}}")]),
+        ("Delivered", "cps",
          [('sum by (upstream) (rate(postern_messages_settled_total{$u,state="delivered"}[$r]))', "{{upstream}}")]),
-        ("Refused", "short/s",
+        ("Refused", "cps",
          [("sum by (upstream, reason) (rate(postern_messages_refused_total{$u}[$r])) > 0", "{{upstream}}: {{reason}}")]),
-        ("Failed, dropped, expired, cancelled", "short/s",
+        ("Failed, dropped, expired, cancelled", "cps",
          [('sum by (upstream, state) (rate(postern_messages_settled_total{$u,state!="delivered"}[$r])) > 0',
            "{{upstream}}: {{state}}")]),
     ]),
@@ -48,6 +48,8 @@ PANELS = [
            " / sum by (upstream) (rate(postern_batch_messages_count{$u}[$r]))", "{{upstream}}")]),
         ("Ambiguous requests", "reqps",
          [("sum by (upstream) (rate(postern_ambiguous_sends_total{$u}[$r]))", "{{upstream}}")]),
+        ("Steps of sequences", "cps",
+         [("sum by (upstream, step, outcome) (rate(postern_steps_total{$u}[$r])) > 0", "{{upstream}}: {{step}} {{outcome}}")]),
         ("Token requests", "reqps",
          [("sum by (upstream, outcome) (rate(postern_token_refreshes_total{$u}[$r]))", "{{upstream}}: {{outcome}}")]),
     ]),
