@@ -1,6 +1,6 @@
 package import PosternStory
 
-/// Users with a device each, groups that they join, and tokens that die.
+/// Users with a device each, its preferences, groups that they join, and tokens that die.
 package struct AppServicesStory: Story {
     package let name = "appservices"
     package let kind = "group_add"
@@ -50,6 +50,15 @@ private final class AppServicesScenario: Scenario {
 
     func refused(_ status: Int) { registration = nil }
 
+    /// The lists as a whole, or a change of an entry.
+    private func preferences(_ dice: Dice) -> String {
+        let type = dice.pick(["a", "b", "c"])
+        return dice.pick([
+            #"{"whitelist":{"\#(type)":["x"]}}"#, #"{"add":{"whitelist":{"\#(type)":[]}}}"#,
+            #"{"remove":{"whitelist":["\#(type)"]},"add":{"blacklist":{"\#(type)":["y"]}}}"#,
+        ])
+    }
+
     private func item(_ stage: Stage) -> ScenarioItem {
         let auth = #""auth":{"token":"\#(token)"}"#
         if registration?.isWaived ?? true || stage.dice.chance(0.1) {
@@ -60,6 +69,14 @@ private final class AppServicesScenario: Scenario {
             return ScenarioItem(
                 "register", #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(number)",\#(auth)}"#, entry
             )
+        }
+        if stage.dice.chance(0.15) {
+            // Later ones replace it.
+            let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
+            return ScenarioItem(
+                "preferences",
+                #"{"userId":"\#(user)","deviceId":"\#(device)","preferences":\#(preferences(stage.dice)),\#(auth)}"#,
+                entry)
         }
         let entry = stage.begin(lane: user)
         return ScenarioItem("group_add", #"{"userId":"\#(user)","group":"\#(entry.mark)",\#(auth)}"#, entry)
