@@ -114,7 +114,7 @@ let package = Package(
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl"]),
         // What Postern is.
-        part("PosternUpstreamKit", ["PosternCore", "PosternJSON"]),
+        part("PosternUpstreamKit", ["PosternCore", "PosternJSON", crypto]),
         part(
             "PosternDelivery",
             ["PosternCore", "PosternMetrics", "PosternStore", "PosternCompression", logging]),

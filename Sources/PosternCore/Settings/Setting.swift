@@ -21,7 +21,7 @@ public struct Setting: Sendable, Equatable {
     /// both, with a dot between them: `auth.type`.
     public let name: String
     public let kind: Kind
-    /// The value in the example configuration.
+    /// The value in the example configuration. If it is null, the setting may be null: something else decides then.
     public let defaultValue: SettingValue
     /// Masked wherever it would be shown.
     public let isSecret: Bool
@@ -39,8 +39,13 @@ public struct Setting: Sendable, Equatable {
     /// The path of the setting with that name.
     public static func path(of name: String) -> [String] { name.split(separator: ".").map(String.init) }
 
+    /// Whether the setting may be null.
+    public var isOptional: Bool { defaultValue == .null }
+
     /// The permitted values, in words.
-    public var allowed: String {
+    public var allowed: String { allowedByKind + (isOptional ? ", null" : "") }
+
+    private var allowedByKind: String {
         switch kind {
         case .text: "text"
         case .url: "an http or https URL"
@@ -81,6 +86,8 @@ public enum SettingValue: Sendable, Equatable {
     case objects([String: [String: String]])
     case list([String])
     case integers([Int64])
+    /// No value, of a setting that is optional.
+    case null
 
     public var text: String? { if case .text(let text) = self { text } else { nil } }
     public var bool: Bool? { if case .bool(let flag) = self { flag } else { nil } }
@@ -89,7 +96,7 @@ public enum SettingValue: Sendable, Equatable {
         switch self {
         case .number(let number): number
         case .integer(let number): Double(number)
-        case .text, .bool, .strings, .objects, .list, .integers: nil
+        case .text, .bool, .strings, .objects, .list, .integers, .null: nil
         }
     }
     public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
@@ -104,7 +111,7 @@ public enum SettingValue: Sendable, Equatable {
         case .strings(let texts): Array(texts.values)
         case .objects(let objects): objects.values.flatMap(\.values)
         case .list(let list): list
-        case .bool, .integer, .number, .integers: []
+        case .bool, .integer, .number, .integers, .null: []
         }
     }
 }

@@ -69,7 +69,7 @@ extension DeliveryMachine {
             }
         case .reject:
             worked(&evaluation, hasTaken: false)
-            evaluation.reject(batch.messages)
+            evaluation.reject(batch.messages, mayHaveArrived: result.isAmbiguous)
         }
         evaluation.settlement.detail = result.error.detail
     }

@@ -11,6 +11,7 @@ extension Setting {
 
     private func value(of node: ConfigurationNode) throws(SettingMismatch) -> SettingValue {
         switch (kind, node) {
+        case (_, .null) where isOptional: .null
         case (.text, .string(let text)), (.url, .string(let text)): .text(text)
         case (.choice(let choices), .string(let text)) where choices.contains(text): .text(text)
         case (.bool, .flag(let flag)): .bool(flag)
@@ -32,6 +33,7 @@ extension Setting {
 
     /// From a variable or a secret file: lists are separated by commas, objects are JSON.
     private func value(of text: String) throws(SettingMismatch) -> SettingValue {
+        if isOptional, text.isEmpty { return .null }
         switch kind {
         case .text, .url, .choice: return try value(of: .string(text))
         case .bool where text == "true" || text == "false": return .bool(text == "true")
@@ -127,6 +129,7 @@ extension SettingValue {
             Self.object(of: objects.mapValues { Self.object(of: $0.mapValues(JSONEscapes.quoted)) })
         case .list(let list): "[" + list.map(JSONEscapes.quoted).joined(separator: ", ") + "]"
         case .integers(let numbers): "[" + numbers.map(String.init).joined(separator: ", ") + "]"
+        case .null: "null"
         }
     }
 

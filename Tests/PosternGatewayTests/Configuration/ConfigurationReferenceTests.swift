@@ -195,7 +195,7 @@ enum ConfigurationReference {
     private static func allowed(by setting: Setting) -> String {
         switch setting.kind {
         case .choice(let choices): choices.map { "`\($0)`" }.joined(separator: ", ")
-        case .bool: "`true`, `false`"
+        case .bool: "`true`, `false`" + (setting.isOptional ? ", `null`" : "")
         case .integer: "whole, \(setting.allowed)"
         case .number, .text, .url, .strings, .objects, .list, .integers: setting.allowed
         }

@@ -46,6 +46,37 @@ import Testing
         #expect(values["kinds"] == .objects(["c": ["method": "PUT"]]))
     }
 
+    @Test func optionalSetting_isNull_orHasAValue() throws {
+        let values = try values(
+            #"""
+            {"type": "appservices", "monitoring": {"enabled": true, "samplingRate": null, "logLevelToMonitor": 5,
+             "networkMonitoringEnabled": false, "enableLogMonitoring": true}}
+            """#,
+            environment: [
+                "POSTERN_UPSTREAMS_HOOK_MONITORING_ENABLE_LOG_MONITORING": "",
+                "POSTERN_UPSTREAMS_HOOK_MONITORING_LOG_LEVEL_TO_MONITOR": "6",
+            ])
+        #expect(values["monitoring.enabled"] == .bool(true))
+        #expect(values["monitoring.samplingRate"] == .null)
+        #expect(values["monitoring.logLevelToMonitor"] == .integer(6))
+        #expect(values["monitoring.networkMonitoringEnabled"] == .bool(false))
+        #expect(values["monitoring.enableLogMonitoring"] == .null)
+    }
+
+    @Test func optionalSetting_isRefused_withTheWrongKindOrOutsideItsRange() throws {
+        for (text, problem) in [
+            (#""samplingRate": 101"#, "upstreams.hook.monitoring.samplingRate is 101; allowed 0 to 100, null"),
+            (#""logLevelToMonitor": 1"#, "upstreams.hook.monitoring.logLevelToMonitor is 1; allowed 2 to 7"),
+            (#""enabled": "yes""#, #"upstreams.hook.monitoring.enabled is "yes"; expected true or false"#),
+            (
+                #""uploadIntervalSeconds": null"#,
+                "upstreams.hook.monitoring.uploadIntervalSeconds is null; expected a whole number"
+            ),
+        ] {
+            #expect(try problems(#"{"type": "appservices", "monitoring": {\#(text)}}"#) == [problem])
+        }
+    }
+
     static let refused: [(text: String, problem: String)] = [
         (#""auth": "bearer""#, #"upstreams.hook.auth is "bearer"; expected an object"#),
         (#""auth": {"typ": "none"}"#, "upstreams.hook.auth.typ is unknown; did you mean upstreams.hook.auth.type?"),

@@ -5,16 +5,22 @@ enum AppServicesKind: String, CaseIterable, Sendable {
     case register, reregister, unregister, preferences
     case addToGroup = "group_add"
     case removeFromGroup = "group_remove"
-    case metrics
+    case metrics, crash
 
     var kind: Kind { Kind(rawValue) }
+
+    /// That of a message of monitoring; nil for any other.
+    init?(monitoring message: Message) {
+        guard let kind = Self(rawValue: message.kind.description), kind.isMonitoring else { return nil }
+        self = kind
+    }
 
     /// The framework's error code for an item of this kind that is invalid as a whole (section 9).
     var code: Int {
         switch self {
         case .register, .reregister: 9
         case .unregister: 8
-        case .preferences, .metrics: 1
+        case .preferences, .metrics, .crash: 1
         case .addToGroup: 4
         case .removeFromGroup: 5
         }
@@ -29,13 +35,17 @@ enum AppServicesKind: String, CaseIterable, Sendable {
         case .addToGroup: [.findGroup, .createGroup, .addToGroup]
         case .removeFromGroup: [.findGroup, .removeFromGroup]
         case .metrics: [.fetchConfiguration, .uploadMetrics]
+        case .crash: [.fetchConfiguration, .uploadCrashLog, .uploadMetrics]
         }
     }
+
+    /// Whether it belongs to no user, and is accepted only if monitoring is on.
+    var isMonitoring: Bool { self == .metrics || self == .crash }
 
     var isOfDevice: Bool {
         switch self {
         case .register, .reregister, .unregister, .preferences: true
-        case .addToGroup, .removeFromGroup, .metrics: false
+        case .addToGroup, .removeFromGroup, .metrics, .crash: false
         }
     }
 }
@@ -59,6 +69,7 @@ enum Step: String, Sendable, CaseIterable {
     case addToGroup
     case removeFromGroup
     case fetchConfiguration
+    case uploadCrashLog
     case uploadMetrics
 
     /// The letter in stored progress.
@@ -76,6 +87,7 @@ enum Step: String, Sendable, CaseIterable {
         case .removeFromGroup: "J"
         case .fetchConfiguration: "K"
         case .uploadMetrics: "L"
+        case .uploadCrashLog: "M"
         }
     }
 
@@ -98,7 +110,7 @@ enum Step: String, Sendable, CaseIterable {
         case .createGroup: "kPN_CreateGroupRequest"
         case .addToGroup: "kPN_AddUserToGroupRequest"
         case .removeFromGroup: "kPN_RemoveUserFromGroupRequest"
-        case .fetchConfiguration, .uploadMetrics: nil
+        case .fetchConfiguration, .uploadCrashLog, .uploadMetrics: nil
         }
     }
 }

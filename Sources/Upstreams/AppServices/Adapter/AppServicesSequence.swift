@@ -35,7 +35,7 @@ struct AppServicesSequence {
         case .unregister: try nextOfUnregistration()
         case .preferences: try nextOfPreferences()
         case .addToGroup, .removeFromGroup: try nextOfGroup()
-        case .metrics: .impossible(reason: "metrics have no sequence")
+        case .metrics, .crash: .impossible(reason: "monitoring does not depend on other items")
         }
     }
 

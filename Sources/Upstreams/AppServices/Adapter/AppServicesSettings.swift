@@ -9,9 +9,10 @@ struct AppServicesSettings: SettingsSection {
     var provider = Provider.pi
     var notifier = "apple"
     var onlyAddUserToExistingGroups = false
-    var takesMetrics = false
-    /// As configured; empty means the application's default.
+    /// The older names of two settings of `monitoring`.
+    var monitoringEnabled = false
     var uploadURL = ""
+    var monitoring = MonitoringSettings()
     /// Zero means that items wait forever.
     var giveUpAfter = Duration.seconds(604_800)
 
@@ -33,18 +34,63 @@ struct AppServicesSettings: SettingsSection {
         .bool(
             "onlyAddUserToExistingGroups", \.onlyAddUserToExistingGroups,
             "Whether a missing group fails `group_add` instead of being created."),
-        .bool("monitoringEnabled", \.takesMetrics, "Whether `metrics` are accepted."),
-        .spelledURL(
-            "customUploadUrl", \.uploadURL, "URL to which metrics are sent; empty: that of the application."),
+        .bool("monitoringEnabled", \.monitoringEnabled, "As `monitoring.enabled`, if that is null."),
+        .spelledURL("customUploadUrl", \.uploadURL, "As `monitoring.uploadURL`, if that is empty."),
         .wholeSeconds(
             "giveUpAfterSeconds", 0...315_360_000, \.giveUpAfter,
             "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "
                 + "0: no limit."),
+        .optionalBool(
+            "monitoring.enabled", \.monitoring.enabled,
+            "Whether `metrics` and `crash` are accepted; null: as `monitoringEnabled` says."),
+        .optionalNumber(
+            "monitoring.samplingRate", 0...100, \.monitoring.samplingRate,
+            "Per cent of the sessions whose metrics are uploaded; null: as the platform's configuration says."),
+        .optionalInteger(
+            "monitoring.logLevelToMonitor", 2...7, \.monitoring.logLevelToMonitor,
+            "The least level of log entries that are uploaded, from 2 (verbose) to 7 (assert); null: as the platform says."
+        ),
+        .optionalBool(
+            "monitoring.networkMonitoringEnabled", \.monitoring.networkMonitoringEnabled,
+            "Whether the entries of `metrics` are uploaded; null: as the platform says."),
+        .optionalBool(
+            "monitoring.enableLogMonitoring", \.monitoring.enableLogMonitoring,
+            "Whether log entries are uploaded; null: as the platform says."),
+        .wholeSeconds(
+            "monitoring.uploadIntervalSeconds", 0...86400, \.monitoring.uploadInterval,
+            "Metrics that arrive in an interval of that length are uploaded at its end; 0: at once."),
+        .spelledURL(
+            "monitoring.uploadURL", \.monitoring.uploadURL,
+            "URL to which metrics are sent; empty: that of the platform's configuration, else that of the application."),
     ]
+
+    var takesMonitoring: Bool { monitoring.enabled ?? monitoringEnabled }
 
     private static let noSpace = SettingRule<String>("must hold no white space and no control character") { text in
         !text.unicodeScalars.contains { $0.value < 0x21 || $0.value == 0x7F }
     }
     private static let notifierName = SettingRule<String>(
         "must be 1 to 64 letters, digits, _ and -", isMet: Rules.isNotifier)
+}
+
+/// The settings of app monitoring. Where there is a value, it overrides the platform's configuration.
+struct MonitoringSettings: Sendable, Equatable {
+    var enabled: Bool?
+    var samplingRate: Double?
+    var logLevelToMonitor: Int?
+    var networkMonitoringEnabled: Bool?
+    var enableLogMonitoring: Bool?
+    var uploadInterval = Duration.zero
+    var uploadURL = ""
+
+    /// - Parameter url: The one that is configured under the older name.
+    func options(besides url: String) -> MonitoringOptions {
+        var options = MonitoringOptions()
+        options.samplingRate = samplingRate
+        options.logLevelToMonitor = logLevelToMonitor
+        options.networkMonitoringEnabled = networkMonitoringEnabled
+        options.enableLogMonitoring = enableLogMonitoring
+        options.uploadURL = uploadURL.isEmpty ? url : uploadURL
+        return options
+    }
 }

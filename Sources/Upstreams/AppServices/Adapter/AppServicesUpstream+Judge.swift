@@ -23,7 +23,7 @@ extension AppServicesUpstream {
         on response: UpstreamResponse, to batch: Batch, in context: PlanContext
     ) throws -> Decision {
         let message = batch.messages[0]
-        if message.kind == AppServicesKind.metrics.kind {
+        if AppServicesKind(monitoring: message) != nil {
             return monitoring.decision(on: response, to: batch, at: context.now)
         }
         guard let item = Item(message) else { return Decision(.reject(reason: "the stored payload cannot be read")) }
@@ -38,7 +38,7 @@ extension AppServicesUpstream {
     }
 
     private func decision(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Decision? {
-        guard batch.messages[0].kind == AppServicesKind.metrics.kind else { return nil }
+        guard AppServicesKind(monitoring: batch.messages[0]) != nil else { return nil }
         return monitoring.decision(on: failure, to: batch, at: now)
     }
 }
@@ -170,7 +170,9 @@ private struct AppServicesFollower {
         case .blankToken:
             pair.isDeviceRegistered = false
             keep(pair)
-        case .findGroup, .createGroup, .addToGroup, .removeFromGroup, .fetchConfiguration, .uploadMetrics: break
+        case .findGroup, .createGroup, .addToGroup, .removeFromGroup, .fetchConfiguration, .uploadCrashLog,
+            .uploadMetrics:
+            break
         }
     }
 
@@ -197,7 +199,7 @@ private struct AppServicesFollower {
             forgetUser()
             decision.judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
         case .registerDevice, .registerUser, .connect, .savePreferences, .blankToken, .createGroup, .addToGroup,
-            .removeFromGroup, .fetchConfiguration, .uploadMetrics:
+            .removeFromGroup, .fetchConfiguration, .uploadCrashLog, .uploadMetrics:
             try fail("AppServices does not know the user, the device or the group")
         }
     }
@@ -240,7 +242,7 @@ private struct AppServicesFollower {
             decision.judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason, mark).stored)
             return
         case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
-            .fetchConfiguration, .uploadMetrics:
+            .fetchConfiguration, .uploadCrashLog, .uploadMetrics:
             break
         }
         reject(reason)
@@ -262,7 +264,7 @@ private struct AppServicesFollower {
         case .registerUser: 7
         case .blankToken: 8
         case .findGroup, .createGroup, .addToGroup, .removeFromGroup: item.kind.code
-        case .connect, .savePreferences, .disconnect, .fetchConfiguration, .uploadMetrics: 1
+        case .connect, .savePreferences, .disconnect, .fetchConfiguration, .uploadCrashLog, .uploadMetrics: 1
         }
     }
 }

@@ -32,8 +32,10 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         requests = Requests(
             base: settings.baseURL, organization: settings.organization, application: settings.application,
             apiKey: settings.apiKey, notifier: settings.notifier)
-        rules = Rules(provider: settings.provider, takesMetrics: settings.takesMetrics)
-        monitoring = Monitoring(requests: requests, uploadURL: settings.uploadURL)
+        rules = Rules(provider: settings.provider, takesMonitoring: settings.takesMonitoring)
+        monitoring = Monitoring(
+            name: name, requests: requests, options: settings.monitoring.options(besides: settings.uploadURL),
+            uploadInterval: settings.monitoring.uploadInterval)
         resources = Resources.all(provider: settings.provider)
     }
 
@@ -88,7 +90,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             }
             device.registration = candidate.id
         case .unregister: pair.unregister = candidate.id
-        case .preferences, .addToGroup, .removeFromGroup, .metrics:
+        case .preferences, .addToGroup, .removeFromGroup, .metrics, .crash:
             // A device that was never registered cannot have preferences (4.4).
             guard device.registration != nil else {
                 throw AcceptanceError(.conflict, "the device was never registered here; send a register item first")
@@ -127,7 +129,9 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         let message = messages[0]
-        if message.kind == AppServicesKind.metrics.kind { return try monitoring.plan(for: message, in: context) }
+        if let kind = AppServicesKind(monitoring: message) {
+            return try monitoring.plan(for: message, as: kind, in: context)
+        }
         guard let item = Item(message) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }

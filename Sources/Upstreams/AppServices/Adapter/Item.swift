@@ -51,6 +51,7 @@ struct Item {
     var lane: Lane {
         switch kind {
         case .metrics: .named("metrics")
+        case .crash: .named("crashes")
         case .addToGroup, .removeFromGroup: .named(groupsLane, group: owner)
         case .register, .reregister, .unregister, .preferences: .named("\(owner)/\(device)", group: owner)
         }

@@ -9,8 +9,9 @@ extension Monitoring {
         let isUpload = answered.step == .uploadMetrics
         switch response.status {
         case 200..<300:
-            return isUpload
-                ? decision(upload: response.body, answered)
+            if isUpload { return decision(upload: response.body, answered) }
+            return answered.step == .uploadCrashLog
+                ? Decision(.proceed(progress: answered.reached.stored))
                 : decision(configuration: response.body, answered)
         case 300..<400:
             return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
@@ -41,28 +42,18 @@ extension Monitoring {
     }
 
     private func decision(configuration body: [UInt8], _ answered: Answered) -> Decision {
-        let read = JSONParser.ofThisThread.parse(body) { root -> (text: String?, isDisabled: Bool) in
-            let needed = ["instaOpsApplicationId", "orgName", "appName"]
-            let isDisabled = root["monitoringDisabled"]?.kind == .true
-            guard root["error"] == nil, root["instaOpsApplicationId"]?.kind == .number,
-                needed.dropFirst().allSatisfy({ root[named: $0]?.isFilledString ?? false })
-            else { return (nil, isDisabled) }
-            let kept = (needed + ["fullAppName"]).compactMap { name in
-                root[named: name].map { (name: name, json: CanonicalJSON.text($0)) }
-            }
-            return (CanonicalJSON.object(kept + [("fetchedAtMs", String(answered.at.milliseconds))]), isDisabled)
-        }
-        guard case .success(let found) = read else {
+        let read = JSONParser.ofThisThread.parse(body) { MonitoringConfiguration.read($0, at: answered.at) }
+        switch read {
+        case .failure:
             return Decision(
                 .suspect(after: nil, rule: .afterTries(Answer.junkLimit)), steps: answered.stepsOfFailure)
+        case .success(.disabled): return answered.refused("monitoring is disabled for the application")
+        case .success(.missing): return answered.refused("monitoring is not provided for the application")
+        case .success(.provided(let text)):
+            return Decision(
+                .proceed(progress: answered.reached.stored),
+                changes: [.set(key: Self.configurationKey, value: Array(text.utf8))])
         }
-        if found.isDisabled { return answered.refused("monitoring is disabled for the application") }
-        guard let text = found.text else {
-            return answered.refused("monitoring is not provided for the application")
-        }
-        return Decision(
-            .proceed(progress: answered.reached.stored),
-            changes: [.set(key: Self.configurationKey, value: Array(text.utf8))])
     }
 }
 

@@ -2,38 +2,64 @@ import PosternCore
 import PosternJSON
 import PosternUpstreamKit
 
-/// App monitoring (section 4.11): its configuration is requested first, and then metrics are sent, once.
+/// App monitoring (section 4.11): its configuration is requested first, then the text of a crash is stored under a name,
+/// and then metrics, which name it, are sent once.
 struct Monitoring: Sendable {
+    let name: UpstreamName
     let requests: Requests
-    /// The URL to which metrics are sent instead; empty means the default.
-    let uploadURL: String
+    /// What the settings say.
+    let options: MonitoringOptions
+    /// Metrics that are accepted in an interval of that length are uploaded at its end; zero: at once.
+    let uploadInterval: Duration
 
-    /// The application's monitoring configuration: canonical text of the members that uploads repeat.
+    /// The application's monitoring configuration in the state.
     static let configurationKey = "monitoring"
-    /// After that time it is requested again.
-    private static let configurationLife = Duration.seconds(86400)
-    private static let longestText = 200
-    private static let mostLogs = 100
-    static let mayHaveArrived =
-        "metrics may have arrived and have no key, so they are not sent again"
+    static let mayHaveArrived = "metrics may have arrived and have no key, so they are not sent again"
 
-    // MARK: Sending
-
-    func plan(for message: Message, in context: PlanContext) throws -> Plan {
-        // An upload that was in flight when a run was killed. Messages of older versions have not kept their step.
+    func plan(for message: Message, as kind: AppServicesKind, in context: PlanContext) throws -> Plan {
         let progress = AppServicesProgress(message.progress)
-        if message.mayHaveArrived, progress.sent != .fetchConfiguration {
+        // An upload that was in flight when a run was killed. Messages of older versions have not kept their step.
+        if message.mayHaveArrived, progress.sent ?? .uploadMetrics == .uploadMetrics {
             return .settle(
                 count: 1, as: .dropped, reason: Self.mayHaveArrived,
-                steps: progress.results(of: .metrics, failed: .uploadMetrics))
+                steps: progress.results(of: kind, failed: .uploadMetrics))
         }
-        guard let configuration = try context.state.value(of: Self.configurationKey),
-            fetchedAt(configuration) + Self.configurationLife > context.now
-        else { return send(requests.configurationRequest, .fetchConfiguration, progress) }
-        guard let body = body(of: message, configuration: configuration, now: context.now) else {
+        if kind == .metrics, !context.isFlushed(message), let end = endOfInterval(message.acceptedAt),
+            end > context.now
+        {
+            return .wait(.schedule, until: end)
+        }
+        let stored = MonitoringConfiguration(stored: try context.state.value(of: Self.configurationKey))
+        guard let configuration = stored, configuration.isCurrent(at: context.now) else {
+            return send(requests.configurationRequest, .fetchConfiguration, progress)
+        }
+        let options = options.overriding(configuration.options)
+        guard let item = MonitoringItem(message, kind, options, crashFile: crashFile(of: message)) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
-        return send(requests.metricsRequest(body, to: uploadURL), .uploadMetrics, progress)
+        if kind == .crash, !progress.done.contains(.uploadCrashLog) {
+            return send(requests.crashRequest(item.crashText, file: item.crashFile), .uploadCrashLog, progress)
+        }
+        if kind == .metrics, !options.takes(session: item.session) {
+            return .settle(
+                count: 1, as: .cancelled,
+                reason: "its session is not in the sample that monitoring.samplingRate asks for")
+        }
+        let body = item.body(configuration, at: context.now)
+        return send(requests.metricsRequest(body, to: options.uploadURL), .uploadMetrics, progress)
+    }
+
+    /// Nil if metrics are uploaded at once.
+    private func endOfInterval(_ acceptedAt: Timestamp) -> Timestamp? {
+        let length = uploadInterval.components.seconds * 1000
+        guard length > 0 else { return nil }
+        return Timestamp(milliseconds: (acceptedAt.milliseconds / length + 1) * length)
+    }
+
+    /// The same name in each attempt, so that repeating the upload of the text changes nothing.
+    private func crashFile(of message: Message) -> String {
+        let digest = TextDigest.of(["crash", "\(name)", "\(message.id)", "\(message.acceptedAt.milliseconds)"])
+        return String(decoding: UUIDText.version4(digest), as: UTF8.self) + ".crash"
     }
 
     /// The step is kept before the request leaves: after a kill, only the step that was in flight may have arrived.
@@ -42,40 +68,77 @@ struct Monitoring: Sendable {
         request.progress = progress.sending(step).stored
         return .send(request, count: 1)
     }
+}
 
-    private func fetchedAt(_ configuration: [UInt8]) -> Timestamp {
-        let found = JSONParser.ofThisThread.parse(configuration) { $0["fetchedAtMs"]?.integer ?? 0 }
-        if case .success(let milliseconds) = found { return Timestamp(milliseconds: milliseconds) }
-        return Timestamp(milliseconds: 0)
+/// An item of monitoring, with the parts that its requests need.
+private struct MonitoringItem {
+    let crashFile: String
+    let crashText: String
+    /// What the sample is taken of: the session, else the device, else the message.
+    let session: String
+    private let parts: [(name: String, json: String)]
+
+    private static let longestText = 200
+    private static let mostLogs = 100
+
+    /// Nil if the payload cannot be read.
+    init?(_ message: Message, _ kind: AppServicesKind, _ options: MonitoringOptions, crashFile: String) {
+        let read = JSONParser.ofThisThread.parse(message.payload) { root in
+            let metrics = root["sessionMetrics"]
+            let session = metrics?["sessionId"]?.string ?? metrics?["deviceId"]?.string ?? "\(message.id)"
+            let parts =
+                kind == .crash
+                ? Self.parts(ofCrash: root, file: crashFile, at: message.acceptedAt)
+                : Self.parts(ofMetrics: root, options)
+            return (text: root["text"]?.string ?? "", session: session, parts: parts)
+        }
+        guard case .success(let found) = read else { return nil }
+        self.crashFile = crashFile
+        (crashText, session, parts) = (found.text, found.session, found.parts)
     }
 
-    private func body(of message: Message, configuration: [UInt8], now: Timestamp) -> String? {
-        let names = ["instaOpsApplicationId", "orgName", "appName", "fullAppName"]
-        let known = JSONParser.ofThisThread.parse(configuration) { root in
-            names.compactMap { name in root[named: name].map { (name: name, json: CanonicalJSON.text($0)) } }
-        }
-        let given = JSONParser.ofThisThread.parse(message.payload) { root -> [(name: String, json: String)] in
-            let logs = (root["logs"]?.elements.prefix(Self.mostLogs)).map {
-                $0.map { entry($0, cutting: "logMessage") }
-            }
-            let metrics = root["metrics"]?.elements.map { entry($0, cutting: "url") }
-            return [
-                ("logs", JSONWriter.array(logs ?? [])), ("metrics", JSONWriter.array(metrics ?? [])),
-                ("sessionMetrics", root["sessionMetrics"].map { entry($0) } ?? "{}"),
-            ]
-        }
-        guard case .success(let fixed) = known, case .success(let own) = given else { return nil }
-        return CanonicalJSON.object(fixed + own + [("timeStamp", "\"\(now.milliseconds)\"")])
+    func body(_ configuration: MonitoringConfiguration, at now: Timestamp) -> String {
+        CanonicalJSON.object(configuration.identity + parts + [("timeStamp", "\"\(now.milliseconds)\"")])
+    }
+
+    private static func parts(
+        ofMetrics root: JSONValue, _ options: MonitoringOptions
+    ) -> [(name: String, json: String)] {
+        let logs =
+            (root["logs"]?.elements.lazy.filter { options.takes(logLevel: $0["logLevel"]?.string ?? "") })
+            .map { Array($0.prefix(mostLogs)) } ?? []
+        let metrics = options.networkMonitoringEnabled ?? true ? root["metrics"]?.elements.map { $0 } ?? [] : []
+        return [
+            ("logs", JSONWriter.array(logs.map { entry($0, cutting: "logMessage") })),
+            ("metrics", JSONWriter.array(metrics.map { entry($0, cutting: "url") })),
+            ("sessionMetrics", root["sessionMetrics"].map { entry($0) } ?? "{}"),
+        ]
+    }
+
+    /// One log entry names the file.
+    private static func parts(
+        ofCrash root: JSONValue, file: String, at acceptedAt: Timestamp
+    ) -> [(name: String, json: String)] {
+        let log = [
+            ("tag", "CRASH"), ("logLevel", "A"), ("logMessage", file), ("timeStamp", "\(acceptedAt.milliseconds)"),
+        ]
+        let device = root["deviceId"]?.string?.lowercased() ?? ""
+        let session =
+            root["sessionMetrics"].map { entry($0) } ?? CanonicalJSON.object([("deviceId", JSONEscapes.quoted(device))])
+        return [
+            ("logs", "[" + CanonicalJSON.object(log.map { ($0.0, JSONEscapes.quoted($0.1)) }) + "]"), ("metrics", "[]"),
+            ("sessionMetrics", session),
+        ]
     }
 
     /// All values are strings; unknown ones are absent.
-    private func entry(_ value: JSONValue, cutting long: String? = nil) -> String {
+    private static func entry(_ value: JSONValue, cutting long: String? = nil) -> String {
         CanonicalJSON.object(
             value.members.compactMap { key, value in
                 let name = key.string ?? ""
                 guard value.kind != .null else { return nil }
                 var text = value.string ?? CanonicalJSON.text(value)
-                if name == long { text = String(text.prefix(Self.longestText)) }
+                if name == long { text = String(text.prefix(longestText)) }
                 return (name, JSONEscapes.quoted(text))
             })
     }

@@ -43,7 +43,8 @@ struct Requests: Sendable {
         case .createGroup: (.post, ["groups"], object([("path", item.group), ("title", item.group)]))
         case .addToGroup: (.post, ["groups", item.group, "users", item.user], "")
         case .removeFromGroup: (.delete, ["groups", item.group, "users", item.user], "")
-        case .fetchConfiguration, .uploadMetrics: preconditionFailure("monitoring goes without a token")
+        case .fetchConfiguration, .uploadCrashLog, .uploadMetrics:
+            preconditionFailure("monitoring goes without a token")
         }
     }
 
@@ -101,6 +102,13 @@ struct Requests: Sendable {
         UpstreamRequest(
             method: .get, url: root + "/apm/apigeeMobileConfig",
             endpoint: Step.fetchConfiguration.rawValue, step: Step.fetchConfiguration.rawValue)
+    }
+
+    /// - Parameter file: A UUID and `.crash`.
+    func crashRequest(_ text: String, file: String) -> UpstreamRequest {
+        UpstreamRequest(
+            method: .put, url: root + "/apm/crashLogs/" + file, headers: [("Content-Type", "text/plain")],
+            body: Array(text.utf8), endpoint: Step.uploadCrashLog.rawValue, step: Step.uploadCrashLog.rawValue)
     }
 
     /// - Parameter url: The URL for uploads; empty means the default.

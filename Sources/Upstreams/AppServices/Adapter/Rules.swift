@@ -6,9 +6,9 @@ struct Rules: Sendable {
     static let maxBytes = 65_536
 
     let provider: Provider
-    let takesMetrics: Bool
+    let takesMonitoring: Bool
 
-    /// The token that was part of the item; nil for metrics. Throws all faults.
+    /// The token that was part of the item; nil for monitoring. Throws all faults.
     func check(
         _ payload: JSONValue, as kind: AppServicesKind, now: Timestamp, maxFaults: Int = PayloadErrors.most
     ) throws(InvalidPayload) -> Auth? {
@@ -18,8 +18,8 @@ struct Rules: Sendable {
             faults.add("", "must be an object", code: kind.code)
         } else if payload.bytes.count > Self.maxBytes {
             faults.add("", "must be at most \(Self.maxBytes) bytes", code: kind.code)
-        } else if kind == .metrics {
-            check(metrics: payload, &faults)
+        } else if kind.isMonitoring {
+            check(monitoring: payload, as: kind, &faults)
         } else {
             check(item: payload, of: kind, &faults)
             auth = Auth(payload["auth"], byDefault: provider, now: now, at: "/auth", &faults)
@@ -116,16 +116,22 @@ struct Rules: Sendable {
         }
     }
 
-    private func check(metrics: JSONValue, _ faults: inout AppServicesFaults) {
-        guard takesMetrics else {
-            return faults.add("", "is not accepted: the setting monitoringEnabled is false", code: 1)
+    private func check(monitoring item: JSONValue, as kind: AppServicesKind, _ faults: inout AppServicesFaults) {
+        guard takesMonitoring else {
+            return faults.add("", "is not accepted: the setting monitoring.enabled is not true", code: 1)
         }
-        let session = metrics["sessionMetrics"]
-        if session?.isFilledObject != true {
+        if kind == .crash {
+            if !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
+                faults.add("/deviceId", "must be a UUID", code: 1)
+            }
+            if item["text"]?.isFilledString != true { faults.add("/text", "must be a non-empty string", code: 1) }
+        }
+        let session = item["sessionMetrics"]
+        if session?.isFilledObject != true, kind == .metrics || session != nil {
             faults.add("/sessionMetrics", "must be an object that is not empty", code: 1)
         }
-        for name in ["logs", "metrics"] {
-            guard let list = metrics[named: name] else { continue }
+        for name in kind == .metrics ? ["logs", "metrics"] : [] {
+            guard let list = item[named: name] else { continue }
             if list.kind != .array || !list.elements.allSatisfy({ $0.kind == .object }) {
                 faults.add("/" + name, "must be an array of objects", code: 1)
             }

@@ -43,6 +43,9 @@ struct AppServicesState: Sendable {
         }
         tokens.see(call, settings, now: instant)
         judged.violations += history.objections(to: call, step, tokens, settings, now: instant)
+        if step == .metrics {
+            judged.violations += history.objectionsToCrashes(in: call, texts: platform.crashLogs)
+        }
         let answer = answer(call, step, answers, poisons, instant, &judged)
         judged.answer = answer
         let told = KnownResult(answer, to: step)
@@ -56,7 +59,9 @@ struct AppServicesState: Sendable {
         guard let step = call.step else { return }
         tokens.see(call, settings, now: instant)
         history.learn(KnownResult(answer, to: step), call, step, &tokens, now: instant)
-        if step == .metrics { history.learnUnclear(call) }
+        guard step == .metrics else { return }
+        history.learnUnclear(call)
+        _ = history.objectionsToCrashes(in: call, texts: platform.crashLogs)
     }
 
     private func strange(_ call: Call, _ answers: Answer) -> SimulatedAnswer {

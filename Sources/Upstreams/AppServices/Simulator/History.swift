@@ -33,6 +33,8 @@ struct History: Sendable {
     private var additionsMissed: [String: [String: AfterMiss]] = [:]
     /// Digests of metrics that were sent and not acknowledged.
     private var unclearMetrics: Set<UInt64> = []
+    /// Files of crashes that metrics have named.
+    private var reportedCrashes: Set<String> = []
     private var turn = 0
 
     // MARK: Before the answer
@@ -64,6 +66,18 @@ struct History: Sendable {
         default: break
         }
         return objections.map { "\(step.rawValue): \($0)" }
+    }
+
+    /// The crashes that metrics name. `texts`: the files that the platform holds.
+    mutating func objectionsToCrashes(in call: Call, texts: Set<String>) -> [String] {
+        var objections: [String] = []
+        for log in call.json?["logs"]?.elements ?? [] where log["tag"]?.string == "CRASH" {
+            let file = log["logMessage"]?.string ?? ""
+            if log["logLevel"]?.string != "A" { objections.append("a crash that is not logged with level A") }
+            if !texts.contains(file) { objections.append("a crash whose text was not uploaded before") }
+            if !reportedCrashes.insert(file).inserted { objections.append("a crash is reported again") }
+        }
+        return objections.map { "\(Call.Step.metrics.rawValue): \($0)" }
     }
 
     private func objectionsToConnect(_ call: Call) -> [String] {

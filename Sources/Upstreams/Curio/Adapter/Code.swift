@@ -1,4 +1,3 @@
-import Crypto
 import PosternCore
 import PosternUpstreamKit
 
@@ -23,19 +22,19 @@ enum Code {
     static func session(
         insteadOf refused: String, of session: String, visitor: String, round: Int, at now: Timestamp
     ) -> String {
-        let random = digest(of: ["session", visitor, session, refused, String(round)])
+        let random = TextDigest.of(["session", visitor, session, refused, String(round)])
         return self.session(
             at: now, ticks: random.0 % 10000, clockSequence: random.0 >> 32, node: random.1 | 1 << 40)
     }
 
     /// The code of a start that is sent in a batch: a version-4 UUID.
     static func open(_ id: MessageID, session: String, visitor: String) -> String {
-        String(decoding: UUIDText.version4(digest(of: ["open", visitor, session, "\(id)"])), as: UTF8.self)
+        String(decoding: UUIDText.version4(TextDigest.of(["open", visitor, session, "\(id)"])), as: UTF8.self)
     }
 
     /// Texts of any length for keys of the state: 32 hexadecimal digits.
     static func hash(_ texts: String...) -> String {
-        let (high, low) = digest(of: texts)
+        let (high, low) = TextDigest.of(texts)
         return text(high, low).split(separator: "-").joined()
     }
 
@@ -58,12 +57,5 @@ enum Code {
 
     private static func text(_ high: UInt64, _ low: UInt64) -> String {
         String(decoding: UUIDText.bytes(high, low), as: UTF8.self)
-    }
-
-    /// The first 128 bits of a SHA-256. No text contains a NUL, so different lists give different bytes.
-    private static func digest(of texts: [String]) -> (UInt64, UInt64) {
-        let digest = Array(SHA256.hash(data: Array(texts.joined(separator: "\0").utf8)))
-        func number(_ bytes: ArraySlice<UInt8>) -> UInt64 { bytes.reduce(0) { $0 << 8 | UInt64($1) } }
-        return (number(digest[..<8]), number(digest[8..<16]))
     }
 }

@@ -42,6 +42,10 @@ extension UpstreamFixture {
                 #"{"userId":"a","group":"g","auth":{"provider":"mi","token":"T","expiresAt":"2017-01-01T00:00:00Z"}}"#),
             Sample("metrics", #"{"sessionMetrics":{"appId":"1"}}"#),
             Sample("metrics", #"{"sessionMetrics":{"appId":"1"},"logs":[],"metrics":[{}]}"#),
+            Sample("crash", #"{"deviceId":"\#(AppServicesItems.deviceID)","text":"it broke"}"#),
+            Sample(
+                "crash",
+                #"{"deviceId":"\#(AppServicesItems.device)","text":"\u0000","sessionMetrics":{"appId":1},"logs":7}"#),
         ],
         bad: AppServicesKind.allCases.flatMap { kind in
             ["[]", #""private""#, "17", "null"].map { BadSample(kind.kind, $0, "") }
@@ -98,6 +102,11 @@ extension UpstreamFixture {
             ].map { BadSample("preferences", AppServicesItems.item("a", #","preferences":\#($0.0)"#), $0.1) }
             + [
                 BadSample("metrics", "{}", "/sessionMetrics"),
+                BadSample("crash", "{}", "/deviceId", "/text"),
+                BadSample(
+                    "crash", #"{"deviceId":"private","text":"","sessionMetrics":{}}"#, "/deviceId", "/text",
+                    "/sessionMetrics"),
+                BadSample("crash", #"{"deviceId":"\#(AppServicesItems.device)","text":["private"]}"#, "/text"),
                 // Only `preferences` changes entries.
                 BadSample(
                     "register", AppServicesItems.registration("a", #","preferences":{"add":{}}"#), "/preferences/add"),

@@ -106,6 +106,14 @@ struct AppServicesHarness {
     /// Adopts what is stored before a request is sent.
     mutating func begin(_ request: UpstreamRequest, of id: MessageID) { messages[id]?.begin(request) }
 
+    /// The next request of the message leaves.
+    mutating func begin(_ id: MessageID) throws -> (request: UpstreamRequest, message: Message) {
+        guard case .send(let request, _) = try plan(id) else { throw NothingIsSent() }
+        begin(request, of: id)
+        return (request, try #require(messages[id]))
+    }
+    struct NothingIsSent: Error {}
+
     mutating func lose(_ id: MessageID) { messages[id]?.mayHaveArrived = true }
 
     private mutating func park(_ message: Message) {

@@ -22,7 +22,7 @@ import Testing
 
     /// Fails the next request of the message without an answer.
     private func fail(_ id: MessageID, mayHaveArrived: Bool, _ harness: inout Harness) throws -> Judgement? {
-        let (request, message) = try begin(id, &harness)
+        let (request, message) = try harness.begin(id)
         let failure = TransferFailure(.unreachable, mayHaveArrived: mayHaveArrived, detail: "as the test wants it")
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
         let judgement = harness.upstream.judge(failure, to: batch, in: harness.context)
@@ -33,19 +33,10 @@ import Testing
 
     /// Kills the gateway after the next request of the message has left.
     private func kill(_ id: MessageID, _ harness: inout Harness) throws -> String? {
-        let step = try begin(id, &harness).request.step
+        let step = try harness.begin(id).request.step
         harness.lose(id)
         return step
     }
-
-    private func begin(
-        _ id: MessageID, _ harness: inout Harness
-    ) throws -> (request: UpstreamRequest, message: Message) {
-        guard case .send(let request, _) = try harness.plan(id) else { throw NothingIsSent() }
-        harness.begin(request, of: id)
-        return (request, try #require(harness.messages[id]))
-    }
-    private struct NothingIsSent: Error {}
 
     @Test func configuration_isAskedForOnceADay() throws {
         var harness = try harness()
@@ -83,7 +74,7 @@ import Testing
         let id = try harness.post("metrics", Self.item)
         #expect(try kill(id, &harness) == "fetchConfiguration")
         #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetchConfiguration"])
-        let (request, _) = try begin(id, &harness)
+        let (request, _) = try harness.begin(id)
         try harness.judge(Self.configuration, to: request, of: id)
         #expect(try kill(id, &harness) == "uploadMetrics")
         #expect(try harness.steps(id, answer: Self.usual) == [])

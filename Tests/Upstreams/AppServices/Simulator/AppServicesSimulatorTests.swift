@@ -118,6 +118,40 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         #expect(client.send(configuration).usergridError == "entity_not_found")
     }
 
+    @Test func crash_isNamedOnce_afterItsText_withTheHighestLevel() {
+        func text(_ file: String) -> SimulatedRequest {
+            vector(15).with(
+                method: "PUT", path: "/appservices/acme/campus-dev/apm/crashLogs/\(file).crash", body: "it broke",
+                ["Content-Type": "text/plain"])
+        }
+        func report(_ file: String, level: String = "A") -> SimulatedRequest {
+            vector(15).with(
+                body: String(decoding: vector(15).body, as: UTF8.self)
+                    .replacing(#""logLevel":"E""#, with: #""logLevel":"\#(level)""#)
+                    .replacing(#""logMessage":"timeout""#, with: #""logMessage":"\#(file).crash""#)
+                    .replacing(#""tag":"sync""#, with: #""tag":"CRASH""#))
+        }
+        let client = AppServicesClient()
+        client.send(text(d1))
+        client.send(text(d1))
+        client.send(report(d1))
+        #expect(client.violations.isEmpty, "the text may be uploaded again")
+        client.send(report(d1))
+        #expect(client.violations == ["metrics: a crash is reported again"])
+        let other = AppServicesClient()
+        other.send(report(d1, level: "E"))
+        #expect(
+            other.violations == [
+                "metrics: a crash that is not logged with level A",
+                "metrics: a crash whose text was not uploaded before",
+            ])
+        let lost = AppServicesClient()
+        lost.send(text(d1))
+        lost.send(report(d1).lost)
+        lost.send(report(d1))
+        #expect(lost.violations.contains("metrics: a crash is reported again"))
+    }
+
     @Test func base_mayBeLeftOut() {
         let client = AppServicesClient()
         #expect(client.send(vector(1).with(path: "/acme/campus-dev/device/\(d1)")).status == 200)
