@@ -128,7 +128,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
         }
     }
 
-    /// The SDK's errors (the specification's "Error codes").
+    /// The error that the SDK reports for an event; `docs/wire/seer.md` lists its codes.
     func failure(of event: UpstreamEvent) -> NamedEvent.Failure? {
         switch event {
         case .tokenFetched, .ready: .init(code: 1, name: "SeerTokenFetch")
