@@ -153,8 +153,13 @@ import Testing
 
     @Test func list_isFiltered_byWhatMessagesWaitFor() throws {
         try withGateway { gateway in
-            let lane = try (1...3).map { try gateway.accept("/v1/picky/event", #"{"n":\#($0),"lane":7}"#) }
+            func accept(_ number: Int) throws -> String {
+                try gateway.accept("/v1/picky/event", #"{"n":\#(number),"lane":7}"#)
+            }
+            let first = try accept(1)
+            // From here on, no message joins its request.
             try gateway.waitForOpenRequest()
+            let lane = [first, try accept(2), try accept(3)]
             let later = try gateway.accept(
                 "/v1/messages",
                 #"{"upstream":"plain","kind":"thing","payload":{},"notBefore":"2100-01-01T00:00:00Z"}"#)
