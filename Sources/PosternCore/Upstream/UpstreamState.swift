@@ -46,7 +46,8 @@ public enum StateChange: Sendable, Equatable {
     /// Sets a value. Without an `expiry`, it is kept until it is removed.
     case set(key: String, value: [UInt8], expiry: StateExpiry? = nil)
     case remove(key: String)
-    /// Sets a value that may be lost. It is left out while the disk is full, and deleted at `until`.
+    /// Sets a value that may be lost. It is left out while the disk is full, is in no backup, and is deleted at `until`.
+    /// Its key begins with `cacheRoot` and a slash.
     case cache(key: String, value: [UInt8], until: Timestamp)
     /// Removes the values whose keys begin with `key` and a slash.
     case removeAll(below: String)
@@ -61,4 +62,7 @@ public enum StateChange: Sendable, Equatable {
     case drop(credentialOf: String)
     /// The upstream rejected that version. It is not sent again, and not accepted again if a caller hands it in.
     case refuse(credentialOf: String, version: Int64)
+
+    /// What the keys of values that may be lost are below. No other values are.
+    public static let cacheRoot = "cache"
 }

@@ -8,6 +8,8 @@ import PosternCore
 /// copies with SQLite's online backup (https://www.sqlite.org/backup.html). As long as a snapshot is held, the gateway
 /// cannot reset its write-ahead log. That is why a backup no longer pauses when the log grows, and ends without a
 /// result before the log is so large that the gateway has to reject messages.
+///
+/// A backup has everything but what an upstream keeps only to be faster, its cache, which may be lost.
 public struct StoreBackup: Sendable {
     /// Bytes per second; 0 copies as fast as the disks allow.
     private let bytesPerSecond: Int
@@ -96,6 +98,7 @@ public struct StoreBackup: Sendable {
             guard try SQL(db).value("PRAGMA journal_mode = DELETE", as: String.self) == "delete" else {
                 throw StoreError.failed(detail: "the copy cannot be made independent of a log")
             }
+            try leaveOutCache(SQL(db))
         }
         try target.close()
         try Files.sync(file, for: file)
@@ -104,6 +107,15 @@ public struct StoreBackup: Sendable {
             throw StoreError.corrupt(path: path, detail: verification.findings.joined(separator: "; "))
         }
         return verification
+    }
+
+    /// Removes from a copy what may be lost (`StateChange.cache`), and what is left of anything that was deleted.
+    private static func leaveOutCache(_ sql: SQL) throws {
+        try sql.run("PRAGMA secure_delete = ON")
+        let root = StateChange.cacheRoot
+        try sql.run("DELETE FROM state WHERE key > ? AND key < ?", root + "/", root + "0")
+        // The store overwrites a deleted value only where its page is written anyway.
+        try sql.run("PRAGMA incremental_vacuum")
     }
 }
 

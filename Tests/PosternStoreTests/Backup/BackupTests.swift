@@ -67,6 +67,27 @@ import Testing
         #expect(try names().filter { $0.hasPrefix("backup") } == ["backup.sqlite"], "it needs no other file")
     }
 
+    @Test func cachedValues_areNotInABackup_norWhatIsLeftOfThem() throws {
+        try store.append(2, to: queue)
+        let until = store.time.now + .seconds(60)
+        // Of several pages each, so that SQLite only takes the pages back when a value is deleted.
+        let value = Array(repeatElement("what was cached ", count: 4_000).joined().utf8)
+        try store.change(
+            [
+                .cache(key: "cache/item/1", value: value, until: until),
+                .cache(key: "cache/item/2", value: value, until: until),
+                .remove(key: "cache/item/1"), .set(key: "cached", value: [1]), .set(key: "session/1", value: [2]),
+            ],
+            of: queue)
+        #expect(try backup.run(of: store.path, to: file).isSound)
+        let copy = try DatabaseQueue(path: file)
+        let keys = try copy.read { try String.fetchAll($0, sql: "SELECT key FROM state ORDER BY key") }
+        #expect(keys == ["cached", "session/1"])
+        let bytes = try Data(contentsOf: URL(fileURLWithPath: file))
+        #expect(bytes.range(of: Data(value[..<64])) == nil)
+        #expect(try store.count("state") == 3, "the gateway still has it")
+    }
+
     @Test func gateway_resetsItsLog_afterABackup() throws {
         _ = try fill()
         _ = try backup.run(of: store.path, to: file)

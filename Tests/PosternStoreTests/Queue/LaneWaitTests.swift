@@ -172,13 +172,13 @@ import Testing
         let queue = try store.register(plain())
         let other = try store.register(PlainUpstream("other", laneRule: .separate))
         let until = store.time.now + .seconds(10)
-        let keys = ["c/a/1", "c/a/2/x", "c/a", "c/ab/1", "c/b/1"]
+        let keys = ["cache/a/1", "cache/a/2/x", "cache/a", "cache/ab/1", "cache/b/1"]
         for queue in [queue, other] {
             try store.change(keys.map { .cache(key: $0, value: [1], until: until) }, of: queue)
         }
-        try store.change([.removeAll(below: "c/a"), .set(key: "t", value: [3])], of: queue)
-        let left = try store.outbox.withState(of: queue.number) { try $0.values(below: "c", atMost: 10).map(\.key) }
-        #expect(left == ["c/a", "c/ab/1", "c/b/1"])
+        try store.change([.removeAll(below: "cache/a"), .set(key: "t", value: [3])], of: queue)
+        let left = try store.outbox.withState(of: queue.number) { try $0.values(below: "cache", atMost: 10).map(\.key) }
+        #expect(left == ["cache/a", "cache/ab/1", "cache/b/1"])
         #expect(try store.count("state") == 4 + keys.count)
         store.time.advance(by: .seconds(11))
         try store.runMaintenance()

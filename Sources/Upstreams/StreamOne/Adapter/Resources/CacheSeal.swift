@@ -21,7 +21,7 @@ struct StoredResponse: Sendable {
 /// changed. A response is bound to its row: it cannot be passed off as the response to another call.
 struct CacheSeal: Sendable {
     /// The keys of all rows are below this one, each below its command: `cache/item/3f…`.
-    static let root = "cache"
+    static let root = StateChange.cacheRoot
     static func branch(_ command: String) -> String { "\(root)/\(command)" }
     static func removal(of commands: [String]) -> [StateChange] { commands.map { .removeAll(below: branch($0)) } }
 
