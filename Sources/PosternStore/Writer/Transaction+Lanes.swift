@@ -127,15 +127,17 @@ extension Transaction {
                 try closeLane(lane, of: queue)
                 continue
             }
-            // A lane that was not served keeps its position unless it is due earlier.
+            // A lane that was not served keeps its position unless it is due earlier. If the wait of its first message
+            // was ended, its row is due although the message says otherwise.
             try sql.run(
                 """
                 UPDATE lanes SET
                   readyAtMs = CASE WHEN isParked THEN NULL
+                    WHEN ?2 AND isHeld AND NOT ?3 AND readyAtMs <= ?5 THEN readyAtMs
                     WHEN ?2 OR ?3 OR isHeld OR readyAtMs IS NULL THEN ?1 ELSE min(readyAtMs, ?1) END,
                   isHeld = ?2, waitingFor = NULL, failures = CASE WHEN ?2 THEN failures ELSE 0 END
                 WHERE number = ?4
-                """, first.readyAt, first.isHeld, isServed, lane)
+                """, first.readyAt, first.isHeld, isServed, lane, outbox.time.now)
             lanesAreDue(of: queue, at: first.readyAt)
         }
     }

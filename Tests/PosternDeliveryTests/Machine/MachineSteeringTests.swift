@@ -172,6 +172,19 @@ import Testing
         }
     }
 
+    /// Evidence that an upstream works lasts 30 s. After the clock was set back by an hour, it would last that long.
+    @Test(arguments: [(0, true), (30, true), (31, false), (-1, true), (-3600, false)])
+    func failureOfOneEndpoint_concernsItAlone_whileAnotherHasJustSucceeded(seconds: Int64, isAlone: Bool) {
+        var health = UpstreamHealth(upstream: Circuit(most: 2))
+        let success = Timestamp(milliseconds: 10_000_000)
+        _ = health.succeeded(at: "a", now: success)
+        let now = success + .seconds(seconds)
+        health.sent(to: "b", now: now)
+        let scope = health.failed(
+            at: "b", by: MachineModel.id(1), retryAt: now + .seconds(5), atOnce: true, now: now)
+        #expect(scope == (isAlone ? .endpoint : .upstream))
+    }
+
     /// Other limits alone do not end a wait; other credentials do, and so does anything while credentials are refused.
     @Test(arguments: [(false, false, false), (true, false, true), (false, true, true)])
     func adoption_probes(isReplaced: Bool, isHeld: Bool, probes: Bool) {

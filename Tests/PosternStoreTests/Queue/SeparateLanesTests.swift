@@ -253,6 +253,19 @@ import Testing
         #expect(try store.drain(queue) == ids + [later])
     }
 
+    @Test func waitThatWasEnded_staysEnded_whenALaterMessageIsCancelled() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let ids = try store.append(2, to: queue, lane: .named("a"))
+        try store.sendLater(
+            store.claim(queue, most: 1).messages, of: queue, at: store.time.now + .seconds(3600))
+        #expect(try store.claim(queue).messages.isEmpty)
+        queue.makeDue(at: store.time.now)
+        try store.settleDown()
+        #expect(try store.cancel(ids[1]))
+        #expect(try store.claim(queue).messages.map(\.id) == [ids[0]])
+    }
+
     @Test func cancelledFront_letsItsLaneGoOn() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
