@@ -73,7 +73,7 @@ import Testing
             """
             INSERT INTO ended_1 (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, lastError, checksum)
             WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < \(count))
-            SELECT (n << 8) | 1, 2, 1, '', 0, 0, 1, iif(n = \(wanted), 'wanted', NULL),
+            SELECT (n << 8) | 1, 2, 1, '', 0, \(store.time.now.milliseconds), 1, iif(n = \(wanted), 'wanted', NULL),
               '{"class":"' || iif(n = \(wanted), 'refused', 'timeout') || '","detail":"","at":0}', 0 FROM numbers
             """)
         var filter = MessageFilter(key: readsErrors ? nil : "wanted")
