@@ -69,7 +69,7 @@ struct UpstreamHealth: Equatable {
     private func othersWork(besides endpoint: String, now: Timestamp) -> Bool {
         endpoints.contains { name, other in
             name != endpoint && other.circuit.state == .closed
-                // A success from the future was before the clock was set back, nobody knows how long.
+                // If a success lies in the future, the clock was set back after it, and its age is unknown.
                 && other.lastSuccessAt.map { ($0 - Self.evidenceLife...$0 + Self.evidenceLife).contains(now) } ?? false
         }
     }
