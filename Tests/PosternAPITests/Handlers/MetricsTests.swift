@@ -126,6 +126,46 @@ import Testing
         }
     }
 
+    @Test func refusalBecauseOfTheKey_isCounted_byReason() throws {
+        try withPausedGateway { gateway in
+            func key(
+                _ text: String, _ scopes: Set<APIKey.Scope> = [.write], upstreams: Set<UpstreamName>? = nil,
+                limits: RateLimits = RateLimits()
+            ) -> APIKey {
+                APIKey(
+                    name: text, sha256: KeyText.digest(of: text), scopes: scopes, upstreams: upstreams, limits: limits)
+            }
+            let keys = [
+                key("reader", [.read]), key("stranger", upstreams: [UpstreamName("plain")!]),
+                key("slow", limits: RateLimits(requestsPerSecond: 0.01, burst: 1)),
+            ]
+            gateway.handler.adopt(keys, opensMetrics: true)
+            func post(_ key: String?, _ path: String = "/v1/picky/event") throws -> Int {
+                let authorization = key.map { [("Authorization", "Bearer \($0)")] } ?? []
+                return try gateway.client.ask(
+                    "POST", path, Array(#"{"n":1}"#.utf8),
+                    headers: [("Content-Type", "application/json")] + authorization
+                ).status
+            }
+            let status = try post(nil)
+            #expect(status == 401)
+            // The last ones are delayed, and counted once like the others.
+            for _ in 0..<12 { #expect(try post("wrong") == 401) }
+            #expect(try post("reader") == 403)
+            #expect(try post("stranger") == 403)
+            #expect(try post("reader", "/v1/messages") == 403)
+            #expect(try post("slow") == 202)
+            for _ in 0..<3 { #expect(try post("slow") == 429) }
+            #expect(try refused(gateway, "picky", .unauthorized) == 13)
+            #expect(try refused(gateway, "picky", .forbidden) == 2)
+            #expect(try refused(gateway, "unknown", .forbidden) == 1)
+            #expect(try refused(gateway, "picky", .rateLimited) == 3)
+            // Who may not read what is stored is refused no message.
+            #expect(try gateway.client.get("/v1/upstreams/picky").status == 401)
+            #expect(try refused(gateway, "picky", .unauthorized) == 13)
+        }
+    }
+
     // MARK: Forms
 
     @Test(
