@@ -56,7 +56,14 @@ public struct StoreBackup: Sendable {
         guard StoreLock.isFree(file) else { throw StoreError.alreadyRunning(path: file) }
     }
 
-    static func remove(_ file: String) { for tail in StoreFile.tails + ["-journal"] { unlink(file + tail) } }
+    static func remove(_ file: String) {
+        removeTails(of: file)
+        unlink(file)
+    }
+
+    private static func removeTails(of file: String) {
+        for tail in StoreFile.tails.dropFirst() + ["-journal"] { unlink(file + tail) }
+    }
 
     /// Copies one snapshot of a store to a new file, which needs no log next to it, and verifies the copy.
     static func copy(
@@ -68,7 +75,8 @@ public struct StoreBackup: Sendable {
         guard room > size else {
             throw StoreError.full(detail: "the copy takes \(size >> 20) MiB, and \(room >> 20) MiB are free")
         }
-        remove(file)
+        // Truncated rather than removed: the file of a restore may not be missing, see `StoreRestore.refuseInterrupted`.
+        removeTails(of: file)
         try Files.write([], to: file, for: file)
         let source = try StoreFile.openForReading(path, busyMode: .timeout(5))
         defer { try? source.close() }

@@ -1,3 +1,4 @@
+import Foundation
 import GRDB
 import Glibc
 public import PosternCore
@@ -37,11 +38,15 @@ public struct StoreRestore: Sendable {
 
     private static func unfinishedName(of path: String) -> String { path + ".restoring" }
 
-    /// Throws if a restore was interrupted after it had renamed the former store: a start would create an empty one.
+    /// Whether a restore was interrupted that had already begun to rename the former store, or had found none.
+    private static func wasInterrupted(at path: String) throws(StoreError) -> Bool {
+        guard try Files.size(of: path, for: path) == 0 else { return false }
+        return try Files.status(of: unfinishedName(of: path), for: path) != nil
+    }
+
+    /// Throws if a restore was interrupted when there was no store at the path: a start would create an empty one.
     static func refuseInterrupted(at path: String) throws(StoreError) {
-        guard try Files.size(of: path, for: path) == 0,
-            try Files.status(of: unfinishedName(of: path), for: path) != nil
-        else { return }
+        guard try wasInterrupted(at: path) else { return }
         throw .corrupt(path: path, detail: "a restore was interrupted")
     }
 
@@ -52,24 +57,44 @@ public struct StoreRestore: Sendable {
             throw StoreError.cannotCreate(path: backup, detail: "it is the store that is to be replaced")
         }
         let unfinished = unfinishedName(of: path)
-        defer { StoreBackup.remove(unfinished) }
+        let wasInterrupted = try wasInterrupted(at: path)
+        let former = wasInterrupted ? try completeRenaming(of: path) : nil
+        // After an interruption, the unfinished file is what keeps a gateway from starting with an empty store.
+        defer { if !wasInterrupted { StoreBackup.remove(unfinished) } }
         let verification: StoreVerification
         do {
             verification = try StoreBackup.copy(backup, to: unfinished, at: BackupPace(), progress: progress)
         } catch {
             throw StoreError(error, path: backup)
         }
-        try continueNumbers(of: path, in: unfinished, at: now)
+        try continueNumbers(of: former ?? path, in: unfinished, at: now)
         // A gateway that starts meanwhile finds the new store in use.
         let lock = try StoreLock(for: unfinished)
         defer { lock.release() }
-        let kept = path + ".replaced-\(now.milliseconds)"
+        let kept = path + keptTail + String(now.milliseconds)
         let hasKept = try StoreFile.sizes(of: path) > 0
         // A kill between the two leaves no store at the path, or only a log: see `refuseInterrupted`. Running the restore
         // again completes it.
         if hasKept { try StoreFile.rename(path, to: kept) }
         try Files.rename(unfinished, to: path, for: path)
-        return StoreRestore(verification: verification, keptAs: hasKept ? kept : nil)
+        return StoreRestore(verification: verification, keptAs: hasKept ? kept : former)
+    }
+
+    private static let keptTail = ".replaced-"
+
+    /// Renames what an interrupted restore had left of the former store to where its database is. Nil if there was none.
+    private static func completeRenaming(of path: String) throws -> String? {
+        let folder = Files.folder(of: path)
+        let prefix = (path.split(separator: "/").last.map(String.init) ?? path) + keptTail
+        let latest = try FileManager.default.contentsOfDirectory(atPath: folder)
+            .compactMap { $0.hasPrefix(prefix) ? Int($0.dropFirst(prefix.count)) : nil }.max()
+        guard let latest else { return nil }
+        let kept = path + keptTail + String(latest)
+        for tail in StoreFile.tails.dropFirst()
+        where try Files.status(of: path + tail, for: path) != nil && Files.status(of: kept + tail, for: path) == nil {
+            try Files.rename(path + tail, to: kept + tail, for: path)
+        }
+        return kept
     }
 
     /// Sets the last numbers in `file` to at least those of the store at `path`, and syncs it.

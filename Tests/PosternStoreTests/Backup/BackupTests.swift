@@ -234,6 +234,42 @@ import Testing
         #expect(try store.state(id) == .queued)
     }
 
+    @Test func restoreAfterAnInterruption_keepsTheFormerStoreWhole_andContinuesItsNumbers() throws {
+        try store.append(3, to: queue)
+        _ = try backup.run(of: store.path, to: file)
+        let later = try store.append(5, to: queue)
+        // As a kill leaves it after the former database was renamed, but not its log.
+        let killed = store.folder.file("killed.sqlite")
+        try store.outbox.pool.writeWithoutTransaction { _ in
+            for tail in ["", "-wal"] {
+                try FileManager.default.copyItem(atPath: store.path + tail, toPath: killed + tail)
+            }
+        }
+        store.outbox.close()
+        unlink(store.path)
+        let kept = store.path + ".replaced-2"
+        try FileManager.default.moveItem(atPath: killed, toPath: kept)
+        try FileManager.default.moveItem(atPath: killed + "-wal", toPath: store.path + "-wal")
+        for name in [store.path + ".replaced-1", store.path + ".restoring"] {
+            try FileManager.default.copyItem(atPath: file, toPath: name)
+        }
+        // One that fails changes nothing about it.
+        #expect(throws: StoreError.self) {
+            try StoreRestore.run(store.folder.file("none"), to: store.path, at: store.time.now)
+        }
+        let error = #expect(throws: StoreError.self) { try store.reopen() }
+        #expect(error == .corrupt(path: store.path, detail: "a restore was interrupted"))
+
+        #expect(try StoreRestore.run(file, to: store.path, at: store.time.now).keptAs == kept)
+        let former = try TestStore.open(OutboxOptions(path: kept), time: store.time)
+        defer { former.close() }
+        #expect(try former.message(later[4])?.state == .queued)
+        try store.reopen()
+        #expect(try store.record(later[4]) == nil)
+        // The clock has not moved.
+        #expect(try store.append(1, to: store.register())[0] > later[4])
+    }
+
     @Test func restore_needsNoStore() throws {
         let id = try store.append(1, to: queue)[0]
         _ = try backup.run(of: store.path, to: file)
