@@ -24,7 +24,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-check bench-peers openapi contract framing cloudevents stream webhooks run smoke install manual deb dist image package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-check bench-peers openapi contract framing cloudevents stream webhooks run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -191,7 +191,12 @@ image: build ## an OCI image from Debian's packages alone, in .build/dist; witho
 	@scripts/install-dependencies.sh --package
 	deploy/image.sh .build/dist
 
-package-check: deb dist image ## are package, archive, image and manifests what they should be? installs and runs them; minutes
+alerts-check: build ## is each alert raised when its condition happens, and only then? with a real Prometheus; two minutes
+	@scripts/install-dependencies.sh --package
+	scripts/monitoring.py --check
+	scripts/alerts_check.py --binary $(RELEASE_BINARY)
+
+package-check: deb dist image alerts-check ## are package, archive, image, manifests and alerts what they should be? minutes
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'kubernetes-validate>=1.35,<2'
 	scripts/package_check.py .build/dist

@@ -12,6 +12,7 @@
 //   lose=1        a fsync that fails takes back what was written since the last one, as a kernel does that drops pages
 //                 which it could not write; only while all of it fits into 4096 writes
 //   folders=FILE  append the path of each folder that is synced to FILE
+//   stall=N       a call waits until the file of `while` is gone
 //   while=FILE    random faults only while this file exists
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +35,7 @@
 static char folder[4096];
 static char whileFile[4096];
 static char foldersFile[4096];
-static long killAt, delay, enospc, eio, shortWrites, failedSyncs, lies, loses;
+static long killAt, delay, stall, enospc, eio, shortWrites, failedSyncs, lies, loses;
 static _Atomic uint64_t randomState = 0x9E3779B97F4A7C15u;
 static _Atomic long changes;
 
@@ -66,6 +67,7 @@ __attribute__((constructor)) static void begin(void) {
     loses = number(settings, "lose");
     killAt = number(settings, "kill");
     delay = number(settings, "delay");
+    stall = number(settings, "stall");
     enospc = number(settings, "enospc");
     eio = number(settings, "eio");
     shortWrites = number(settings, "short");
@@ -112,6 +114,7 @@ static void change(void) {
         for (;;) pause();
     }
     if (delay) usleep(delay);
+    while (whileFile[0] && happens(stall)) usleep(10000);
 }
 
 #define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
