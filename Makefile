@@ -24,7 +24,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-check bench-peers openapi contract framing cloudevents stream webhooks run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers openapi contract framing cloudevents stream webhooks run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -145,6 +145,9 @@ bench-peers: build bench-tools ## how fast mq-bridge is at the same, in turns; w
 	python3 -m venv .build/peers
 	.build/peers/bin/pip install --quiet --disable-pip-version-check 'mq-bridge==1.2.0'
 	.build/peers/bin/python Benchmarks/peers.py --binary $(RELEASE_BINARY) $(ARGS)
+
+bench-sizing: build ## what messages take on the disk and in memory; the figures of docs/operations.md
+	Benchmarks/sizing.py --binary $(RELEASE_BINARY) $(ARGS)
 
 bench-check: build bench-tools ## did the instructions for a message grow by more than 5 % against Benchmarks/BUDGET.md?
 	Benchmarks/instructions.py --binary $(RELEASE_BINARY) --check

@@ -49,7 +49,7 @@ extension EndToEnd {
             (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
         }
 
-        /// The paths of the stores that were put aside.
+        /// The paths of the stores that were replaced.
         private func kept() throws -> [String] {
             try FileManager.default.contentsOfDirectory(atPath: folder)
                 .filter { $0.wholeMatch(of: #/postern\.sqlite\.replaced-\d+/#) != nil }.map { folder + "/" + $0 }
