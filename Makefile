@@ -203,6 +203,7 @@ package-check: deb dist image alerts-check ## are package, archive, image, manif
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'kubernetes-validate>=1.35,<2'
 	scripts/package_check.py .build/dist
+	scripts/compose_check.py --binary $(RELEASE_BINARY)
 
 clean: ## removes everything built
 	rm -rf .build

@@ -71,6 +71,14 @@ def check_archive(made, work):
     names = {part["name"] for part in parts["components"]}
     check({"swift", "grdb.swift", "swift-crypto", "libmicrohttpd12", "libcurl4", "libsqlite3-0", "libsimdjson14"} <= names,
           f"the list of parts has {len(names)} of them")
+    check_repeated("scripts/dist.sh", work, archive)
+
+
+def check_repeated(script, work, *files):
+    """What a script makes once more has the same bytes."""
+    run(ROOT / script, work / "again")
+    for file in files:
+        check((work / "again" / file.name).read_bytes() == file.read_bytes(), f"{file.name}, made again, has the same bytes")
 
 
 class Gateway(Process):
@@ -115,6 +123,7 @@ def mounted(root):
 
 def check_package(made, work):
     package = only(made, "postern_*.deb")
+    check_repeated("scripts/package-deb.sh", work, package)
     root = work / "debian"
     mirrors = [f"deb {MIRROR} bookworm main", f"deb {MIRROR} bookworm-updates main", f"deb {MIRROR}-security bookworm-security main"]
     run("mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd-standalone-sysusers,systemd-standalone-tmpfiles",
@@ -154,6 +163,7 @@ def check_package(made, work):
 
 def check_image(made, work):
     archive = only(made, "postern-*.docker.tar")
+    check_repeated("deploy/image.sh", work, archive, only(made, "postern-*.oci.tar"))
     root = work / "image"
     root.mkdir()
     with tarfile.open(archive) as image:
@@ -166,6 +176,9 @@ def check_image(made, work):
     config = json.loads(text)["config"]
     size = int(run("du", "--summarize", "--bytes", root).split()[0])
     check(size <= 150 * 2**20, f"its files have {size / 2**20:.0f} MiB, at most 150")
+    version = archive.name.split("-")[1]
+    check(config["Labels"]["org.opencontainers.image.version"] == version and config["Labels"]["org.opencontainers.image.title"],
+          f"its labels name version {version}")
     check(config["User"] == "10001:10001" and "/data" in config["Volumes"] and config["StopSignal"] == "SIGTERM",
           "it runs as user 10001, with a volume /data")
     check(config["Healthcheck"]["Test"] == ["CMD", "postern", "healthcheck", "--config", "/etc/postern/postern.json"],
@@ -209,6 +222,17 @@ def check_image(made, work):
         check(state(port, message) == "queued", "and over a kill")
 
 
+def check_restricted(pod):
+    """What the profile `restricted` of the Pod Security Standards wants of a pod that may use no other user or volume."""
+    context, container = pod["securityContext"], pod["containers"][0]
+    allowed = {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "name"}
+    own = container["securityContext"]
+    check(context["runAsNonRoot"] and context["runAsUser"] != 0 and context["seccompProfile"]["type"] == "RuntimeDefault"
+          and not {"hostNetwork", "hostPID", "hostIPC"} & set(pod) and all(set(volume) <= allowed for volume in pod["volumes"])
+          and own["allowPrivilegeEscalation"] is False and own["capabilities"] == {"drop": ["ALL"]} and "privileged" not in own
+          and len(pod["containers"]) == 1 and "hostPort" not in str(container), "the pod fits the profile restricted")
+
+
 def check_manifests(work):
     directory = ROOT / "deploy/kubernetes"
     rendered = work / "kubernetes.yaml"
@@ -216,6 +240,9 @@ def check_manifests(work):
     validate = ROOT / ".build/python/bin/kubernetes-validate"
     run(validate, "--strict", "--quiet", rendered, directory / "secret.example.yaml")
     check(True, "Kubernetes would take the manifests")
+    to_json = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))"
+    objects = json.loads(run(ROOT / ".build/python/bin/python", "-c", to_json, rendered))
+    check_restricted(next(one for one in objects if one["kind"] == "StatefulSet")["spec"]["template"]["spec"])
     # The gateway takes the configuration in them, with the secrets of the example.
     secrets = work / "secrets"
     secrets.mkdir()
