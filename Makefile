@@ -176,6 +176,7 @@ install: build manual ## programs, man pages, completions, systemd units and an 
 	install -D -m 644 config.example.json $(SHARE)/postern/config.example.json
 	install -d $(DESTDIR)/lib/systemd/system
 	sed 's|/usr/local|$(PREFIX)|g' deploy/systemd/postern.service >$(DESTDIR)/lib/systemd/system/postern.service
+	install -m 644 deploy/systemd/postern.socket $(DESTDIR)/lib/systemd/system/postern.socket
 	install -D -m 644 deploy/systemd/postern.sysusers $(DESTDIR)/usr/lib/sysusers.d/postern.conf
 	install -D -m 644 deploy/systemd/postern.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/postern.conf
 

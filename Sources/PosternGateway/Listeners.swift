@@ -3,6 +3,7 @@ import Logging
 import PosternAPI
 import PosternCore
 import PosternHTTP
+import PosternProcess
 
 /// Passes requests to the handler: in the gateway, its HTTP servers.
 protocol Listeners: Sendable {
@@ -34,17 +35,22 @@ struct HTTPListeners: Listeners {
 
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
         raiseDescriptorLimit()
-        let adminPort = try admin.map { server throws(AppError) in try start(server) }
+        let passed = PassedSockets.own
+        let adminPort = try admin.map { server throws(AppError) in try start(server, passed.admin) }
         do throws(AppError) {
-            return (try start(main), adminPort)
+            return (try start(main, passed.main), adminPort)
         } catch {
             admin?.stopAndWait(grace: .zero)
             throw error
         }
     }
 
-    private func start(_ server: HTTPServer) throws(AppError) -> UInt16 {
-        do throws(HTTPServerError) { return try server.start() } catch { throw .cannotListen("\(error)") }
+    private func start(_ server: HTTPServer, _ passed: PassedSockets.Socket?) throws(AppError) -> UInt16 {
+        do throws(HTTPServerError) {
+            return try server.start(on: passed?.descriptor)
+        } catch {
+            throw .cannotListen("\(error)")
+        }
     }
 
     /// Each connection takes a descriptor; the system's soft limit is often 1024.

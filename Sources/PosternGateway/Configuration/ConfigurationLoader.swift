@@ -1,6 +1,7 @@
 import Foundation
 import PosternAPI
 public import PosternCore
+import PosternProcess
 
 /// Reads the configuration from its sources, checks all of it, and creates the upstreams.
 public struct ConfigurationLoader: Sendable {
@@ -25,7 +26,8 @@ public struct ConfigurationLoader: Sendable {
     /// With the registry's types and this process's environment. Secret files are looked for in the directory that
     /// `POSTERN_SECRETS_DIR` names, or else in `/run/secrets`, if that exists.
     public init(file: String) {
-        let environment = ProcessInfo.processInfo.environment
+        // Where the service manager listens is where this process listens.
+        let environment = ProcessInfo.processInfo.environment.merging(PassedSockets.own.settings) { $1 }
         let named = environment[ConfigurationSources.secretsVariable] ?? ""
         let usual = FileManager.default.fileExists(atPath: "/run/secrets") ? "/run/secrets" : nil
         self.init(

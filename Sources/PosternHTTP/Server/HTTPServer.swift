@@ -47,12 +47,18 @@ public final class HTTPServer: Sendable {
     }
 
     /// Listens and serves; returns the port.
-    public func start() throws(HTTPServerError) -> UInt16 {
+    ///
+    /// - Parameter socket: A socket that listens already, for the host and the port of the settings. It is closed when the
+    ///   server stops accepting.
+    public func start(on socket: Int32? = nil) throws(HTTPServerError) -> UInt16 {
         let files = core.settings.tls
         let identity = try files.isOn ? TLSIdentity(files) : nil
         core.identity.withLock { $0 = identity }
         core.lookedAt.withLock { $0 = identity?.stamp }
-        let listener = try Listener(host: core.settings.host, port: core.settings.port)
+        let listener =
+            if let socket { Listener(passed: socket) } else {
+                try Listener(host: core.settings.host, port: core.settings.port)
+            }
         let workers = try startWorkers(listener, identity)
         core.reaper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
         let acceptor = Acceptor(listener, for: workers, core.limiter, core.logger)

@@ -17,6 +17,14 @@ struct Listener {
         self.port = Self.port(of: socket)
     }
 
+    /// With a socket that listens already.
+    init(passed socket: Int32) {
+        _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
+        _ = fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK)
+        self.socket = socket
+        port = Self.port(of: socket)
+    }
+
     /// Throws what would prevent listening there, except that the port is in use.
     static func validate(host: String, port: Int) throws(HTTPServerError) {
         do throws(HTTPServerError) {

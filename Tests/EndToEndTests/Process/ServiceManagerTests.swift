@@ -99,6 +99,60 @@ extension EndToEnd {
             #expect(try await process.end().exitCode == 0)
         }
 
+        // MARK: Sockets that are passed
+
+        /// A command that passes `socket` to the program whose command line follows.
+        private func passing(_ socket: Int32) -> [String] {
+            ["/bin/bash", "-c", "exec 3<&\(socket); export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"", "bash"]
+        }
+
+        /// A listening socket that a child process inherits.
+        private func listeningSocket() throws -> Int32 {
+            let bound = boundSocket()
+            defer { close(bound) }
+            let socket = dup(bound)
+            try #require(socket >= 0 && listen(socket, 16) == 0)
+            return socket
+        }
+
+        @Test(.timeLimit(.minutes(2))) func callers_waitWhileTheGatewayRestarts_ifTheManagerListens() async throws {
+            let socket = try listeningSocket()
+            defer { close(socket) }
+            // Another port than the one that is configured.
+            var settings = Settings()
+            settings.server["port"] = 1
+            let directory = try GatewayDirectory(settings)
+            for round in 1...2 {
+                // It connects, and sends, before there is a gateway.
+                let client = try HTTPClient(port: port(of: socket), patience: .seconds(30))
+                client.sendRequest(
+                    "POST", eventPath, Array(event(round).utf8), headers: [("Content-Type", "application/json")])
+                let gateway = try await directory.start(program: passing(socket))
+                #expect(gateway.port == port(of: socket))
+                #expect(try client.answer().status == 202, "round \(round)")
+                // What is passed is no change of the configuration.
+                gateway.process.signal(SIGHUP)
+                _ = try await gateway.process.line(of: .errors) { $0.contains("reloaded") }
+                #expect(try gateway.client().get("/readyz").status == 200)
+                let errors = try await gateway.stop().errors
+                #expect(!errors.contains("server.port"), "\(errors)")
+            }
+            #expect(try directory.audit().accounts.map(\.ledger.accepted) == [2])
+        }
+
+        /// Where the manager listens decides who may call without a key, not the configuration.
+        @Test func socketForEverybody_isRefused_withoutKeys() async throws {
+            let socket = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+            defer { close(socket) }
+            // Not bound, so to any address.
+            try #require(socket >= 0 && listen(socket, 16) == 0)
+            let directory = try GatewayDirectory(Settings())
+            let process = try Binary.start(["serve", "--config", directory.config], through: passing(socket))
+            let ended = try await process.end()
+            #expect(ended.exitCode == 78, "\(ended.errors)")
+            #expect(ended.errors.contains("POSTERN_SERVER_HOST"), "\(ended.errors)")
+        }
+
         // MARK: The unit
 
         private static let hasAnalyzer = ChildProcess.succeeds(["/usr/bin/systemd-analyze", "--version"])
@@ -109,9 +163,11 @@ extension EndToEnd {
             let text = try String(contentsOfFile: Fixture.top + "/deploy/systemd/postern.service", encoding: .utf8)
             try text.replacing("/usr/local/bin/postern", with: Binary.path)
                 .write(toFile: folder.file("postern.service"), atomically: true, encoding: .utf8)
+            try FileManager.default.copyItem(
+                atPath: Fixture.top + "/deploy/systemd/postern.socket", toPath: folder.file("postern.socket"))
             let verified = try await Binary.run(command: [
                 "/usr/bin/systemd-analyze", "verify", "--man=no", "--recursive-errors=one",
-                folder.file("postern.service"),
+                folder.file("postern.service"), folder.file("postern.socket"),
             ])
             #expect(verified.exitCode == 0, "\(verified.errors)")
             #expect(verified.errors.isEmpty, "\(verified.errors)")
