@@ -50,10 +50,15 @@ public final class ChildProcess: Sendable {
 
     /// Starts a program with the test's environment without the `POSTERN_` variables, plus `environment`.
     ///
-    /// - Parameter input: what it reads from its standard input.
-    public init(_ command: [String], environment: [String: String] = [:], sending input: String = "") throws {
+    /// - Parameters:
+    ///   - input: what it reads from its standard input.
+    ///   - descriptor: what is its descriptor 3, of this process; nil for none.
+    public init(
+        _ command: [String], environment: [String: String] = [:], sending input: String = "",
+        passing descriptor: Int32? = nil
+    ) throws {
         try input.write(toFile: folder.file("input"), atomically: false, encoding: .utf8)
-        pid = try spawn(command, environment: environment, in: folder)
+        pid = try spawn(command, environment: environment, in: folder, passing: descriptor)
     }
 
     deinit {
@@ -148,7 +153,9 @@ public final class ChildProcess: Sendable {
 }
 
 /// Starts a program whose standard streams are files of `folder`, and returns its number.
-private func spawn(_ command: [String], environment: [String: String], in folder: ScratchFolder) throws -> pid_t {
+private func spawn(
+    _ command: [String], environment: [String: String], in folder: ScratchFolder, passing descriptor: Int32?
+) throws -> pid_t {
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
@@ -157,7 +164,9 @@ private func spawn(_ command: [String], environment: [String: String], in folder
         let file = folder.file(stream.rawValue)
         posix_spawn_file_actions_addopen(&actions, descriptor, file, O_WRONLY | O_CREAT | O_APPEND, 0o600)
     }
-    closeOthers(&actions)
+    let next = STDERR_FILENO + 1
+    if let descriptor { posix_spawn_file_actions_adddup2(&actions, descriptor, next) }
+    close(&actions, from: descriptor == nil ? next : next + 1)
     // The signals that this thread blocks or this process ignores are none of the child's business.
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
@@ -181,14 +190,14 @@ private func spawn(_ command: [String], environment: [String: String], in folder
     return pid
 }
 
-/// Closes every descriptor but the standard ones in the child. Not every library sets `O_CLOEXEC`, and a connection
+/// Closes every descriptor from that one on in the child. Not every library sets `O_CLOEXEC`, and a connection
 /// that a child holds as well does not end when its client closes it.
-private func closeOthers(_ actions: inout posix_spawn_file_actions_t) {
+private func close(_ actions: inout posix_spawn_file_actions_t, from first: Int32) {
     typealias Function = @convention(c) (UnsafeMutablePointer<posix_spawn_file_actions_t>, Int32) -> Int32
     // Looked up by name: glibc 2.34 has it, but declares it only with `_GNU_SOURCE`.
     let symbol = dlsym(nil, "posix_spawn_file_actions_addclosefrom_np")
     precondition(symbol != nil, "glibc is older than 2.34")
-    _ = unsafeBitCast(symbol, to: Function.self)(&actions, STDERR_FILENO + 1)
+    _ = unsafeBitCast(symbol, to: Function.self)(&actions, first)
 }
 
 /// An array of C strings, ended by nil, for the length of the call.

@@ -45,8 +45,10 @@ extension EndToEnd {
             return ended.exitCode == 0
         }
 
+        /// 0 if there is none.
         private func size(_ file: String) -> Int {
-            (try? FileManager.default.attributesOfItem(atPath: file)[.size] as? Int) ?? 0
+            var status = stat()
+            return stat(file, &status) == 0 ? Int(status.st_size) : 0
         }
 
         /// The paths of the stores that were replaced.
@@ -76,12 +78,14 @@ extension EndToEnd {
             let left = directory.folder.file("left")
             try? FileManager.default.removeItem(atPath: left)
             try FileManager.default.copyItem(atPath: folder, toPath: left)
-            if size(store) > 0 {
-                try await directory.start().stop()
+            let hasStore = size(store) > 0
+            let process = try Binary.start(["serve", "--config", directory.config])
+            if hasStore {
+                try await GatewayProcess(process, at: directory).stop()
             } else {
-                let refused = try await directory.fail()
-                #expect(refused.exitCode == 73, comment)
-                #expect(refused.errors.contains("a restore was interrupted"), "\(comment): \(refused.errors)")
+                let refused = try? await process.end()
+                #expect(refused?.exitCode == 73, "\(comment): \(files)")
+                #expect(refused?.errors.contains("a restore was interrupted") == true, "\(comment): \(files)")
             }
             try begin(with: left)
         }

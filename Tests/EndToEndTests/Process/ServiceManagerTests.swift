@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import PosternConformance
+import PosternStore
 import PosternTestKit
 import Testing
 
@@ -101,23 +102,17 @@ extension EndToEnd {
 
         // MARK: Sockets that are passed
 
-        /// A command that passes `socket` to the program whose command line follows.
-        private func passing(_ socket: Int32) -> [String] {
-            ["/bin/bash", "-c", "exec 3<&\(socket); export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"", "bash"]
-        }
-
-        /// A listening socket that a child process inherits.
-        private func listeningSocket() throws -> Int32 {
-            let bound = boundSocket()
-            defer { close(bound) }
-            let socket = dup(bound)
-            try #require(socket >= 0 && listen(socket, 16) == 0)
-            return socket
+        private func start(in directory: GatewayDirectory, passing socket: Int32) throws -> ChildProcess {
+            // The number of the process is known when it has started.
+            let shell = ["/bin/sh", "-c", "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$@\"", "sh"]
+            return try ChildProcess(
+                shell + [Binary.path, "serve", "--config", directory.config], passing: socket)
         }
 
         @Test(.timeLimit(.minutes(2))) func callers_waitWhileTheGatewayRestarts_ifTheManagerListens() async throws {
-            let socket = try listeningSocket()
+            let socket = boundSocket()
             defer { close(socket) }
+            try #require(listen(socket, 16) == 0)
             // Another port than the one that is configured.
             var settings = Settings()
             settings.server["port"] = 1
@@ -127,7 +122,7 @@ extension EndToEnd {
                 let client = try HTTPClient(port: port(of: socket), patience: .seconds(30))
                 client.sendRequest(
                     "POST", eventPath, Array(event(round).utf8), headers: [("Content-Type", "application/json")])
-                let gateway = try await directory.start(program: passing(socket))
+                let gateway = try await GatewayProcess(start(in: directory, passing: socket), at: directory)
                 #expect(gateway.port == port(of: socket))
                 #expect(try client.answer().status == 202, "round \(round)")
                 // What is passed is no change of the configuration.
@@ -147,8 +142,7 @@ extension EndToEnd {
             // Not bound, so to any address.
             try #require(socket >= 0 && listen(socket, 16) == 0)
             let directory = try GatewayDirectory(Settings())
-            let process = try Binary.start(["serve", "--config", directory.config], through: passing(socket))
-            let ended = try await process.end()
+            let ended = try await start(in: directory, passing: socket).end()
             #expect(ended.exitCode == 78, "\(ended.errors)")
             #expect(ended.errors.contains("POSTERN_SERVER_HOST"), "\(ended.errors)")
         }
