@@ -145,6 +145,7 @@ struct IngestHandler: Sendable {
     private func store(_ request: IngestRequest, _ reply: MeteredResponder) {
         var request = request
         let messages = request.takeMessages()
+        let kept = request.preferences.isLenient ? messages : []
         let answer = IngestReply(request, context)
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
@@ -156,16 +157,33 @@ struct IngestHandler: Sendable {
                 var reply = reply
                 reply.ids = receipt.ids
                 answer.request.countAcceptances(besides: receipt.repeated)
-                // The messages of events that are repeated may be settled already.
-                if let seconds = answer.request.preferences.wait, receipt.repeated.isEmpty {
-                    context.pendingReplies.hold(SettlementReply(answer, receipt, reply, context), seconds: seconds)
+                if let seconds = answer.request.preferences.wait, !receipt.ids.isEmpty {
+                    hold(SettlementReply(answer, receipt, reply, context), receipt.repeatedIDs, seconds: seconds)
                 } else {
                     reply.send(202) { answer.accepted(receipt) }
                 }
             case .failure(let refusal):
+                let faults = answer.request.faults(in: refusal)
+                guard faults.isEmpty else {
+                    answer.request.countRejections(faults, in: context.metrics)
+                    return store(answer.request.leavingOut(faults, of: kept), reply)
+                }
                 let problem = answer.problem(refusal)
                 answer.request.countRefusal(problem.slug, in: context.metrics)
                 reply.send(problem)
+            }
+        }
+    }
+
+    /// Holds the reply until its messages are settled. Those of repeated events may be settled already.
+    private func hold(_ reply: SettlementReply, _ repeated: Set<MessageID>, seconds: Int) {
+        context.pendingReplies.hold(reply, seconds: seconds)
+        guard !repeated.isEmpty else { return }
+        context.readers.run { [context] in
+            for id in repeated {
+                // What is no longer kept is never settled.
+                guard let record = try? context.outbox.message(id) else { return context.pendingReplies.release(reply) }
+                if let notice = SettledNotice(record) { context.pendingReplies.settledBefore(notice, reply) }
             }
         }
     }

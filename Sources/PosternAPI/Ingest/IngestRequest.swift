@@ -35,6 +35,45 @@ struct IngestRequest: Sendable {
     /// What is recorded of a request without an `Idempotency-Key`.
     var identities: RequestRecord? { events.isEmpty ? nil : .events(events) }
 
+    // MARK: Leaving out what the store rejects
+
+    /// The messages that `refusal` is about, by their index in `messages`, with their faults. Empty if it is about the
+    /// whole request, or if nothing may be left out of it.
+    func faults(in refusal: AppendError) -> [Int: (fault: PayloadError, slug: ProblemSlug)] {
+        guard preferences.isLenient, !isSingle else { return [:] }
+        switch refusal {
+        case .reused(let indices):
+            return Dictionary(uniqueKeysWithValues: indices.map { ($0, (.reusedIdentity, .idempotencyMismatch)) })
+        case .refused(let refused):
+            return Dictionary(
+                uniqueKeysWithValues: refused.map {
+                    ($0.index, (PayloadError($0.refusal.pointer, $0.refusal.detail), $0.refusal.reason.slug))
+                })
+        case .queueFull, .store: return [:]
+        }
+    }
+
+    /// The request with `messages`, without those that have faults.
+    func leavingOut(
+        _ faults: [Int: (fault: PayloadError, slug: ProblemSlug)], of messages: [NewMessage]
+    ) -> IngestRequest {
+        var rest = self
+        (rest.messages, rest.kinds, rest.indices, rest.events) = ([], [], [], [])
+        for (index, message) in messages.enumerated() {
+            if let (fault, _) = faults[index] {
+                rest.rejected.append(
+                    Rejected(index: indices[index], payload: InvalidPayload([fault]), target: kinds[index].target))
+            } else {
+                rest.messages.append(message)
+                rest.kinds.append(kinds[index])
+                rest.indices.append(indices[index])
+                if !events.isEmpty { rest.events.append(events[index]) }
+            }
+        }
+        rest.rejected.sort { $0.index < $1.index }
+        return rest
+    }
+
     // MARK: Counting
 
     /// - Parameter repeated: Indices of the messages that had been accepted before.
@@ -61,8 +100,28 @@ struct IngestRequest: Sendable {
         }
     }
 
+    func countRejections(_ faults: [Int: (fault: PayloadError, slug: ProblemSlug)], in metrics: Metrics) {
+        for (index, (_, slug)) in faults { metrics.refused("\(kinds[index].target.name)", slug.rawValue).add() }
+    }
+
     /// Counts all messages of the request, none of which was stored.
     func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
         for kind in kinds { metrics.refused("\(kind.target.name)", slug.rawValue).add() }
+    }
+}
+
+extension PayloadError {
+    /// Of an event.
+    static let reusedIdentity = PayloadError("", "has the source and id of another event, which was sent before")
+}
+
+extension AcceptanceError.Reason {
+    var slug: ProblemSlug {
+        switch self {
+        case .unknownSession: .unknownSession
+        case .invalidPayload: .invalidPayload
+        case .full: .outboxFull
+        case .conflict: .conflict
+        }
     }
 }

@@ -36,7 +36,7 @@ final class IngestReply: Sendable {
     }
 
     /// Says that all of the request's events had been stored before.
-    private static func replay(_ receipt: AppendReceipt) -> [(name: String, value: String)] {
+    static func replay(_ receipt: AppendReceipt) -> [(name: String, value: String)] {
         receipt.ids.isEmpty || receipt.repeated.count < receipt.ids.count ? [] : [("Idempotent-Replay", "true")]
     }
 
@@ -153,17 +153,18 @@ final class IngestReply: Sendable {
                 headers: [("Retry-After", "5")])
         case .store(let error): Problem(error)
         case .refused(let refused): problem(refused)
-        case .reused(let index): reused(index)
+        case .reused(let indices): reused(indices)
         }
     }
 
-    private func reused(_ index: Int) -> Problem {
-        let fault = PayloadError("", "has the source and id of another event, which was sent before")
+    private func reused(_ indices: [Int]) -> Problem {
+        let errors = indices.prefix(PayloadErrors.most).map {
+            Self.error(.reusedIdentity, index: request.isSingle ? nil : request.indices[$0])
+        }
         return Problem(
             slug: .idempotencyMismatch, status: 422,
             detail: "Another event with the same source and id was sent before; nothing was stored.",
-            members: Self.members(
-                [Self.error(fault, index: request.isSingle ? nil : request.indices[index])], omitted: 0))
+            members: Self.members(errors, omitted: indices.count - errors.count))
     }
 
     /// Rejections that depend on messages that were accepted before.
@@ -173,12 +174,12 @@ final class IngestReply: Sendable {
                 PayloadError(refused.refusal.pointer, refused.refusal.detail),
                 index: request.isSingle ? nil : request.indices[refused.index])
         }
-        let (slug, status): (ProblemSlug, Int) =
-            switch refused.first?.refusal.reason {
-            case .unknownSession: (.unknownSession, 409)
-            case .invalidPayload: (.invalidPayload, 422)
-            case .full: (.outboxFull, 503)
-            case .conflict, nil: (.conflict, 409)
+        let slug = refused.first?.refusal.reason.slug ?? .conflict
+        let status =
+            switch slug {
+            case .invalidPayload: 422
+            case .outboxFull: 503
+            default: 409
             }
         return Problem(
             slug: slug, status: status, detail: "\(refused.first?.refusal.detail ?? "refused"); nothing was stored.",

@@ -34,7 +34,7 @@ final class PendingReplies: Sendable {
         self.timer = timer
     }
 
-    /// Called from the completion of the append: until it returns none of the messages can be settled.
+    /// Called from the completion of the append: until it returns none of the messages that it stored can be settled.
     func hold(_ reply: any PendingReply, seconds: Int) {
         let isOpen = state.withLock { state in
             guard !state.isClosed else { return false }
@@ -72,16 +72,25 @@ final class PendingReplies: Sendable {
         }
     }
 
+    /// The message of `notice` was settled before `reply` was held for it.
+    func settledBefore(_ notice: SettledNotice, _ reply: any PendingReply) {
+        state.withLock { stopWaiting(for: notice.id, reply, &$0) }
+        guard reply.settled(notice) else { return }
+        _ = state.withLock { $0.replies.removeValue(forKey: ObjectIdentifier(reply)) }
+    }
+
+    private func stopWaiting(for id: MessageID, _ reply: any PendingReply, _ state: inout State) {
+        state.byMessage[id]?.removeAll { $0 === reply }
+        guard state.byMessage[id]?.isEmpty == true else { return }
+        state.byMessage[id] = nil
+        outbox.stopWaiting(for: [id])
+    }
+
     /// Stops holding the reply.
     func release(_ reply: any PendingReply) {
         let wasHeld = state.withLock { state in
             guard state.replies.removeValue(forKey: ObjectIdentifier(reply)) != nil else { return false }
-            for id in reply.ids {
-                state.byMessage[id]?.removeAll { $0 === reply }
-                guard state.byMessage[id]?.isEmpty == true else { continue }
-                state.byMessage[id] = nil
-                outbox.stopWaiting(for: [id])
-            }
+            for id in reply.ids { stopWaiting(for: id, reply, &state) }
             return true
         }
         if wasHeld { reply.giveUp() }

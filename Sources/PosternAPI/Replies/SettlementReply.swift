@@ -70,7 +70,7 @@ final class SettlementReply: PendingReply {
                 json.number("accepted", receipt.ids.count)
                 json.raw("messages", JSONWriter.array(results))
                 if answer.request.preferences.isLenient { json.raw("rejected", answer.rejections) }
-            }, headers: answer.preferenceApplied)
+            }, headers: answer.preferenceApplied + IngestReply.replay(receipt))
     }
 
     /// 200 says that the message was delivered; any other end is a 502.
@@ -80,7 +80,7 @@ final class SettlementReply: PendingReply {
         if let record = try? context.outbox.message(notice.id) {
             text = MessageJSON.message(record, context: context)
         }
-        return .json(200, text, headers: answer.preferenceApplied)
+        return .json(200, text, headers: answer.preferenceApplied + IngestReply.replay(receipt))
     }
 
     private func undelivered(_ notice: SettledNotice) -> Problem {

@@ -42,9 +42,10 @@ extension Transaction {
         var known: [[UInt8]: (fingerprint: [UInt8], position: CredentialKey)] = [:]
         /// Indices of the messages that are to be stored.
         var new: [Int] = []
+        var reused: [Int] = []
         for (index, identity) in identities.enumerated() {
             if let former = try known[identity.key] ?? stored(identity.key) {
-                guard former.fingerprint == identity.fingerprint else { return .failure(.reused(index: index)) }
+                if former.fingerprint != identity.fingerprint { reused.append(index) }
                 places.append(former.position)
             } else {
                 let position = CredentialKey.new(new.count)
@@ -53,6 +54,7 @@ extension Transaction {
                 new.append(index)
             }
         }
+        guard reused.isEmpty else { return .failure(.reused(reused)) }
         switch try append(new.map { messages[$0] }, isDiskFull: isDiskFull) {
         case .failure(let refusal): return .failure(refusal.inRequest(new))
         case .success(var receipt):

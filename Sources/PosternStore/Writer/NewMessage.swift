@@ -53,6 +53,8 @@ public struct AppendReceipt: Sendable {
     public internal(set) var evicted: [MessageID] = []
     /// The indices of events that had been stored before. `ids` has the ids that they got then.
     public internal(set) var repeated: Set<Int> = []
+    /// The ids of these events.
+    public var repeatedIDs: Set<MessageID> { Set(repeated.map { ids[$0] }) }
     /// Whether a caller handed in a credential that its upstream had rejected before.
     public internal(set) var needsCredential = false
 
@@ -66,8 +68,8 @@ public enum AppendError: Error, Sendable, Equatable {
     case queueFull(UpstreamName?)
     /// Upstreams rejected some of them, each with its index.
     case refused([Refused])
-    /// The event with this index has the identity of another one.
-    case reused(index: Int)
+    /// The events with these indices have the identities of others.
+    case reused([Int])
     /// The store is full or closed, or failed; see `StoreError` for what that means for the messages.
     case store(StoreError)
 

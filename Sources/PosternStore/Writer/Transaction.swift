@@ -126,6 +126,16 @@ public struct SettledNotice: Sendable {
     public let result: [UInt8]?
 }
 
+extension SettledNotice {
+    /// Nil while the message is queued.
+    public init?(_ record: MessageRecord) {
+        guard record.state != .queued else { return nil }
+        self.init(
+            id: record.id, state: record.state, error: record.state == .delivered ? nil : record.lastError,
+            result: record.result)
+    }
+}
+
 // MARK: - Accepting
 
 extension Transaction {

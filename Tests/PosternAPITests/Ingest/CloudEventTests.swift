@@ -369,4 +369,71 @@ import Testing
             #expect(gateway.queued == 1)
         }
     }
+
+    // MARK: Waiting for repeats
+
+    @Test func repeatOfASettledEvent_thatWaits_getsItsEnd() throws {
+        var setup = Setup()
+        setup.results = [.status(200, "{}"), .status(422, "no")]
+        try withGateway(setup) { gateway in
+            let wait = [("Prefer", "wait=30")]
+            let first = try post(Self.event(), Self.structured, wait, to: gateway)
+            #expect(first.status == 200 && first.header("Idempotent-Replay") == nil, "\(first.text)")
+            let again = try post(Self.event(), Self.structured, wait, to: gateway)
+            #expect(again.status == 200 && again.body == first.body, "\(again.text)")
+            #expect(again.header("Idempotent-Replay") == "true")
+            try post(Self.event("2"), Self.structured, wait, to: gateway).problem(502, "delivery-failed")
+            try post(Self.event("2"), Self.structured, wait, to: gateway).problem(502, "delivery-failed")
+            #expect(gateway.transport.requests.count == 2)
+        }
+    }
+
+    @Test func batchWithARepeat_waitsForItsNewEvents() throws {
+        var setup = Setup()
+        setup.results = [.status(200, "{}"), .status(200, "{}")]
+        try withGateway(setup) { gateway in
+            let wait = [("Prefer", "wait=30")]
+            let first = try post(Self.event(), Self.structured, wait, to: gateway).json["id"].string
+            let mixed = try post("[\(Self.event()),\(Self.event("2"))]", Self.batch, wait, to: gateway)
+            #expect(mixed.status == 200, "\(mixed.text)")
+            #expect(mixed.json["messages"].array.map { $0["state"].string } == ["delivered", "delivered"])
+            #expect(mixed.json["messages"][0]["id"].string == first)
+        }
+    }
+
+    @Test func repeatOfAnOpenEvent_waitsAsTheFirstDoes() throws {
+        var setup = Setup()
+        setup.results = []
+        try withGateway(setup) { gateway in
+            #expect(try post(Self.event(), to: gateway).status == 202)
+            let waiting = try HTTPClient(port: gateway.port)
+            waiting.sendRequest(
+                "POST", Self.path, Array(Self.event().utf8),
+                headers: [("Content-Type", Self.structured), ("Prefer", "wait=30")])
+            try gateway.waitForOpenRequest()
+            gateway.transport.answer(.status(200, "{}"))
+            #expect(try waiting.answer().status == 200)
+        }
+    }
+
+    // MARK: Lenient requests
+
+    @Test func lenientBatch_leavesOutWhatHasTheIdentityOfAnotherEvent() throws {
+        try withPausedGateway { gateway in
+            #expect(try post(Self.event(), to: gateway).status == 202)
+            let other = Self.event("1", #""data":{"n":2}"#)
+            let answer = try post(
+                "[\(Self.event("2")),\(other),\(Self.event("3", type: "no.such")),\(Self.event("4")),\(other)]",
+                Self.batch,
+                [("Prefer", "handling=lenient")], to: gateway)
+            #expect(answer.status == 202 && answer.json["accepted"].int == 2, "\(answer.text)")
+            #expect(answer.json["ids"].array.count == 2)
+            #expect(answer.json["rejected"].array.map { $0["index"].int } == [1, 2, 4])
+            #expect(gateway.queued == 3)
+            let strict = try post("[\(Self.event("5")),\(other),\(other)]", Self.batch, to: gateway)
+            strict.problem(422, "idempotency-mismatch")
+            #expect(strict.json["errors"].array.map { $0["index"].int } == [1, 2])
+            #expect(gateway.queued == 3)
+        }
+    }
 }

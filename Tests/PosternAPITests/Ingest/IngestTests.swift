@@ -139,6 +139,30 @@ import Testing
         }
     }
 
+    @Test func lenient_leavesOutWhatTheStateRejects() throws {
+        var setup = Setup()
+        setup.upstreams = [OnceUpstream()]
+        try withPausedGateway(setup) { gateway in
+            func post(_ numbers: [Int], _ headers: [(String, String)] = []) throws -> HTTPClient.Answer {
+                let payloads = numbers.map { #"{"n":\#($0)}"# }.joined(separator: ",")
+                return try gateway.client.post("/v1/once/thing", "[\(payloads)]", headers: headers)
+            }
+            let lenient = [("Prefer", "handling=lenient"), ("Idempotency-Key", "one")]
+            let answer = try post([1, 2, 1, 3, 2], lenient)
+            #expect(answer.status == 202 && answer.json["accepted"].int == 3, "\(answer.text)")
+            #expect(answer.json["rejected"].array.map { $0["index"].int } == [2, 4])
+            #expect(answer.json["rejected"][0]["errors"][0]["detail"].string == "was sent before")
+            #expect(try post([1, 2, 1, 3, 2], lenient).body == answer.body)
+            #expect(gateway.queued == 3)
+            let none = try post([1, 2], [("Prefer", "handling=lenient, wait=30")])
+            #expect(none.status == 202 && none.json["accepted"].int == 0, "\(none.text)")
+            try post([4, 1]).problem(409, "conflict")
+            try gateway.client.post("/v1/once/thing", #"{"n":1}"#, headers: [("Prefer", "handling=lenient")]).problem(
+                409, "conflict")
+            #expect(try gateway.queued == 3 && gateway.isBalanced())
+        }
+    }
+
     @Test func lenient_doesNotExcuseOneMessageAlone() throws {
         try withPausedGateway { gateway in
             let answer = try gateway.client.post(
@@ -426,5 +450,16 @@ private enum SessionSample {
     static func action(_ kind: String, at moment: Timestamp) -> String {
         let more = kind == "event_end" ? #","eventKey":"k","eventValue":"v","eventDuration":1"# : ""
         return #"{\#(location),"timestamp":\#(moment.milliseconds)\#(more)}"#
+    }
+}
+
+/// Takes each payload once.
+private struct OnceUpstream: PlainAtHeart, AcceptingUpstream {
+    let plain = PlainUpstream("once")
+
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+        let key = String(decoding: candidate.payload, as: UTF8.self)
+        guard try state.value(of: key) == nil else { throw AcceptanceError(.conflict, "was sent before") }
+        return [.set(key: key, value: [1])]
     }
 }
