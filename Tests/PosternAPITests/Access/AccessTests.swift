@@ -329,6 +329,19 @@ import Testing
         }
     }
 
+    @Test func keyOfSomeUpstreams_learnsOfNoOthersFromTheList() throws {
+        let both = Self.key("both", [.write], upstreams: [UpstreamName("plain")!, UpstreamName("picky")!])
+        let foreign = Self.key("foreign", [.write], upstreams: [UpstreamName("picky")!])
+        try withKeys(Self.keys + [both, foreign]) { gateway, _ in
+            let answer = try gateway.client.ask("GET", "/v1/keys", headers: Self.bearer("plain"))
+            let listed = answer.json["keys"].array
+            #expect(listed.compactMap { $0["name"].string } == (Self.keys.map(\.name) + ["both"]).sorted())
+            let seen = try #require(listed.first { $0["name"].string == "both" })
+            #expect(seen["upstreams"].array.compactMap(\.string) == ["plain"])
+            #expect(!answer.text.contains("picky"))
+        }
+    }
+
     @Test func replacedKeys_areInForceAtOnce_onOpenConnectionsToo() throws {
         try withKeys { gateway, _ in
             func status(_ name: String) throws -> Int {
