@@ -58,6 +58,7 @@ public final class GatewayHandler: HTTPHandler {
     /// Puts these keys in force. If the list is empty, no caller needs a key.
     public func adopt(_ keys: [APIKey], opensMetrics: Bool) {
         context.keys.replace(with: keys, at: context.time.instant)
+        context.stream.endRevoked()
         gatekeeper.setOpensMetrics(opensMetrics)
     }
 

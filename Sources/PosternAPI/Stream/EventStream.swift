@@ -117,7 +117,8 @@ final class EventStream: Sendable {
         let (woken, slow) = state.withLock { state in
             let next = time.instant + max(Self.pause, Self.pausePerListener * state.listeners.count)
             nextRound.store(next.nanoseconds, ordering: .relaxed)
-            let first = state.ring.next
+            let (first, now) = (state.ring.next, time.now)
+            for listener in state.listeners.values where listener.hasExpired(at: now) { listener.finish() }
             for event in events { state.ring.append(event) }
             let woken = state.listeners.values.filter { $0.awaits(eventsFrom: first, in: state.ring) }
             return (woken, state.ring.trim() ? state.dropSlow() : [])
@@ -136,15 +137,32 @@ final class EventStream: Sendable {
                 feed.close()
                 return ([StreamListener](), false)
             }
-            for listener in state.listeners.values {
-                listener.owesHeartbeat = true
-                // A key that was removed or has expired ends what it began.
-                if !(listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty) { listener.finish() }
-            }
+            for listener in state.listeners.values { listener.owesHeartbeat = true }
+            endRevoked(&state, at: now)
             return (state.takeWaiting(), true)
         }
         if goesOn { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
         for listener in woken { listener.responder.wake() }
+    }
+
+    // MARK: Keys
+
+    /// Ends the streams of keys that have just been removed or changed. Their clients may come back with
+    /// `Last-Event-ID`, and get what their key allows.
+    func endRevoked() {
+        let now = time.now
+        let woken = state.withLock { state in
+            endRevoked(&state, at: now)
+            return state.takeWaiting()
+        }
+        for listener in woken { listener.responder.wake() }
+    }
+
+    private func endRevoked(_ state: inout State, at now: Timestamp) {
+        for listener in state.listeners.values
+        where !(listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty) {
+            listener.finish()
+        }
     }
 
     // MARK: Stopping

@@ -66,17 +66,20 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         return .nothing
     }
 
-    /// Whether it has to be woken for the new events, those from `first` on. If it waits and none of them
+    /// Whether it has to be woken for the new events, those from `first` on, or for its end. If it waits and none of them
     /// matches its filter, they count as received.
     func awaits(eventsFrom first: Int, in ring: EventRing) -> Bool {
         guard isWaiting else { return false }
-        if (first..<ring.next).contains(where: { filter.admits(ring[$0]) }) {
+        if end != nil || (first..<ring.next).contains(where: { filter.admits(ring[$0]) }) {
             isWaiting = false
         } else {
             next = ring.next
         }
         return !isWaiting
     }
+
+    /// Whether its key has expired.
+    func hasExpired(at now: Timestamp) -> Bool { caller?.key.expiresAt.map { $0 <= now } ?? false }
 
     private var hasText: Bool { sent < text.count }
 

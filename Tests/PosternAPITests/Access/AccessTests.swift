@@ -353,4 +353,18 @@ import Testing
             #expect(before == 200 && old == 401 && new == 200)
         }
     }
+
+    @Test func replacedKeys_endTheStreamsOfThoseRemoved_atOnce() throws {
+        try withKeys { gateway, _ in
+            let listening = try ["all", "only-read"].map { name in
+                let client = try HTTPClient(port: gateway.port)
+                client.sendRequest("GET", "/v1/stream", headers: Self.bearer(name))
+                return client
+            }
+            #expect(try eventually { gateway.context.stream.listenerCount == 2 })
+            gateway.handler.adopt(Self.keys.filter { $0.name != "all" }, opensMetrics: false)
+            #expect(try eventually(within: .seconds(5)) { gateway.context.stream.listenerCount == 1 })
+            withExtendedLifetime(listening) {}
+        }
+    }
 }

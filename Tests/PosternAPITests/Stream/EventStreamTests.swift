@@ -281,6 +281,35 @@ import Testing
         bench.threads.advance(by: .seconds(15))
         #expect(whoHasEnded() == ["expiring", "removed"])
     }
+
+    /// What happens after a key was removed, narrowed, or expired is not told to its listeners, not even until the next
+    /// heartbeat.
+    @Test func revokedKey_getsNoMoreEvents() {
+        let bench = Bench()
+        let digests = (1...3).map { KeyText.digest(of: "\($0)") }
+        let expiry = bench.threads.time.now + .seconds(2)
+        let kept = APIKey(name: "kept", sha256: digests[0], scopes: [.read])
+        let narrowed = APIKey(name: "narrowed", sha256: digests[1], scopes: [.read])
+        let expiring = APIKey(name: "expiring", sha256: digests[2], scopes: [.read], expiresAt: expiry)
+        bench.keys.replace(with: [kept, narrowed, expiring], at: bench.threads.instant)
+        let listeners = bench.keys.all.map { ManualListener(bench.stream, caller: $0) }
+        func counts() -> [String: Int] {
+            Dictionary(uniqueKeysWithValues: listeners.map { ($0.listener.caller?.key.name ?? "", $0.read().count) })
+        }
+        _ = counts()
+        bench.tell()
+        #expect(counts() == ["kept": 1, "narrowed": 1, "expiring": 1])
+        var other = narrowed
+        other.upstreams = [UpstreamName("other")!]
+        bench.keys.replace(with: [kept, other, expiring], at: bench.threads.instant)
+        bench.stream.endRevoked()
+        bench.tell()
+        #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 1])
+        bench.threads.advance(by: .seconds(3))
+        bench.tell()
+        #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 0])
+        #expect(listeners.filter(\.hasEnded).count == 2)
+    }
 }
 
 /// A listener in virtual time, without a connection: the test says when it reads.
