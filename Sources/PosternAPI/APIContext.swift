@@ -140,7 +140,11 @@ public final class APIContext: Sendable {
     }
     /// The upstream called `name` if it is not configured and has messages queued.
     func disabledUpstream(named name: String) -> UpstreamName? {
-        target(named: name) == nil ? outbox.disabledUpstream(named: name) : nil
+        target(named: name) == nil ? outbox.disabledUpstream(named: name, besides: []) : nil
+    }
+    /// The upstreams that have messages queued and are not among `targets`.
+    func disabledUpstreams(besides targets: [ConfiguredUpstream]) throws(StoreError) -> [UpstreamSummary] {
+        try outbox.disabledUpstreams(besides: Set(targets.map(\.queue.number)))
     }
     func target(_ number: UpstreamNumber) -> ConfiguredUpstream? { targets.first { $0.worker.queue.number == number } }
 }

@@ -114,7 +114,7 @@ public final class App: Sendable {
                 metadata: ["credentials": .stringConvertible(keyRotation.unreadable)])
         }
         warnOfMissingSettings(services.upstreams)
-        warnOfDisabledUpstreams(services.outbox)
+        warnOfDisabledUpstreams(services)
         let server = services.configuration.server
         var metadata: Logger.Metadata = [
             "version": "\(PosternVersion.current)", "host": "\(server.http.host)",
@@ -136,9 +136,11 @@ public final class App: Sendable {
         }
     }
 
-    private func warnOfDisabledUpstreams(_ outbox: Outbox) {
+    private func warnOfDisabledUpstreams(_ services: Services) {
+        let outbox = services.outbox
         do throws(StoreError) {
-            for upstream in try outbox.disabledUpstreams() {
+            let served = Set(services.workerGroup.workers.map(\.queue.number))
+            for upstream in try outbox.disabledUpstreams(besides: served) {
                 logger.warning(
                     "upstream is disabled or not configured; messages wait",
                     metadata: [
@@ -194,7 +196,7 @@ public final class App: Sendable {
         warn(of: loaded)
         let plan = services.adopt(loaded)
         warnOfMissingSettings(services.upstreams.filter { plan.added.contains($0.name) })
-        if !plan.removed.isEmpty { warnOfDisabledUpstreams(services.outbox) }
+        if !plan.removed.isEmpty { warnOfDisabledUpstreams(services) }
         logger.notice(
             "configuration reloaded",
             metadata: [

@@ -82,8 +82,9 @@ struct ProbeHandler: Sendable {
 
     private func writeOutbox(to exposition: inout Exposition) {
         // A store that cannot be read is reported by the log; the other series are still useful.
-        let disabled = (try? context.outbox.disabledUpstreams()) ?? []
-        let upstreams = context.targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
+        let targets = context.targets
+        let disabled = (try? context.disabledUpstreams(besides: targets)) ?? []
+        let upstreams = targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
         let ledgers = upstreams.map { name, number in (name.description, number, context.outbox.ledger(of: number)) }
         exposition.gauges(
             "postern_outbox_messages", "Messages the store holds.",
@@ -128,9 +129,12 @@ struct ProbeHandler: Sendable {
     }
 
     private func writeUpstreams(to exposition: inout Exposition) {
+        let targets = context.targets
         let snapshots =
-            context.targets.map { ($0.name.description, $0.worker.snapshot) }
-            + ((try? context.outbox.disabledUpstreams()) ?? []).map { ($0.name.description, UpstreamSnapshot.disabled) }
+            targets.map { ($0.name.description, $0.worker.snapshot) }
+            + ((try? context.disabledUpstreams(besides: targets)) ?? []).map {
+                ($0.name.description, UpstreamSnapshot.disabled)
+            }
         exposition.gauges(
             "postern_upstream_health", "1 for the upstream's current health.",
             snapshots.flatMap { name, snapshot in

@@ -9,9 +9,10 @@ struct UpstreamHandler: Sendable {
 
     func list(_ reply: MeteredResponder) {
         context.read(reply, isQuick: true) { [self] () throws(StoreError) in
-            let configured = context.targets(for: reply.caller).map { (name: $0.name, text: describe($0)) }
-            let disabled = try context.outbox.disabledUpstreams()
-                .filter { reply.caller?.mayUse($0.name) ?? true }
+            let targets = context.targets
+            func isVisible(_ name: UpstreamName) -> Bool { reply.caller?.mayUse(name) ?? true }
+            let configured = targets.filter { isVisible($0.name) }.map { (name: $0.name, text: describe($0)) }
+            let disabled = try context.disabledUpstreams(besides: targets).filter { isVisible($0.name) }
                 .map { (name: $0.name, text: describe($0)) }
             let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
             return .json(200, JSONWriter.object { $0.raw("upstreams", JSONWriter.array(texts)) })
@@ -28,7 +29,7 @@ struct UpstreamHandler: Sendable {
                         + "or can be cancelled; nothing was changed."))
         }
         context.read(reply, isQuick: true) { [self] () throws(StoreError) in
-            guard let found = try context.outbox.disabledUpstreams().first(where: { $0.name == name }) else {
+            guard let found = try context.outbox.disabledUpstreams(besides: []).first(where: { $0.name == name }) else {
                 // The upstream's last message has just been settled.
                 return RoutingProblem.unknownUpstream(name.description).problem(in: context, for: reply.caller)
                     .response(to: reply.head)

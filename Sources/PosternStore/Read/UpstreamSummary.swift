@@ -80,18 +80,19 @@ extension Outbox {
     // MARK: Upstreams without a worker
 
     /// The name of an upstream in `disabledUpstreams`, without reading the store.
-    public func disabledUpstream(named name: String) -> UpstreamName? {
-        names.first { $0.value.description == name && isDisabledWithMessages($0.key) }?.value
+    public func disabledUpstream(named name: String, besides served: Set<UpstreamNumber>) -> UpstreamName? {
+        names.first { $0.value.description == name && isDisabledWithMessages($0.key, besides: served) }?.value
     }
 
-    /// The upstreams that have messages queued although this process does not deliver to them, by name: they are
-    /// disabled, or no longer configured. Reads the store only if there are any.
-    public func disabledUpstreams() throws(StoreError) -> [UpstreamSummary] {
-        guard names.keys.contains(where: isDisabledWithMessages) else { return [] }
-        return try read { try UpstreamSummary.all(with: $0) }.filter { isDisabledWithMessages($0.number) }
+    /// The upstreams that have messages queued and are not `served`, by name: they are disabled, or no longer configured.
+    /// One whose last requests are still in flight is among them. Reads the store only if there are any.
+    public func disabledUpstreams(besides served: Set<UpstreamNumber>) throws(StoreError) -> [UpstreamSummary] {
+        guard names.keys.contains(where: { isDisabledWithMessages($0, besides: served) }) else { return [] }
+        return try read { try UpstreamSummary.all(with: $0) }
+            .filter { isDisabledWithMessages($0.number, besides: served) }
     }
 
-    private func isDisabledWithMessages(_ number: UpstreamNumber) -> Bool {
-        ledger(of: number).queued > 0 && queue(number)?.isDisabled == true
+    private func isDisabledWithMessages(_ number: UpstreamNumber, besides served: Set<UpstreamNumber>) -> Bool {
+        !served.contains(number) && ledger(of: number).queued > 0
     }
 }

@@ -67,7 +67,11 @@ extension EndToEnd {
             #expect(try gateway.client().post("/v1/slow/event", event(0)).status == 202)
             #expect(try eventually { try gateway.upstream("slow")["inFlight"].int == 1 })
             try await reload(gateway, directory, settings([:]))
-            // The request is still in flight: its messages must not be sent a second time.
+            // The request is still in flight: its message is shown, and must not be sent a second time.
+            #expect(try gateway.client().get("/v1/upstreams/slow").json["health"].string == "disabled")
+            let listed = try gateway.client().get("/v1/upstreams").json["upstreams"].array
+            #expect(listed.map { $0["name"].string } == ["slow"] && listed.first?["queued"].int == 1)
+            #expect(try gateway.sample(#"postern_outbox_messages{upstream="slow",state="queued"}"#) == 1)
             try directory.configure(settings(["slow": slow.url]))
             gateway.process.signal(SIGHUP)
             _ = try await gateway.process.line(of: .errors) { $0.contains("cannot add the upstream") }
