@@ -411,7 +411,8 @@ struct ConfigurationCheck {
         let open = schema.open.map { environmentName(of: $0) + "_" }
         return ours.sorted { $0.key < $1.key }.compactMap { name, value in
             if let paths = known[name] {
-                guard paths.count > 1 else { return nil }
+                // Two names of one setting, such as `monitoringEnabled` and `monitoring.enabled`, both get the value.
+                guard Set(paths.map { $0.prefix(2) }).count > 1 else { return nil }
                 let both = paths.map(dotted).sorted().joined(separator: " and ")
                 return ConfigurationProblem(name, "fits \(both); rename one of these upstreams")
             }

@@ -63,6 +63,13 @@ import Testing
         #expect(values["monitoring.enableLogMonitoring"] == .null)
     }
 
+    /// `monitoringEnabled` and `monitoring.enabled` have the same variable.
+    @Test func variable_setsBothNamesOfASetting() throws {
+        let values = try values(
+            #"{"type": "appservices"}"#, environment: ["POSTERN_UPSTREAMS_HOOK_MONITORING_ENABLED": "true"])
+        #expect(values["monitoring.enabled"] == .bool(true) && values["monitoringEnabled"] == .bool(true))
+    }
+
     @Test func optionalSetting_isRefused_withTheWrongKindOrOutsideItsRange() throws {
         for (text, problem) in [
             (#""samplingRate": 101"#, "upstreams.hook.monitoring.samplingRate is 101; allowed 0 to 100, null"),
