@@ -361,9 +361,9 @@ import Testing
                 client.sendRequest("GET", "/v1/stream", headers: Self.bearer(name))
                 return client
             }
-            #expect(try eventually { gateway.context.stream.listenerCount == 2 })
+            #expect(eventually { gateway.context.stream.listenerCount == 2 })
             gateway.handler.adopt(Self.keys.filter { $0.name != "all" }, opensMetrics: false)
-            #expect(try eventually(within: .seconds(5)) { gateway.context.stream.listenerCount == 1 })
+            #expect(eventually(within: .seconds(5)) { gateway.context.stream.listenerCount == 1 })
             withExtendedLifetime(listening) {}
         }
     }
