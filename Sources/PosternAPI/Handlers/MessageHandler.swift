@@ -40,16 +40,16 @@ struct MessageHandler: Sendable {
             var next = page.next
             for (index, record) in page.messages.enumerated() {
                 let attempts = includes.attempts ? try context.outbox.attempts(of: record.id) : nil
-                if index > 0 { body.append(UInt8(ascii: ",")) }
-                body.append(
-                    contentsOf: MessageJSON.message(
-                        record, context: context, attempts: attempts, showsPayload: includes.payload
-                    ).utf8)
-                // Attempts can make the text longer than the store estimates.
-                if body.count >= 2 * pageBytes, index < page.messages.count - 1 {
-                    next = record.id
+                let text = MessageJSON.message(
+                    record, context: context, attempts: attempts, showsPayload: includes.payload
+                ).utf8
+                // Attempts, errors, and escapes can make the text longer than the store estimates. One is always shown.
+                if index > 0, body.count + text.count + Self.endBytes > pageBytes {
+                    next = page.messages[index - 1].id
                     break
                 }
+                if index > 0 { body.append(UInt8(ascii: ",")) }
+                body.append(contentsOf: text)
             }
             let cursor = next.map { "\"\(MessageCursor($0, in: query.order))\"" } ?? "null"
             body.append(contentsOf: "],\"next\":\(cursor)}\n".utf8)
@@ -79,9 +79,11 @@ struct MessageHandler: Sendable {
 
     /// The number of messages whose wait is derived for one page. Each may take a query.
     static let mostWaitsPerPage = 2000
-    /// The size at which a page ends before its `limit` is reached.
+    /// The size that a page has at most, whatever its `limit`.
     private static let pageBytes = 1 << 20
-    /// The same for one with payloads.
+    /// More than what follows the last message of a page.
+    private static let endBytes = 64
+    /// The same as `pageBytes` for a page with payloads.
     private static let payloadPageBytes = 16 << 20
 
     static let noSuchMessage = Problem(
