@@ -12,24 +12,30 @@ extension Transaction {
     }
 
     /// Stores a credential and replaces its owner's previous one; if its value is different, the owner's lanes are
-    /// released. Returns false if it was rejected before; if so, the previous one is kept, if there is one.
+    /// released. Returns whether it may be sent. If it was rejected before, or has expired and the previous one has not,
+    /// the previous one is kept.
     @discardableResult
     func hold(_ credential: Credential, of queue: UpstreamQueue) throws -> Bool {
         touchedOwners.insert(CredentialOwner(upstream: queue.number, name: credential.owner))
         let state = state(of: queue)
         let now = outbox.time.now
         guard try !state.wasRefused(credential) else { return false }
+        let isUsable = credential.expiresAt.map { $0 > now } ?? true
         if let held = try state.credential(of: credential.owner) {
             if held.value == credential.value {
                 guard held.isUsable(at: now) else { return false }
                 try describeAnew(credential, of: queue)
-                return true
+                return isUsable
+            }
+            if !isUsable, held.isUsable(at: now) {
+                try remember(expired: credential, at: now, of: queue)
+                return false
             }
             try retire(credential.owner, isRefused: !held.isUsable(at: now), at: now, of: queue)
         }
         try insert(credential, of: queue)
         try release(group: credential.owner, of: queue)
-        return true
+        return isUsable
     }
 
     private func describeAnew(_ credential: Credential, of queue: UpstreamQueue) throws {
@@ -80,6 +86,18 @@ extension Transaction {
             SELECT upstream, owner, digest, version, isRefused OR ?, ? FROM credentials
             WHERE upstream = ? AND owner = ?
             """, isRefused, now, queue.number, owner)
+    }
+
+    /// Records the digest of a credential that is not held because it has expired.
+    private func remember(expired credential: Credential, at now: Timestamp, of queue: UpstreamQueue) throws {
+        let vault = outbox.vault
+        try sql.run(
+            """
+            INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
+            VALUES (?, ?, ?, ?, 1, ?)
+            """, queue.number, credential.owner,
+            vault.digest(of: credential.value, upstream: queue.number, owner: credential.owner), vault.nextVersion(),
+            now)
     }
 
     /// Deletes a credential with the last message that is queued for its owner, unless it is to be kept.

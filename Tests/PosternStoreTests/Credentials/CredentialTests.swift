@@ -208,6 +208,25 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         #expect(try store.count("credentials WHERE sealed IS NOT NULL") == 0)
     }
 
+    /// An app that posts late what it has recorded with its former token.
+    @Test func expiredCredential_replacesNone_thatMayBeSent_andIsNotTakenLater() throws {
+        try hold("T2", of: "u1", isKept: true)
+        let past = store.time.now + .seconds(-1)
+        #expect(try post("u1/d1", "T1", expiresAt: past).needsCredential)
+        #expect(try token("u1") == "T2")
+        #expect(try store.claim(queue, most: 1).messages.count == 1)
+        #expect(try post("u1/d2", "T1").needsCredential, "it is remembered")
+        #expect(try token("u1") == "T2")
+    }
+
+    @Test func expiredCredential_isReportedWithItsFirstMessage() throws {
+        let past = store.time.now + .seconds(-1)
+        #expect(try post("u1/d1", "T1", expiresAt: past).needsCredential)
+        #expect(try post("u1/d1", "T2", expiresAt: past).needsCredential)
+        #expect(!(try post("u1/d1", "T3", expiresAt: store.time.now + .seconds(60)).needsCredential))
+        #expect(try post("u1/d1", "T3", expiresAt: past).needsCredential, "its end was announced again")
+    }
+
     // MARK: Exclusion
 
     @Test func lanesOfOneExclusion_areNotUnderWaySideBySide() throws {
