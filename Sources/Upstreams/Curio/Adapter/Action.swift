@@ -154,13 +154,34 @@ extension Action.Parameter {
 }
 
 extension JSONValue {
-    /// A string's value; a number as it is spelled, except `-0`.
+    /// A string's value; a number as it is spelled, except `-0`, and without an exponent.
     var plainText: String? {
         switch kind {
         case .string: string
-        case .number: integer.map(String.init) ?? String(decoding: bytes, as: UTF8.self)
+        case .number: integer.map(String.init) ?? Self.withoutExponent(String(decoding: bytes, as: UTF8.self))
         case .object, .array, .true, .false, .null: nil
         }
+    }
+
+    /// No coordinate has an exponent beyond this, which keeps the text short.
+    private static let largestExponent = 400
+
+    /// The same digits with the point where the exponent moves it: `1.5e-7` is `0.00000015`, and `4.1e1` is `41`.
+    private static func withoutExponent(_ literal: String) -> String {
+        let parts = literal.lowercased().split(separator: "e")
+        guard parts.count == 2, let exponent = Int(parts[1]), exponent.magnitude <= largestExponent else {
+            return literal
+        }
+        let sign = parts[0].hasPrefix("-") ? "-" : ""
+        let halves = parts[0].dropFirst(sign.count).split(separator: ".")
+        let fraction = halves.count == 2 ? String(halves[1]) : ""
+        let point = halves[0].count + exponent
+        var digits = String(repeating: "0", count: max(0, 1 - point)) + halves[0] + fraction
+        digits += String(repeating: "0", count: max(0, point - digits.count))
+        let whole = digits.prefix(max(1, point))
+        let rest = digits.dropFirst(whole.count)
+        let significant = whole.drop { $0 == "0" }
+        return sign + (significant.isEmpty ? "0" : significant) + (rest.isEmpty ? "" : "." + rest)
     }
 
     /// An object of strings, without white space or needless escapes.

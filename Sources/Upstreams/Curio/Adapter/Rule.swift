@@ -67,7 +67,8 @@ enum Rule: Equatable, Sendable {
         return Int(text).map { $0 <= 100 } ?? false
     }
 
-    /// `-`, digits, and optionally a point with digits. No exponent, which the server may not accept.
+    /// `-`, digits, and optionally a point with digits. A text has no exponent, which the server may not accept; that of
+    /// a number is written out.
     private static func isDecimal(_ value: JSONValue, most: Int) -> Bool {
         guard let text = value.plainText else { return false }
         let digits = text.utf8.first == UInt8(ascii: "-") ? text.utf8.dropFirst() : text.utf8[...]

@@ -51,6 +51,9 @@ extension UpstreamFixture {
                 file: "location.http",
                 samples: [CurioSample.make("location", #""lat":41.0082376,"long":"28.9783589""#)]),
             GoldenRequest(
+                file: "location.http",
+                samples: [CurioSample.make("location", #""lat":4.10082376e1,"long":289783589E-7"#)]),
+            GoldenRequest(
                 file: "user-tags.http",
                 samples: [
                     CurioSample.make("user_tags", #""userTags": { "AGE": "27", "\u015eEH\u0130R" : "Kad\u0131köy" }"#)
@@ -162,6 +165,7 @@ enum CurioSample {
         make("notification_read", pushToken, #""userInfo":{"pId":"p","aps":{"alert":{"body":"\u0000"}}}"#),
         make("custom_id", pushToken, #""customId":"c""#), make("location", #""lat":-90,"long":"180.000""#),
         make("location", #""lat":"89.9999999999999999999","long":-179.5"#),
+        make("location", #""lat":9.000e1,"long":-1.5E-7"#), make("location", #""lat":0e5,"long":12345e-2"#),
         make("user_tags", #""userTags":{"AGE":""}"#), make("unregister"),
         make("unregister", #""customId":"c""#, pushToken),
         UpstreamFixture.Sample(
@@ -207,7 +211,8 @@ extension CurioSample {
             bad(make("event_end", eventTexts, #""eventDuration":1.5"#), "/eventDuration"),
             bad(make("location", #""lat":91.2,"long":0"#), "/lat"),
             bad(make("location", #""lat":90.0001,"long":"180.0000000000000000001""#), "/lat", "/long"),
-            bad(make("location", #""lat":"+1","long":1e1"#), "/lat", "/long"),
+            bad(make("location", #""lat":"+1","long":"1e1""#), "/lat", "/long"),
+            bad(make("location", #""lat":9.01e1,"long":1e401"#), "/lat", "/long"),
             bad(make("location", #""lat":".5","long":"5.""#), "/lat", "/long"),
             bad(make("location", #""lat":"1,5","long":true"#), "/lat", "/long"),
             bad(make("location", #""lat":1,"long":1"#, at: fresh - 600_000), "/timestamp"),
