@@ -18,18 +18,23 @@ struct AppServicesProgress: Equatable {
     private(set) var disconnectRefusal: String?
     /// The step of the last request, if it is one of app monitoring: `Message.mayHaveArrived` is about it.
     private(set) var sent: Step?
+    /// The attempts that had counted against the message before its present step.
+    private(set) var attempts = 0
 
     init() {}
 
-    /// Letters of steps that an older version has done, `2` for the second round, `0` for a missing group; a colon and
-    /// the letter of `sent`; `#` and the marks, each a letter, the status, `@`, and milliseconds; `!` and a reason.
+    /// Letters of steps that an older version has done, `2` for the second round, `0` for a missing group; `*` and
+    /// `attempts`; a colon and the letter of `sent`; `#` and the marks, each a letter, the status, `@`, and
+    /// milliseconds; `!` and a reason.
     init(_ stored: [UInt8]?) {
         let text = String(decoding: stored ?? [], as: UTF8.self)
         let parts = text.split(separator: "!", maxSplits: 1, omittingEmptySubsequences: false)
         if parts.count > 1 { disconnectRefusal = String(parts[1]) }
         let head = (parts.first ?? "").split(separator: "#", maxSplits: 1, omittingEmptySubsequences: false)
         let flags = (head.first ?? "").split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        for letter in flags.first ?? "" {
+        let words = (flags.first ?? "").split(separator: "*", maxSplits: 1, omittingEmptySubsequences: false)
+        if words.count > 1 { attempts = Int(words[1]) ?? 0 }
+        for letter in words.first ?? "" {
             switch letter {
             case "2": isSecondRound = true
             case "0": lacksGroup = true
@@ -49,6 +54,7 @@ struct AppServicesProgress: Equatable {
 
     var stored: [UInt8] {
         var text = (isSecondRound ? "2" : "") + (lacksGroup ? "0" : "")
+        if attempts > 0 { text += "*\(attempts)" }
         if let sent { text += ":\(sent.letter)" }
         let marks = marks.sorted { $0.key.letter < $1.key.letter }.map { step, mark in
             "\(step.letter)\(mark.status.map(String.init) ?? "")@\(mark.at.map { "\($0.milliseconds)" } ?? "")"
@@ -75,6 +81,12 @@ struct AppServicesProgress: Equatable {
     func sending(_ step: Step) -> Self {
         var next = self
         next.sent = step
+        return next
+    }
+
+    func counting(from attempts: Int) -> Self {
+        var next = self
+        next.attempts = attempts
         return next
     }
 

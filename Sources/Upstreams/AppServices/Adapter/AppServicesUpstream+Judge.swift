@@ -92,9 +92,19 @@ private struct AppServicesFollower {
         case .hold(let reason, let detail): decision.judgement.verdict = .holdUpstream(reason, detail: detail)
         case .retry(let after): decision.judgement.verdict = .retry(after: after)
         case .suspect:
-            decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(Answer.junkLimit))
+            // A message that an operator retries starts from 0.
+            let limit = min(progress.attempts, message.attempts) + Answer.junkLimit
+            if step == .disconnect, message.attempts + 1 >= limit {
+                return try fail("HTTP \(mark.status ?? 0): not a response of AppServices")
+            }
+            decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(limit))
             decision.judgement.steps = stepsOfFailure
         }
+    }
+
+    /// Continues with the next step, whose attempts are counted from here on.
+    private mutating func proceed(_ progress: AppServicesProgress) {
+        decision.judgement.verdict = .proceed(progress: progress.counting(from: message.attempts).stored)
     }
 
     private mutating func settleDoubt() throws {
@@ -125,7 +135,7 @@ private struct AppServicesFollower {
             decision.judgement.verdict = .delivered()
             decision.judgement.steps = reached.results(of: item.kind)
         } else {
-            decision.judgement.verdict = .proceed(progress: reached.stored)
+            proceed(reached)
         }
     }
 
@@ -191,13 +201,13 @@ private struct AppServicesFollower {
         switch step {
         case .connect where !progress.isSecondRound:
             forgetUser()
-            decision.judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
+            proceed(.secondRound)
         case .disconnect: try succeed(sent: [])
         case .findGroup: try missGroup()
         case .addToGroup where !progress.isSecondRound:
             // If its registration is in flight, the second lookup waits for it.
             forgetUser()
-            decision.judgement.verdict = .proceed(progress: AppServicesProgress.secondRound.stored)
+            proceed(.secondRound)
         case .registerDevice, .registerUser, .connect, .savePreferences, .blankToken, .createGroup, .addToGroup,
             .removeFromGroup, .fetchConfiguration, .uploadCrashLog, .uploadMetrics:
             try fail("AppServices does not know the user, the device or the group")
@@ -210,7 +220,7 @@ private struct AppServicesFollower {
         } else if onlyExistingGroups {
             try fail("there is no such group, and onlyAddUserToExistingGroups is set")
         } else {
-            decision.judgement.verdict = .proceed(progress: progress.lackingGroup(mark).stored)
+            proceed(progress.lackingGroup(mark))
         }
     }
 
@@ -239,7 +249,7 @@ private struct AppServicesFollower {
             // F follows all the same (5.3).
             pair.isConnected = true
             keep(pair)
-            decision.judgement.verdict = .proceed(progress: progress.refusingDisconnect(reason, mark).stored)
+            proceed(progress.refusingDisconnect(reason, mark))
             return
         case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
             .fetchConfiguration, .uploadCrashLog, .uploadMetrics:

@@ -111,6 +111,34 @@ import Testing
         )
     }
 
+    @Test func pagesOfEarlierSteps_doNotCountAgainstALaterOne() throws {
+        var harness = try Harness()
+        let id = try harness.post("register", Items.registration(Items.u1, Items.lists))
+        var pages: [String: Int] = [:]
+        for _ in 0..<16 where harness.isOpen(id) {
+            _ = try harness.steps(id) { request in
+                pages[request.step ?? "", default: 0] += 1
+                return pages[request.step ?? ""]! <= 3 ? Harness.response(200, "<html>") : Harness.usual(request)
+            }
+        }
+        #expect(harness.ended[id]?.state == .delivered)
+        #expect(pages == ["registerDevice": 4, "registerUser": 4, "connect": 4, "savePreferences": 4])
+    }
+
+    @Test func pagesInsteadOfTheDisconnect_failIt_andBlankingFollows() throws {
+        var harness = try Harness()
+        let id = try harness.post("unregister", Items.item())
+        var steps: [String] = []
+        for _ in 0..<8 where harness.isOpen(id) {
+            steps += try harness.steps(id) {
+                $0.step == "disconnect" ? Harness.response(200, "<html>") : Harness.usual($0)
+            }
+        }
+        #expect(steps == ["disconnect", "disconnect", "disconnect", "disconnect", "blankToken"])
+        #expect(harness.ended[id]?.state == .failed)
+        #expect(Self.spelled(harness.results[id]) == ["disconnect failed 200", "blankToken done 200"])
+    }
+
     @Test func replacedRegistration_hasNoResult() throws {
         var harness = try Harness()
         let first = try harness.post("register", Items.registration())
@@ -130,7 +158,7 @@ import Testing
         #expect(AppServicesProgress(progress.stored) == progress)
         progress = progress.lackingGroup(Self.mark).refusingDisconnect("why! 2 0 A#A1@2,:K", Self.mark)
         #expect(AppServicesProgress(progress.stored) == progress)
-        progress = progress.sending(.uploadMetrics)
+        progress = progress.sending(.uploadMetrics).counting(from: 20)
         #expect(AppServicesProgress(progress.stored) == progress)
         #expect(AppServicesProgress(nil) == AppServicesProgress())
         #expect(Set(Step.allCases.map(\.letter)).count == Step.allCases.count)
