@@ -7,11 +7,12 @@ package struct Decision: Equatable {
     package var changes: [StateChange]
 
     package init(
-        _ verdict: Verdict, changes: [StateChange] = [], notice: String? = nil, reason: String? = nil,
-        tookNothing: Bool = false, refusal: [UInt8]? = nil, steps: [StepResult] = []
+        _ verdict: Verdict, holdsAll: Bool = false, changes: [StateChange] = [], notice: String? = nil,
+        reason: String? = nil, tookNothing: Bool = false, refusal: [UInt8]? = nil, steps: [StepResult] = []
     ) {
         judgement = Judgement(
-            verdict, notice: notice, reason: reason, tookNothing: tookNothing, refusal: refusal, steps: steps)
+            verdict, holdsAll: holdsAll, notice: notice, reason: reason, tookNothing: tookNothing, refusal: refusal,
+            steps: steps)
         self.changes = changes
     }
 }

@@ -56,6 +56,8 @@ public enum HoldReason: String, Sendable {
 public struct Judgement: Sendable, Equatable {
     /// What follows for the messages and the endpoint.
     public var verdict: Verdict
+    /// Whether a hold concerns every endpoint, because all have the credentials or the address that were rejected.
+    public var holdsAll: Bool
     /// Something an operator should read once, e.g. a warning inside a success.
     public var notice: String?
     /// The messages' last error, if neither the verdict nor the HTTP status explains it.
@@ -69,10 +71,11 @@ public struct Judgement: Sendable, Equatable {
     public var steps: [StepResult]
 
     public init(
-        _ verdict: Verdict, notice: String? = nil, reason: String? = nil, tookNothing: Bool = false,
-        refusal: [UInt8]? = nil, steps: [StepResult] = []
+        _ verdict: Verdict, holdsAll: Bool = false, notice: String? = nil, reason: String? = nil,
+        tookNothing: Bool = false, refusal: [UInt8]? = nil, steps: [StepResult] = []
     ) {
         self.verdict = verdict
+        self.holdsAll = holdsAll
         self.notice = notice
         self.reason = reason
         self.tookNothing = tookNothing

@@ -108,7 +108,7 @@ extension DeliveryMachine {
             ? health.hostFailed(at: endpoint, retryAt: retryAt, now: evaluation.now)
             : health.failed(
                 at: endpoint, by: evaluation.batch.messages[0].id, retryAt: retryAt, atOnce: atOnce, hold: hold,
-                error: error, now: evaluation.now)
+                holdsAll: hold != nil && evaluation.result.judgement.holdsAll, error: error, now: evaluation.now)
         switch down {
         case .upstream: evaluation.notices.append(.isDown(error, until: retryAt))
         case .endpoint: evaluation.notices.append(.endpointIsDown(endpoint, error, until: retryAt))

@@ -7,6 +7,7 @@ import PosternCore
 ///   in the last 30 s. Otherwise the whole upstream waits, and is probed with one request at a time.
 /// - A success of another endpoint, including of a request that was already in flight, narrows an upstream-wide wait to
 ///   the endpoints that caused it.
+/// - If every endpoint has the rejected credentials or URL, all wait, and only a probe ends that.
 /// - A connection that fails concerns the host, so the whole upstream. Any success ends that.
 struct UpstreamHealth: Equatable {
     struct Endpoint: Equatable {
@@ -37,6 +38,8 @@ struct UpstreamHealth: Equatable {
     private(set) var endpoints: [String: Endpoint] = [:]
     /// The endpoints whose failures made the whole upstream wait. Empty if its host did.
     private var causes: Set<String> = []
+    /// Whether the reason for the hold concerns every endpoint.
+    private var holdsAll = false
 
     init(upstream: Circuit, hold: HoldReason? = nil) {
         self.upstream = upstream
@@ -95,20 +98,25 @@ struct UpstreamHealth: Equatable {
         }
         let wasDown = upstream.state != .closed
         // A rate limit of the endpoint itself is obeyed to its end, whatever was sent before it.
-        if case .open = upstream.state, !causes.contains(endpoint) { upstream.close() } else { upstream.succeeded() }
+        if case .open = upstream.state, !holdsAll, !causes.contains(endpoint) {
+            upstream.close()
+        } else {
+            upstream.succeeded()
+        }
         guard upstream.state == .closed else { return hasRecovered ? .endpoint : nil }
         hold = nil
+        holdsAll = false
         causes = []
         return wasDown ? .upstream : hasRecovered ? .endpoint : nil
     }
 
-    /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures.
-    /// Returns what began to wait.
+    /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures;
+    /// `holdsAll` does not ask whether others work. Returns what began to wait.
     mutating func failed(
         at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, hold reason: HoldReason? = nil,
-        error: AttemptError? = nil, now: Timestamp
+        holdsAll: Bool = false, error: AttemptError? = nil, now: Timestamp
     ) -> OutageScope? {
-        let othersWork = othersWork(besides: endpoint, now: now) && upstream.state == .closed
+        let othersWork = !holdsAll && othersWork(besides: endpoint, now: now) && upstream.state == .closed
         let endpointWentDown = update(endpoint) { known in
             let wentDown = atOnce ? known.circuit.hold(until: retryAt) : known.circuit.failed(retryAt: retryAt)
             if let reason { known.hold = reason }
@@ -120,6 +128,7 @@ struct UpstreamHealth: Equatable {
         let wentDown = atOnce ? upstream.hold(until: retryAt) : upstream.failed(retryAt: retryAt)
         if upstream.state != .closed { causes.insert(endpoint) }
         if let reason { hold = reason }
+        if holdsAll { self.holdsAll = true }
         return wentDown ? .upstream : nil
     }
 

@@ -19,9 +19,11 @@ import Testing
                 count: 1)
         }
         func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-            response.status == 404
-                ? Judgement(.holdUpstream(.configuration, detail: "wrong URL"))
-                : plain.judge(response, to: batch, in: context)
+            switch response.status {
+            case 404: Judgement(.holdUpstream(.configuration, detail: "wrong URL"))
+            case 412: Judgement(.holdUpstream(.credentials, detail: "wrong key"), holdsAll: true)
+            default: plain.judge(response, to: batch, in: context)
+            }
         }
     }
 
@@ -92,6 +94,31 @@ import Testing
         let next = try accept("good/1")
         try harness.run(for: .milliseconds(100))
         #expect(try harness.state(next) == .delivered)
+    }
+
+    @Test func holdOfAll_stopsEveryEndpoint_evenIfOthersWork() throws {
+        harness.transport.answerAll { $0.url.hasSuffix("/bad") ? .status(412) : .status(200) }
+        let slow = try accept("good/0")
+        try harness.run(for: .milliseconds(100))
+        #expect(try harness.state(slow) == .delivered)
+        harness.transport.answerAll { $0.url.hasSuffix("/bad") ? .status(412) : nil }
+        let inFlight = try accept("good/1")
+        try harness.turn()
+        _ = try accept("bad/0")
+        try harness.turn()
+        harness.transport.answerAll { _ in .status(412) }
+        try harness.answer(.status(200))
+        #expect(try harness.state(inFlight) == .delivered)
+        #expect(harness.worker.snapshot.health == .unauthorized)
+        let sent = harness.transport.requests.count
+        let waiting = try (2..<20).map { try accept("good/\($0)") }
+        try harness.run(for: .seconds(60))
+        #expect(harness.transport.requests.count == sent)
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.run(for: .seconds(640))
+        #expect(try waiting.allSatisfy { try harness.state($0) == .delivered })
+        #expect(harness.ledger.queued == 0)
+        #expect(harness.worker.snapshot.health == .up)
     }
 
     @Test func cancelledCause_endsTheHold_forItsLane() throws {

@@ -114,6 +114,31 @@ import Testing
         #expect(messages.allSatisfy { $0.attempts == 1 })
     }
 
+    /// The key and the tracking code are the same for all endpoints, so one rejection stops all of them.
+    @Test(arguments: [412, 403, 404])
+    func credentialsThatAreRejectedLater_stopEveryEndpoint(status: Int) throws {
+        let harness = try harness()
+        harness.transport.answerAll { self.answer($0) }
+        for visitor in 0..<3 { try post(harness, visitor, "session_start", Self.device) }
+        try post(harness, 0, "location", #""lat":1,"long":2"#)
+        try post(harness, 1, "event", #""eventKey":"k","eventValue":"1""#)
+        try harness.run(for: .seconds(1))
+        #expect(harness.ledger.queued == 0)
+        harness.transport.answerAll { _ in .status(status) }
+        try post(harness, 0, "location", #""lat":1,"long":2"#)
+        try harness.run(for: .seconds(1))
+        let before = harness.reports.count
+        try post(harness, 1, "event", #""eventKey":"k","eventValue":"1""#)
+        try post(harness, 2, "session_end")
+        try post(harness, 3, "session_start", Self.device)
+        try harness.run(for: .seconds(20))
+        #expect(harness.reports.count == before)
+        #expect(harness.worker.snapshot.health == (status == 404 ? .misconfigured : .unauthorized))
+        harness.transport.answerAll { self.answer($0) }
+        try harness.run(for: .seconds(1200))
+        #expect(harness.ledger.queued == 0 && harness.ledger.failed == 0)
+    }
+
     /// Curio knows one live session per visitor: an online request of an ended one would get 401 and open a visit that
     /// takes the place of the live one.
     @Test func retriedByAnOperator_goesOffline_andLeavesTheLiveSessionAlone() throws {

@@ -89,7 +89,10 @@ private struct AppServicesFollower {
                 return try fail("\(reason), with a fresh token too")
             }
             try reauthenticate(isDoubtful: isDoubtful, version: version)
-        case .hold(let reason, let detail): decision.judgement.verdict = .holdUpstream(reason, detail: detail)
+        case .hold(let reason, let detail):
+            decision.judgement.verdict = .holdUpstream(reason, detail: detail)
+            // All steps have the same key, organization, application and address.
+            decision.judgement.holdsAll = true
         case .retry(let after): decision.judgement.verdict = .retry(after: after)
         case .suspect:
             // A message that an operator retries starts from 0.

@@ -51,13 +51,17 @@ struct Answer {
         case 406, 415: return refused
         default:
             let verdict = Verdict.usual(for: response, now: context.now)
-            if case .split = verdict { return refused }
-            return Decision(verdict)
+            switch verdict {
+            case .split: return refused
+            case .holdUpstream(let reason, let detail): return held(reason, detail)
+            default: return Decision(verdict)
+            }
         }
     }
 
+    /// Credentials and URL are the same for all endpoints: nothing more is sent for the app.
     private func held(_ reason: HoldReason, _ detail: String) -> Decision {
-        Decision(.holdUpstream(reason, detail: detail))
+        Decision(.holdUpstream(reason, detail: detail), holdsAll: true)
     }
 
     // MARK: Taken
