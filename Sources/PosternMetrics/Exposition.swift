@@ -33,14 +33,21 @@ public struct Exposition {
 
     private mutating func sample(_ name: String, _ labels: [(String, String)], _ value: String) {
         text += name
-        if !labels.isEmpty {
-            text += "{" + labels.map { "\($0)=\"\(Self.escaped($1))\"" }.joined(separator: ",") + "}"
+        for (index, (label, labelValue)) in labels.enumerated() {
+            text += index == 0 ? "{" : ","
+            text += label
+            text += "=\""
+            text += Self.escaped(labelValue)
+            text += "\""
         }
-        text += " \(value)\n"
+        text += labels.isEmpty ? " " : "} "
+        text += value
+        text += "\n"
     }
 
     /// Label values escape backslash, quote and line feed.
     private static func escaped(_ value: String) -> String {
+        guard value.utf8.contains(where: { $0 == 0x5C || $0 == 0x22 || $0 == 0x0A }) else { return value }
         var result = ""
         for character in value {
             switch character {

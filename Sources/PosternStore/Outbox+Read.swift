@@ -83,7 +83,7 @@ public struct AttemptReceipt: Sendable {
 }
 
 extension Outbox {
-    private func readMessages<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
+    func readMessages<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
         try read { sql in try body(StoreReader(sql: sql, kinds: kinds, names: names)) }
     }
 

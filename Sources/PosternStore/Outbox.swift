@@ -21,7 +21,9 @@ public final class Outbox: Sendable {
     public let events = EventFeed()
     let metrics: Metrics
     let logger: Logger
+    /// Writes.
     let pool: DatabasePool
+    let readers: Readers
     let kinds = KindTable()
     let batches: BatchCounter
     let reserve: DiskReserve
@@ -70,11 +72,12 @@ public final class Outbox: Sendable {
             lock = try StoreFile.prepare(
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
             pool = try StoreFile.open(options.path)
+            readers = Readers(options.path, like: StoreFile.writing)
             logIndex = try LogIndex(of: options.path)
             log = try Inode.at(options.path + "-wal", for: options.path)
             vault = Vault(options.encryptionKeys)
             keyRotation = try pool.write { [vault] db in try KeyRotationReport.run(with: SQL(db), vault: vault) }
-            let found = try pool.read { db in try PersistedState(SQL(db)) }
+            let found = try readers.readSnapshot { try PersistedState($0) }
             batches = BatchCounter(latest: found.batch)
             // Ids continue at least from the time of this start. If the file is a copy of an older state, the ids that
             // were assigned after the copy was made are not assigned again.
@@ -100,7 +103,7 @@ public final class Outbox: Sendable {
         check.stop()
         // Readers are closed first: the last connection to close removes the WAL, which a reader cannot. If a reader is
         // still in use, the WAL remains, but is empty.
-        pool.invalidateReadOnlyConnections()
+        readers.close()
         // If it fails, SQLite tries again as it closes.
         try? pool.writeWithoutTransaction { db in _ = try Checkpoints(of: logIndex).run(.truncate, on: db) }
         try? pool.close()
@@ -113,7 +116,7 @@ public final class Outbox: Sendable {
 
     /// Reads on one consistent snapshot. Blocks; not for use on the write path.
     func read<T>(_ body: (SQL) throws -> T) throws(StoreError) -> T {
-        do { return try pool.readSnapshot(body) } catch { throw StoreError(error, path: path) }
+        do { return try readers.readSnapshot(body) } catch { throw StoreError(error, path: path) }
     }
 
     // MARK: Upstreams

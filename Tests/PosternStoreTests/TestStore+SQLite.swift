@@ -14,8 +14,8 @@ extension TestStore {
     /// Waits until what was handed to the writer is committed, completions included.
     func settleDown() throws { try transact { _ in } }
 
-    func runMaintenance() throws {
-        let maintenance = Maintenance(outbox: outbox)
+    func runMaintenance(_ former: Maintenance? = nil) throws {
+        let maintenance = former ?? Maintenance(outbox: outbox)
         let hasMore = SharedValue(true)
         while hasMore.value { try transact { hasMore.set(try maintenance.run(in: $0)) } }
     }

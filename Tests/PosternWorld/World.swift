@@ -76,11 +76,11 @@ public final class World {
         let gateway: Services
         let door: Door
         let network: Network
-        let workers: [(story: any Story, worker: UpstreamWorker)]
+        let workers: [(story: any Story, worker: UpstreamWorker, loop: String)]
         init(_ gateway: Services, _ door: Door, _ network: Network, _ stories: [any Story]) {
             (self.gateway, self.door, self.network) = (gateway, door, network)
             workers = gateway.workerGroup.workers.compactMap { worker in
-                stories.first { $0.name == worker.name.description }.map { ($0, worker) }
+                stories.first { $0.name == worker.name.description }.map { ($0, worker, "to-\($0.name)") }
             }
         }
 
@@ -137,7 +137,7 @@ public final class World {
         threads.choose = { [unowned self] due in
             // Other work keeps the processor busy for a moment, now and then for longer.
             if chance.chance(0.02) { return .pass(chance.span(0.0001...(chance.chance(0.05) ? 5 : 0.05))) }
-            let index = chance.below(due.count)
+            let index = chance.below(due)
             history.mix(index)
             return .turn(index)
         }

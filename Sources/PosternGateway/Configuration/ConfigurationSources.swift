@@ -30,8 +30,10 @@ public struct ConfigurationSources {
     let secretsDirectory: String
 
     func value(at path: [String]) -> RawValue? {
-        let variable = environmentName(of: path)
-        if let text = environment[variable] { return RawValue(content: .text(text), origin: variable) }
+        if !environment.isEmpty {
+            let variable = environmentName(of: path)
+            if let text = environment[variable] { return RawValue(content: .text(text), origin: variable) }
+        }
         if let found = secret(at: path) { return found }
         var node: ConfigurationNode? = file
         for name in path { node = node?[name] }
@@ -40,6 +42,7 @@ public struct ConfigurationSources {
 
     /// The content of a secret file; nil if there is none of that name.
     func secret(at path: [String]) -> RawValue? {
+        guard !secrets.isEmpty else { return nil }
         let name = secretFileName(path)
         return secrets[name].map { RawValue(content: .text($0), origin: "\(secretsDirectory)/\(name)") }
     }

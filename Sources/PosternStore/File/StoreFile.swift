@@ -179,12 +179,10 @@ enum StoreFile {
         return try DatabaseQueue(path: path, configuration: configuration)
     }
 
-    private static var writing: Configuration {
+    static var writing: Configuration {
         _ = FailedReads.areCounted
         var configuration = Configuration()
         configuration.label = "postern"
-        // There are few readers outside the write path; each costs a cache.
-        configuration.maximumReaderCount = 8
         configuration.prepareDatabase { db in
             let sql = SQL(db)
             if !db.configuration.readonly {

@@ -25,61 +25,96 @@ final class Maintenance: @unchecked Sendable {
     private var passedForAge: [UpstreamNumber: MessageID] = [:]
     /// Attempts up to this one were examined; they are kept longer than those that delivered.
     private var lookedAtBatch: Int64 = 0
+    /// When something in each table can be old enough to be removed.
+    private var dueAt: [Kept: Timestamp] = [:]
+    /// The time of the last turn.
+    private var lastTurn = Timestamp(milliseconds: 0)
+
+    /// What is removed when it has a certain age.
+    private enum Kept: Hashable {
+        case delivered(UpstreamNumber)
+        case ended(UpstreamNumber)
+        case attempts
+        case responses
+    }
 
     init(outbox: Outbox) { self.outbox = outbox }
 
     /// One turn. Returns true if there is more to do.
     func run(in transaction: Transaction) throws -> Bool {
         let now = outbox.time.now
-        let deliveredRetention = outbox.options.deliveredRetention
-        let failedRetention = outbox.options.failedRetention
+        // What has been stored since a clock was set back is older than what was the oldest.
+        if now < lastTurn { dueAt = [:] }
+        lastTurn = now
         let mayExpire = outbox.callbacks != nil
         var hasMore = false
         for account in transaction.accounts.open {
-            if try purgeDelivered(of: account, before: now - deliveredRetention, with: transaction.sql) {
-                hasMore = true
-            }
-            if try purgeEnded(of: account, before: now - failedRetention, with: transaction.sql) { hasMore = true }
+            if try purgeDelivered(of: account, at: now, with: transaction.sql) { hasMore = true }
+            if try purgeEnded(of: account, at: now, with: transaction.sql) { hasMore = true }
             if mayExpire, let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
                 hasMore = true
             }
         }
         if try expireState(at: now, with: transaction.sql) { hasMore = true }
         if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
-        if try purgeAttempts(delivered: now - deliveredRetention, others: now - failedRetention, with: transaction.sql)
-        {
-            hasMore = true
-        }
-        let responseLimit = now - outbox.options.idempotencyRetention
-        if try purgeResponses(before: responseLimit, with: transaction.sql) { hasMore = true }
+        if try purgeAttempts(at: now, with: transaction.sql) { hasMore = true }
+        if try purgeResponses(at: now, with: transaction.sql) { hasMore = true }
         if try shrink(transaction.sql) { hasMore = true }
         return hasMore
     }
 
+    /// Call it if the transaction of a turn was undone: what it removed is there again.
+    func beginAgain() {
+        dueAt = [:]
+        lookedAtBatch = 0
+    }
+
+    // MARK: Retention
+
+    private func isDue(_ kept: Kept, at now: Timestamp) -> Bool { dueAt[kept].map { $0 <= now } ?? true }
+
+    /// Nothing is removed before the oldest is old enough. What is stored from now on is not older than `now`.
+    private func wait(for kept: Kept, oldest: Timestamp?, at now: Timestamp, _ retention: Duration) {
+        dueAt[kept] = (oldest ?? now) + retention
+    }
+
     /// Receipts are stored in the order of acceptance, which is nearly that of delivery: the oldest few thousand are
     /// examined, and those past their retention are deleted. A second index, by time, would cost more than it saves.
-    private func purgeDelivered(of account: UpstreamWriteState, before limit: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeDelivered(of account: UpstreamWriteState, at now: Timestamp, with sql: SQL) throws -> Bool {
+        let retention = outbox.options.deliveredRetention
+        guard isDue(.delivered(account.number), at: now) else { return false }
         let gone = try sql.run(
             """
             DELETE FROM delivered_# WHERE id IN (SELECT id FROM
               (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) WHERE settledAtMs < ?)
-            """, of: account.number, Self.rowsPerTurn, limit)
+            """, of: account.number, Self.rowsPerTurn, now - retention)
         if gone > 0 { account.ledger.purge(gone, of: .delivered) }
-        return gone == Self.rowsPerTurn
+        guard gone < Self.rowsPerTurn else { return true }
+        let oldest = try sql.value(
+            "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?)",
+            of: account.number, Self.rowsPerTurn, as: Timestamp?.self)
+        wait(for: .delivered(account.number), oldest: oldest.flatMap(\.self), at: now, retention)
+        return false
     }
 
-    private func purgeEnded(of account: UpstreamWriteState, before limit: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeEnded(of account: UpstreamWriteState, at now: Timestamp, with sql: SQL) throws -> Bool {
+        let retention = outbox.options.failedRetention
+        guard isDue(.ended(account.number), at: now) else { return false }
         var gone = 0
         try sql.each(
             """
             DELETE FROM ended_# WHERE id IN
               (SELECT id FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?) RETURNING state
-            """, of: account.number, limit, Self.heavyRowsPerTurn
+            """, of: account.number, now - retention, Self.heavyRowsPerTurn
         ) { row in
             account.ledger.purge(1, of: row[0])
             gone += 1
         }
-        return gone == Self.heavyRowsPerTurn
+        guard gone < Self.heavyRowsPerTurn else { return true }
+        let oldest = try sql.value(
+            "SELECT settledAtMs FROM ended_# ORDER BY settledAtMs LIMIT 1", of: account.number, as: Timestamp.self)
+        wait(for: .ended(account.number), oldest: oldest, at: now, retention)
+        return false
     }
 
     /// Ends messages that are past their own expiry or have reached the age at which those of their upstream expire,
@@ -182,35 +217,55 @@ final class Maintenance: @unchecked Sendable {
     /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batch numbers grow
     /// with time, so both kinds are found at the front: the others before all, and the delivered ones after those that
     /// were skipped before.
-    private func purgeAttempts(delivered: Timestamp, others: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeAttempts(at now: Timestamp, with sql: SQL) throws -> Bool {
+        guard isDue(.attempts, at: now) else { return false }
+        let (short, long) = (
+            outbox.options.deliveredRetention, max(outbox.options.deliveredRetention, outbox.options.failedRetention)
+        )
         let old = try sql.run(
             """
             DELETE FROM attempts WHERE batch IN (SELECT batch FROM
               (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
-            """, Self.heavyRowsPerTurn, min(others, delivered))
+            """, Self.heavyRowsPerTurn, now - long)
         var looked = 0
+        /// When the first of those ended that are too young.
+        var next: Timestamp?
         var gone: [Int64] = []
         try sql.walk(
             "SELECT batch, outcome, endedAtMs FROM attempts WHERE batch > ? ORDER BY batch LIMIT ?", lookedAtBatch,
             Self.heavyRowsPerTurn
         ) { row in
-            guard let endedAt = row[2] as Timestamp?, endedAt < delivered else { return false }
+            guard let endedAt = row[2] as Timestamp?, endedAt < now - short else {
+                next = row[2]
+                return false
+            }
             looked += 1
             lookedAtBatch = row[0]
             if row[1] as String == "delivered" { gone.append(lookedAtBatch) }
             return true
         }
         for batch in gone { try sql.run("DELETE FROM attempts WHERE batch = ?", batch) }
-        return old == Self.heavyRowsPerTurn || looked == Self.heavyRowsPerTurn
+        guard old < Self.heavyRowsPerTurn, looked < Self.heavyRowsPerTurn else { return true }
+        let oldest = try sql.value(
+            "SELECT min(endedAtMs) FROM (SELECT endedAtMs FROM attempts ORDER BY batch LIMIT ?)",
+            Self.heavyRowsPerTurn, as: Timestamp?.self)
+        dueAt[.attempts] = min((oldest.flatMap(\.self) ?? now) + long, (next ?? now) + short)
+        return false
     }
 
-    private func purgeResponses(before limit: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeResponses(at now: Timestamp, with sql: SQL) throws -> Bool {
+        let retention = outbox.options.idempotencyRetention
+        guard isDue(.responses, at: now) else { return false }
         let gone = try sql.run(
             """
             DELETE FROM responses WHERE key IN
               (SELECT key FROM responses WHERE createdAtMs <= ? ORDER BY createdAtMs LIMIT ?)
-            """, limit, Self.rowsPerTurn)
-        return gone == Self.rowsPerTurn
+            """, now - retention, Self.rowsPerTurn)
+        guard gone < Self.rowsPerTurn else { return true }
+        let oldest = try sql.value(
+            "SELECT createdAtMs FROM responses ORDER BY createdAtMs LIMIT 1", as: Timestamp.self)
+        wait(for: .responses, oldest: oldest, at: now, retention)
+        return false
     }
 
     /// Free pages are used again first; what stays free beyond a quarter of the file is returned to the file system.

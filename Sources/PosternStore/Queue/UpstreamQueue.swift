@@ -26,7 +26,7 @@ public final class UpstreamQueue: Sendable {
     let acceptsByState: Bool
     private let claims: Mutex<any QueueClaims>
     private let exchange: Mutex<QueueExchange>
-    private let pool: DatabasePool
+    private let readers: Readers
     private let kinds: KindTable
     let writer: OutboxWriter
     let time: any TimeSource
@@ -52,7 +52,7 @@ public final class UpstreamQueue: Sendable {
         current = Mutex(upstream)
         self.number = number
         self.cap = cap
-        pool = outbox.pool
+        readers = outbox.readers
         kinds = outbox.kinds
         writer = outbox.writer
         time = outbox.time
@@ -75,7 +75,7 @@ public final class UpstreamQueue: Sendable {
 
     /// Reads the rows on a read-only connection.
     func read<T>(_ body: (QueueRows) throws -> T) throws -> T {
-        try pool.readSnapshot { try body(QueueRows(sql: $0, kinds: kinds, number: number)) }
+        try readers.readSnapshot { try body(QueueRows(sql: $0, kinds: kinds, number: number)) }
     }
 
     // MARK: The writer's side

@@ -210,14 +210,3 @@ struct SQLRow: ~Copyable {
 
     func byteCount(_ column: Int32) -> Int { Int(sqlite3_column_bytes(statement, column)) }
 }
-
-extension DatabasePool {
-    /// Runs `body` on one snapshot, on a read-only connection. Blocks.
-    func readSnapshot<Result>(_ body: (SQL) throws -> Result) throws -> Result {
-        // GRDB would begin a transaction that it parses each time.
-        try unsafeRead { db in
-            let sql = SQL(db)
-            return try sql.transaction(.read) { try body(sql) }
-        }
-    }
-}

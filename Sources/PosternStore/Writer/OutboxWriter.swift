@@ -204,7 +204,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
         let job = OutboxWriter.Job.change { [self] transaction in
             hasMoreUpkeep = try maintenance.run(in: transaction)
             return {}
-        } failed: { _ in
+        } failed: { [maintenance] _ in
+            maintenance.beginAgain()
         }
         commit([job])
         if outbox.isFull {

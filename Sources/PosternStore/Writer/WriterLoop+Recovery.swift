@@ -134,7 +134,7 @@ extension WriterLoop {
                 return true
             }
             guard isMoved else { return }
-            outbox.pool.invalidateReadOnlyConnections()
+            outbox.readers.renew()
             outbox.lock.descriptor.dropCachedPages()
             outbox.reserve.allocateLog()
             if try IntegrityCheck.isSound(outbox.path), undo() { outbox.isWorkingAgain() }

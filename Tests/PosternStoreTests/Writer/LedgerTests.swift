@@ -49,6 +49,40 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// It waits until the oldest is old enough, and that may be sooner than it was.
+    @Test func retention_isInTime_withTheSameMaintenance_alsoAfterTheClockWasSetBack() throws {
+        let store = try TestStore { options in
+            options.deliveredRetention = .seconds(100)
+            options.failedRetention = .seconds(100)
+        }
+        let queue = try store.register()
+        let maintenance = Maintenance(outbox: store.outbox)
+        func turn() throws { try store.runMaintenance(maintenance) }
+        func states(_ ids: [MessageID]) throws -> [MessageState?] { try ids.map { try store.state($0) } }
+        func storeOne() throws -> [MessageID] {
+            let ids = try store.append(2, to: queue)
+            try store.fail(Array(store.claim(queue, most: 1).messages), of: queue)
+            try store.drain(queue)
+            return ids
+        }
+        try turn()
+        let first = try storeOne()
+        store.time.advance(by: .seconds(60))
+        try turn()
+        // Half an hour earlier by the clock.
+        store.time.setWallClock(back: .seconds(1800))
+        let second = try storeOne()
+        try turn()
+        store.time.advance(by: .seconds(101))
+        try turn()
+        #expect(try states(second) == [nil, nil])
+        #expect(try states(first) == [.failed, .delivered])
+        store.time.advance(by: .seconds(1740))
+        try turn()
+        #expect(try states(first) == [nil, nil])
+        #expect(try store.isBalanced())
+    }
+
     @Test func deadLetters_areKeptLonger() throws {
         let store = try TestStore { options in
             options.deliveredRetention = .seconds(100)

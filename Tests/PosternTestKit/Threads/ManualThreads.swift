@@ -17,8 +17,10 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         /// Nothing turns for so long, as if the processor were busy.
         case pass(Duration)
     }
-    /// Decides among loops that are due, by name, when the test's thread waits. Nil: the one that was started first.
-    public var choose: (([String]) -> Choice)?
+    /// Decides among loops that are due, by their number, when the test's thread waits. Nil: the one that was started
+    /// first.
+    public var choose: ((Int) -> Choice)?
+    private var turned: [String] = []
 
     public init(time: ManualTime = ManualTime()) { self.time = time }
 
@@ -112,25 +114,34 @@ public final class ManualThreads: Threads, @unchecked Sendable {
 
     /// Turns one loop that is due. If there is none, time goes on to the next that will be, or to `deadline`.
     public func goOn(until deadline: MonotonicInstant) {
-        if let choose {
-            let due = loops.filter(isDue)
-            if !due.isEmpty {
-                switch choose(due.map(\.name)) {
-                case .turn(let index): return turn(due[index])
-                case .pass(let span): return time.advance(by: span)
-                }
-            }
-        } else if let driven = loops.first(where: isDue) {
-            return turn(driven)
+        let now = instant
+        var due: [Driven] = []
+        var next = deadline
+        for driven in loops where driven.mayTurn {
+            if isDue(driven, at: now) { due.append(driven) } else { next = min(next, driven.next ?? deadline) }
         }
-        let next = loops.filter(\.mayTurn).compactMap(\.next).reduce(deadline, min)
+        if let first = due.first {
+            switch choose?(due.count) {
+            case nil: return turn(first)
+            case .turn(let index): return turn(due[index])
+            case .pass(let span): return time.advance(by: span)
+            }
+        }
         precondition(next < .distantFuture, "nothing can end this wait")
-        if next > instant { time.advance(by: next - instant) }
+        if next > now { time.advance(by: next - now) }
     }
 
-    private func isDue(_ driven: Driven) -> Bool {
+    /// The loops that have turned since the last call.
+    public func takeTurned() -> [String] {
+        defer { turned.removeAll(keepingCapacity: true) }
+        return turned
+    }
+
+    private func isDue(_ driven: Driven) -> Bool { isDue(driven, at: instant) }
+
+    private func isDue(_ driven: Driven, at now: MonotonicInstant) -> Bool {
         guard driven.mayTurn, let next = driven.next, let loop = driven.loop else { return false }
-        return next <= instant || loop.wait(until: .distantPast)
+        return next <= now || loop.wait(until: .distantPast)
     }
 
     private func turn(_ driven: Driven) {
@@ -138,6 +149,7 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         guard let loop = driven.loop, driven.mayTurn else {
             preconditionFailure("\(driven.name) is in a turn, or has ended")
         }
+        if !turned.contains(driven.name) { turned.append(driven.name) }
         driven.isTurning = true
         if !driven.hasBegun {
             driven.hasBegun = true

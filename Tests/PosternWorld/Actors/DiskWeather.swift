@@ -100,6 +100,8 @@ final class DiskWeather {
     private unowned let world: World
     private var active: [DiskPlan] = []
     private var endedAt: MonotonicInstant?
+    /// When something begins or ends next.
+    private var nextChange: MonotonicInstant?
     /// Of `failedCommit`, by their draws: those that struck, and those that ended the process.
     private var struck: Set<UInt64> = []
     private var ended: Set<UInt64> = []
@@ -108,12 +110,15 @@ final class DiskWeather {
 
     /// Returns when this has to be called again.
     func change(at now: MonotonicInstant, since start: MonotonicInstant) -> MonotonicInstant {
+        if let nextChange, now < nextChange { return nextChange }
         func instant(_ hour: Double) -> MonotonicInstant { start + .milliseconds(Int(hour * 3_600_000)) }
         let plans = world.plan.diskFaults
         let due = plans.filter { instant($0.fromHour) <= now && now < instant($0.toHour) }
         if due.map(\.draw) != active.map(\.draw) { set(due) }
         let moments = plans.flatMap { [instant($0.fromHour), instant($0.toHour)] }
-        return moments.filter { $0 > now }.min() ?? .distantFuture
+        let next = moments.filter { $0 > now }.min() ?? .distantFuture
+        nextChange = next
+        return next
     }
 
     private func set(_ plans: [DiskPlan]) {

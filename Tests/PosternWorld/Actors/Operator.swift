@@ -12,6 +12,8 @@ final class Operator {
     private unowned let world: World
     private var actions: ArraySlice<ActionPlan>
     private var diesDone: Set<Int> = []
+    /// When it acts next.
+    private var nextAt = MonotonicInstant.distantPast
 
     init(_ world: World) {
         self.world = world
@@ -20,6 +22,7 @@ final class Operator {
 
     /// Does what is due. Returns when the next is.
     func act(at now: MonotonicInstant, since start: MonotonicInstant) -> MonotonicInstant {
+        if now < nextAt { return nextAt }
         func instant(_ hour: Double) -> MonotonicInstant { start + .milliseconds(Int(hour * 3_600_000)) }
         while let action = actions.first, instant(action.atHour) <= world.time.instant, world.promises.broken == nil {
             actions.removeFirst()
@@ -37,6 +40,7 @@ final class Operator {
                 next = min(next, instant(fault.fromHour))
             }
         }
+        nextAt = next
         return next
     }
 

@@ -12,6 +12,10 @@ final class CallbackWatch {
     /// The entries of events, by the texts of the events.
     private var events: [String: Book.Entry] = [:]
     private var reports: [Report: [Book.Entry]] = [:]
+    /// Those of entries of events, the ids that these had when they were found, and the ids of what they are about.
+    private var numbers: Set<Int> = []
+    private var known: Set<MessageID> = []
+    private var subjects: Set<String> = []
 
     private struct Report: Hashable {
         let id: String
@@ -25,7 +29,7 @@ final class CallbackWatch {
 
     /// The entries of a request or an item in the book: those of its events, and those of other messages.
     func entries(in text: [UInt8]) -> [Book.Entry] {
-        guard plan != nil else { return world.book.entries(in: text) }
+        guard plan != nil, text.hasBytes(of: Self.startText) else { return world.book.entries(in: text) }
         var rest: [UInt8] = []
         var found: [Book.Entry] = []
         var index = 0
@@ -41,12 +45,15 @@ final class CallbackWatch {
         return world.book.entries(in: rest) + found
     }
 
-    private static let start = Array(#"{"id":""#.utf8)
+    private static let startText = #"{"id":""#
+    private static let start = Array(startText.utf8)
     private static let second = Array(#"","upstream":""#.utf8)
     /// The members of an event that are the same for every end of a message are in front, and no payload of the world has
     /// the same ones.
     private static func endOfEvent(in text: [UInt8], from first: Int) -> Int? {
-        guard text[first...].starts(with: start), text[first...].dropFirst(start.count + 13).starts(with: second) else {
+        guard text[first] == start[0], text[first...].starts(with: start),
+            text[first...].dropFirst(start.count + 13).starts(with: second)
+        else {
             return nil
         }
         var (depth, isText, index) = (0, false, first)
@@ -71,12 +78,14 @@ final class CallbackWatch {
         if let known = events[text] { return known }
         let entry = world.book.begin(plan?.upstream ?? "", lane: nil)
         events[text] = entry
+        numbers.insert(entry.number)
         let event = Event(text)
         check(event, text)
         reports[Report(id: event.id, state: event.state), default: []].append(entry)
-        let known = Set(events.values.flatMap(\.ids))
+        subjects.insert(event.id)
         if let id = rows(about: event.id).first(where: { $0.state == .queued && !known.contains($0.id) })?.id {
             entry.ids = [id]
+            known.insert(id)
         }
         world.promises.coverage.visit("callback: \(event.state)")
         return entry
@@ -96,7 +105,7 @@ final class CallbackWatch {
     }
 
     private func check(_ event: Event, _ text: String) {
-        if let key = event.key, reports.keys.contains(where: { $0.id == key }) {
+        if let key = event.key, subjects.contains(key) {
             world.promises.fail("no event is reported", text)
         }
         guard let plan, plan.states.contains(event.state) else {
@@ -122,7 +131,7 @@ final class CallbackWatch {
 
     func atTheEnd() {
         guard let plan, let run = world.run else { return }
-        for entry in world.book.entries where !entry.isWaived && !events.values.contains(where: { $0 === entry }) {
+        for entry in world.book.entries where !entry.isWaived && !numbers.contains(entry.number) {
             for id in entry.ids {
                 guard let record = (try? run.gateway.outbox.message(id)) ?? nil, plan.states.contains(record.state.name)
                 else { continue }

@@ -33,7 +33,7 @@ final class CredentialsWatch {
 
     func look() {
         guard !world.weather.isExcuse, !world.isDamaged else { return }
-        for (story, worker) in world.run?.workers ?? [] where worker.snapshot.token != nil {
+        for (story, worker, _) in world.run?.workers ?? [] where worker.snapshot.token != nil {
             let snapshot = worker.snapshot
             guard let service = world.service(story.name), let since = sending[story.name], !snapshot.isPaused,
                 world.time.instant - since > Self.settled

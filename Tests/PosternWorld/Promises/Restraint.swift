@@ -42,7 +42,7 @@ final class Restraint {
     }
 
     func look() {
-        for (story, worker) in world.run?.workers ?? [] { look(at: worker.snapshot, of: story.name) }
+        for (story, worker, _) in world.run?.workers ?? [] { look(at: worker.snapshot, of: story.name) }
     }
 
     /// The response to a request for messages has a `Retry-After`.
@@ -76,7 +76,7 @@ final class Restraint {
 
     /// A process has ended without a loss: what was certain holds for the next one.
     func started(_ run: World.Run) {
-        for (story, worker) in run.workers {
+        for (story, worker, _) in run.workers {
             let name = story.name
             known[name]?.rests = false
             guard let since = known[name]?.pausedSince else { continue }

@@ -47,7 +47,7 @@ final class Waits {
     /// Whatever waits for a time waits for one that comes.
     private func checkEnds() {
         guard world.hasSeenClock else { return }
-        for (story, worker) in world.run?.workers ?? [] {
+        for (story, worker, _) in world.run?.workers ?? [] {
             let snapshot = worker.snapshot
             for end in [snapshot.reopensAt] + snapshot.endpoints.map(\.until) {
                 guard let end, end - world.time.now > Self.longest else { continue }

@@ -1,0 +1,52 @@
+import PosternCore
+import Testing
+
+@testable import PosternStore
+
+/// The read-only connections of a store.
+@Suite struct ReadersTests {
+    private func sees(_ id: MessageID, _ store: TestStore) throws -> Bool { try store.outbox.message(id) != nil }
+
+    @Test func read_seesItsSnapshot_andTheNextOneWhatWasStoredMeanwhile() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let first = try store.append(to: queue)
+        let counts = try store.outbox.readers.readSnapshot { sql in
+            func count() throws -> Int? { try sql.value("SELECT count(*) FROM queue_1", as: Int.self) }
+            let before = try count()
+            try store.append(to: queue)
+            // A read within a read has a connection of its own.
+            return [before, try count(), try sees(first, store) ? 1 : 0]
+        }
+        #expect(counts == [1, 1, 1])
+        let after = try store.outbox.readers.readSnapshot { try $0.value("SELECT count(*) FROM queue_1", as: Int.self) }
+        #expect(after == 2)
+    }
+
+    @Test func readers_areOpenedAgain_afterTheyWereRenewed_alsoDuringARead() throws {
+        let store = try TestStore()
+        let id = try store.append(to: store.register())
+        let isThere = try store.outbox.readers.readSnapshot { sql in
+            store.outbox.readers.renew()
+            return try sql.exists("SELECT 1 FROM queue_1")
+        }
+        #expect(isThere)
+        #expect(try sees(id, store))
+    }
+
+    @Test func read_throws_afterTheStoreWasClosed() throws {
+        let store = try TestStore()
+        let id = try store.append(to: store.register())
+        #expect(try sees(id, store))
+        store.outbox.close()
+        #expect(throws: StoreError.self) { try sees(id, store) }
+    }
+
+    @Test func failedRead_leavesItsConnectionUsable() throws {
+        struct Stop: Error {}
+        let store = try TestStore()
+        let id = try store.append(to: store.register())
+        #expect(throws: Stop.self) { try store.outbox.readers.readSnapshot { _ in throw Stop() } }
+        #expect(try sees(id, store))
+    }
+}
