@@ -20,6 +20,12 @@ package final class Book {
         package var mayRepeat = false
         /// Whether its upstream takes it once, and from then on says that it exists.
         package var isTakenOnce = false
+        /// Whether it is sent once, and ends as soon as it is not known whether that has arrived.
+        package var isSentOnce = false
+        /// Of that: how many of its requests may have arrived although no answer said so.
+        package var unclear = 0
+        /// The entry of the message that it is a part of, which arrives by itself.
+        package var whole: Entry?
         /// The start of the session that it belongs to, which its upstream has to know.
         package var start: Entry?
         /// Whether it may be kept for a while to be sent together with others, without a time of its own.

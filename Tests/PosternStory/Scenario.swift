@@ -15,6 +15,8 @@ package protocol Scenario: AnyObject {
     func refused(_ status: Int)
     /// A message that has to be refused for what was not said before it.
     func stray(_ stage: Stage) -> ScenarioItem?
+    /// A message about something that went wrong for the user, besides all others.
+    func report(_ stage: Stage) -> ScenarioItem?
     /// A call that is answered and not stored.
     func call(_ stage: Stage, isRead: Bool) -> ScenarioItem?
     /// Hands in a credential that was not used before.
@@ -28,6 +30,7 @@ extension Scenario {
     package var credential: String? { nil }
     package func refused(_ status: Int) {}
     package func stray(_ stage: Stage) -> ScenarioItem? { nil }
+    package func report(_ stage: Stage) -> ScenarioItem? { nil }
     package func call(_ stage: Stage, isRead: Bool) -> ScenarioItem? { nil }
     package func freshCredential() -> ScenarioItem? { nil }
 }

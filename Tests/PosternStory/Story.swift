@@ -24,6 +24,8 @@ package protocol Story: Sendable {
     func invalidPayload(_ mark: String) -> String
     /// Whether taking the item means that its message has been delivered: not a step of it, nor the end of what it began.
     func isDelivery(_ item: [UInt8]) -> Bool
+    /// Whether an item that was taken does not show which message it belongs to, so that its request has to.
+    func isMarkedByRequest(_ item: [UInt8]) -> Bool
     /// How its tokens die. The larger `share` is, the more of what depends on them is under way.
     func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath
     /// A payload that nothing is wrong with, in a lane of its own; nil if no doubtful answer can hold up every lane.
@@ -46,6 +48,8 @@ package enum Trait: Sendable {
     case signedWithTime
     /// The gateway keeps credentials of its users, encrypted.
     case keepsCredentials
+    /// Some of its messages are sent once, so no operator queues them again.
+    case sendsOnce
     /// It also answers calls that are not stored.
     case answersCalls
     /// Some worlds limit its queue, which then drops the oldest message, or refuses new ones.
@@ -81,6 +85,7 @@ extension Story {
     package func asksForToken(_ request: SimulatedRequest) -> Bool { false }
     package func invalidPayload(_ mark: String) -> String { #"["\#(mark)"]"# }
     package func isDelivery(_ item: [UInt8]) -> Bool { true }
+    package func isMarkedByRequest(_ item: [UInt8]) -> Bool { false }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath { .now([]) }
     package func filler(_ mark: String) -> String? { nil }
     package var existing: (begin: String, end: String)? { nil }

@@ -36,6 +36,36 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// What is sent once meets answers that say nothing, and the ends of processes.
+    mutating func addDoubts() {
+        let dice = Dice(seed: seed, for: "doubts")
+        guard let once = callers.first(where: { $0.story.traits.contains(.sendsOnce) && $0.reports > 0 }),
+            dice.chance(0.5)
+        else { return }
+        let start = hours * 0.6 * dice.fraction()
+        let end = start + hours * (0.2 + 0.2 * dice.fraction())
+        faults.append(FaultPlan(.flaky, once.story, fromHour: start, toHour: end, share: 0.2 + 0.3 * dice.fraction()))
+        for _ in 0..<dice.from(0...4) {
+            let moment = start + (end - start) * dice.fraction()
+            actions.append(ActionPlan(.killWhileUncertain, once.story, atHour: moment))
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
+    /// A backup, and what happens before it is restored: nothing else that matters, or a clock that is set back.
+    mutating func addBackups() {
+        let dice = Dice(seed: seed, for: "backups")
+        guard dice.chance(0.3) else { return }
+        let start = hours * 0.7 * dice.fraction()
+        let end = start + 0.1 + hours * 0.25 * dice.fraction()
+        actions.append(ActionPlan(.backup, stories[0], atHour: start))
+        if dice.chance(0.4) {
+            actions.append(ActionPlan(.clockFarBack, stories[0], atHour: end - 0.05, draw: dice.next()))
+        }
+        actions.append(ActionPlan(.restore, stories[0], atHour: end, draw: dice.next()))
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// An operator tries credentials, above all while something is wrong.
     mutating func addProbes() {
         let dice = Dice(seed: seed, for: "probes")

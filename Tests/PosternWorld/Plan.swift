@@ -52,6 +52,8 @@ public struct Plan: Sendable, CustomStringConvertible {
         addCoincidences(of: types)
         addCallbacks()
         addProbes()
+        addBackups()
+        addDoubts()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -148,6 +150,8 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     /// Of the requests, those that consist of events, and those that were accepted before.
     let events: Double
     let repeats: Double
+    /// Of the requests, those with a report.
+    let reports: Double
 
     init(_ number: Int, _ story: any Story, _ hours: Double, _ dice: Dice) {
         self.number = number
@@ -167,6 +171,8 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
         let repeating = Dice(seed: dice.seed, for: "repeating caller \(number)")
         events = repeating.chance(0.4) ? repeating.fraction() : 0
         repeats = repeating.chance(0.6) ? 0.3 * repeating.fraction() : 0
+        let reporting = Dice(seed: dice.seed, for: "reporting caller \(number)")
+        reports = reporting.chance(0.5) ? 0.3 * reporting.fraction() : 0
     }
 
     public var description: String {
@@ -236,6 +242,10 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case clockFarBack
         /// The credentials are tried without a message.
         case probe
+        /// The store is copied next to the gateway; the latest copy takes its place.
+        case backup, restore
+        /// As soon as something is under way that may be sent once only.
+        case killWhileUncertain
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })

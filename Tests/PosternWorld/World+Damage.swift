@@ -28,6 +28,8 @@ extension World {
     func noticeLoss() {
         guard disk.losses != knownLosses else { return }
         knownLosses = disk.losses
+        // It may have lost something as well.
+        backup = nil
         history.note("the disk has lost what it had promised")
         promises.lossHappened()
         if run == nil { hasLost = true } else { damagedUntil = time.instant + Self.longestDamage }
@@ -45,12 +47,16 @@ extension World {
         if !isSound { damagedUntil = time.instant }
     }
 
-    /// The operator sets the store aside.
+    /// The operator sets the store aside, for a backup if there is one.
     func endDamage() {
-        history.note("the operator begins a new store")
         die()
-        for end in ["", "-wal", "-shm"] { unlink(path + end) }
-        promises.lossHappened()
         (damagedUntil, hasLost) = (nil, false)
+        if let backup {
+            restore(backup, Dice(seed: plan.seed, for: "repair"))
+        } else {
+            history.note("the operator begins a new store")
+            for end in ["", "-wal", "-shm"] { unlink(path + end) }
+        }
+        promises.lossHappened()
     }
 }

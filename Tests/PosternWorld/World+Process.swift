@@ -35,7 +35,7 @@ extension World {
         noticeStop()
         guard run != nil else { return }
         repair = App.Options(configFile: "")
-        hasAdoptedKey = true
+        oldestKey = keyChanges
         if let run { examineAfterLoss(run) }
         promises.started()
     }
@@ -107,16 +107,14 @@ extension World {
     private var encryptionKeys: String {
         guard plan.settings.hasEncryptionKey else { return #""encryptionKey":"""# }
         func key(_ number: Int) -> String { Promises.keyPrefix + hexadecimal(number, 64 - Promises.keyPrefix.count) }
-        let former = hasAdoptedKey ? "" : "\"\(key(keyChanges - 1))\""
+        let former = (oldestKey..<keyChanges).map { "\"\(key($0))\"" }.joined(separator: ",")
         return #""encryptionKey":"\#(key(keyChanges))","previousEncryptionKeys":[\#(former)]"#
     }
 
     /// Takes effect with the next start.
     func changeKey() {
         // What is not encrypted with the latest one yet needs the one before.
-        guard hasAdoptedKey else { return }
-        keyChanges += 1
-        hasAdoptedKey = false
+        if oldestKey == keyChanges { keyChanges += 1 }
     }
 
     /// Stops as after SIGTERM.
@@ -144,7 +142,7 @@ extension World {
         endLife(cause)
     }
 
-    private func endLife(_ cause: Death) {
+    func endLife(_ cause: Death) {
         deathAfter = nil
         restraint.waitsMayEnd()
         switch cause {

@@ -41,6 +41,8 @@ public final class World {
     private let chance: Dice
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?
+    /// Whether it ends as soon as a request has left for what is sent once.
+    var diesWhileUncertain = false
     /// How it ends then, or when the disk stops it.
     var death = Death.kill
     /// Names of types that are left out of the configuration.
@@ -53,13 +55,18 @@ public final class World {
     private static let clockLook = Duration.seconds(900)
     /// How often the configuration was changed.
     var reloads = 0
-    /// How often the encryption key was changed, and whether the gateway has started with the latest one.
+    /// How often the encryption key was changed, and the first key that a credential in the store may need.
     var keyChanges = 0
-    var hasAdoptedKey = true
+    var oldestKey = 0
     /// Names of types of which settled messages were removed.
     var purged: Set<String> = []
     /// When the operator sets aside a store in which a bit has flipped.
     var damagedUntil: MonotonicInstant?
+    /// The latest copy of the store, and how often such a copy has taken its place.
+    var backup: Backup?
+    var restores = 0
+    /// Whether the next start is the first one with it.
+    var isRestored = false
     /// What the disk has lost after syncs that it did not do, and whether the store was not examined since.
     var knownLosses = 0
     var hasLost = false

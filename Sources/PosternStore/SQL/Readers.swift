@@ -18,7 +18,7 @@ final class Readers: Sendable {
     }
 
     private final class Reader: @unchecked Sendable {
-        // @unchecked: whoever has taken it is the only one that uses it.
+        // @unchecked: only the read that has taken it uses it.
         let generation: Int
         private let queue: DatabaseQueue
         private var sql: SQL

@@ -83,6 +83,7 @@ final class Caller {
     private let habits: Dice
     private let strays: Dice
     private let haste: Dice
+    private let reports: Dice
     private let repeats: Repeats
     let scenario: any Scenario
     var wakeUp: Inbox<Void>?
@@ -106,6 +107,7 @@ final class Caller {
         habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
         strays = Dice(seed: world.plan.seed, for: "strays \(plan.number)")
         haste = Dice(seed: world.plan.seed, for: "haste \(plan.number)")
+        reports = Dice(seed: world.plan.seed, for: "reports \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         scenario = plan.story.scenario(of: plan.number)
@@ -146,6 +148,10 @@ final class Caller {
         if habits.chance(plan.invalid) { return invalidPost() }
         if plan.story.traits.contains(.answersCalls), habits.chance(plan.proxied), let post = proxiedPost() {
             return post
+        }
+        if reports.chance(plan.reports), let item = scenario.report(stage(reports)) {
+            return Post(
+                path: "/v1/\(upstream)/\(item.kind)", body: item.payload, entries: [item.entry].compactMap(\.self))
         }
         if let post = repeats.request() { return post }
         var post = newPost()

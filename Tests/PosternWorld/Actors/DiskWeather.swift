@@ -174,6 +174,16 @@ final class DiskWeather {
         }
     }
 
+    /// An operator sees to it that the disk works, and has room, during `body`.
+    func interrupted(_ body: () -> Void) {
+        let capacity = world.disk.capacityBytes
+        world.disk.endStrikes()
+        world.disk.capacityBytes = Self.capacityBytes
+        quietly(body)
+        world.disk.endStrikes()
+        world.disk.capacityBytes = capacity
+    }
+
     /// The disk works while the world itself looks at what is stored.
     func quietly<Value>(_ body: () throws -> Value) rethrows -> Value {
         let faults = world.disk.faults

@@ -103,6 +103,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         if others > 0 { service.requestsOverlap() }
         world.restraint.willSend(entries, to: service.story, others: others)
         wakeUp.nudge()
+        if world.diesWhileUncertain, entries.contains(where: \.isSentOnce) {
+            (world.diesWhileUncertain, world.deathAfter, world.death) = (false, 0, .kill)
+        }
         world.handOver("request")
         let number = submitted
         return SubmittedTransfer { [weak self] in self?.cancel(number) }
@@ -181,7 +184,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         for range in judged.items.ranges {
             let item = Array(judged.items.text[range])
             guard transfer.service.story.isDelivery(item) else { continue }
-            for entry in world.callbacks.entries(in: item) {
+            let isMarked = !transfer.service.story.isMarkedByRequest(item)
+            for entry in isMarked ? world.callbacks.entries(in: item) : transfer.entries {
                 transfer.taken.append(entry)
                 world.book.arrived(entry)
                 world.promises.arrived(entry, in: item)
@@ -229,6 +233,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
 
     private func noteUnknown(_ transfer: Transfer) {
         for entry in transfer.taken { entry.unknownOutcomes += 1 }
+        for entry in transfer.entries where entry.isSentOnce { entry.unclear += 1 }
         if !transfer.taken.isEmpty, transfer.entries.contains(where: { !$0.isProxied }) {
             world.promises.outcomeWasLost(at: transfer.service)
         }
@@ -238,6 +243,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         switch result {
         case .success(let response):
             world.history.note("answer \(transfer.number): \(response.status)")
+            if response.status >= 300 { for entry in transfer.entries where entry.isSentOnce { entry.unclear += 1 } }
             tokens[transfer.service.name]?.ended(transfer.request, with: response)
         case .failure(let failure): world.history.note("answer \(transfer.number): \(failure.reason.rawValue)")
         }

@@ -62,7 +62,7 @@ final class Operator {
             world.restraint.willResume(name)
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
-        case .retry: Self.post("/v1/messages/retry", #"{"upstream":"\#(name)"}"#, in: world)
+        case .retry: retry(action.story)
         case .cancel: cancel(dice)
         case .reload: reload()
         case .removeUpstream:
@@ -88,7 +88,7 @@ final class Operator {
             world.changeKey()
             world.stop()
         case .retryDropped:
-            Self.post("/v1/messages/retry", #"{"upstream":"\#(name)","state":"dropped"}"#, in: world)
+            retry(action.story, #","state":"dropped""#)
         case .probe: world.credentials.probe(name)
         case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
@@ -98,7 +98,15 @@ final class Operator {
             world.time.advance(by: dice.span(1...1200))
             world.stoodStill()
         case .flipBit: world.damage(dice)
+        case .backup: world.takeBackup()
+        case .restore: world.restoreBackup(dice)
+        case .killWhileUncertain: world.diesWhileUncertain = true
         }
+    }
+
+    private func retry(_ story: any Story, _ more: String = "") {
+        let kind = story.traits.contains(.sendsOnce) ? #","kind":"\#(story.kind)""# : ""
+        Self.post("/v1/messages/retry", #"{"upstream":"\#(story.name)"\#(kind)\#(more)}"#, in: world)
     }
 
     private func purge(_ upstream: String) {

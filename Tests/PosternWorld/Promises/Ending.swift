@@ -15,7 +15,7 @@ struct Ending {
 
     func play() {
         world.history.note("faults end")
-        world.deathAfter = nil
+        (world.deathAfter, world.diesWhileUncertain) = (nil, false)
         world.weather.heal()
         world.removed = []
         let wrong = world.time.now - world.upstreamTime.now

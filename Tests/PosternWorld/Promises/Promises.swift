@@ -20,9 +20,11 @@ final class Promises: @unchecked Sendable {
     private(set) var lastErrors: [String] = []
     var coverage = Coverage()
     private var snapshots: [String: UpstreamSnapshot] = [:]
-    private var lostOutcomes: [String: Int] = [:]
+    private(set) var lostOutcomes: [String: Int] = [:]
     /// How often the disk lost something after syncs that it did not do.
     private var losses = 0
+    /// The messages that were assigned ids, as long as no store was lost with its latest ids.
+    private var owners: [MessageID: Book.Entry] = [:]
     private var storeCondition = "sound"
     /// Whether the run is new, so that nothing of it was looked at.
     private var looksAtAll = true
@@ -95,6 +97,9 @@ final class Promises: @unchecked Sendable {
                 }
                 fail("a repeat is not stored again", "\(entry.mark) was accepted as \(first), then as \(id)")
             }
+            if let other = owners.updateValue(entry, forKey: id), other !== entry {
+                fail("no id is assigned twice", "\(id) is that of \(other.mark), and of \(entry.mark)")
+            }
             entry.ids.append(id)
             guard !stored.contains(id), !isForgotten(entry) else { continue }
             fail("a 2xx means that the message is stored", "\(entry.mark) was answered as \(id), which is not there")
@@ -142,7 +147,7 @@ final class Promises: @unchecked Sendable {
     }
 
     /// What is stored of entries, in one read.
-    private func records(_ entries: some Sequence<Book.Entry>, _ run: World.Run) -> (MessageID) -> MessageRecord? {
+    func records(_ entries: some Sequence<Book.Entry>, _ run: World.Run) -> (MessageID) -> MessageRecord? {
         let known = try? run.gateway.outbox.readMessages { reader in
             var known: [MessageID: MessageRecord] = [:]
             for entry in entries { for id in entry.ids { known[id] = try reader.message(id, payload: false) } }
@@ -167,8 +172,9 @@ final class Promises: @unchecked Sendable {
             if entry.upstream != service.name {
                 fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.name)")
             }
-            let isRefused = entry.ids.isEmpty && entry.refusals > 0 && entry.unanswered == 0 && !entry.isPending
-            if !entry.isWaived, isRefused || entry.isInvalid {
+            let whole = entry.whole ?? entry
+            let isRefused = whole.ids.isEmpty && whole.refusals > 0 && whole.unanswered == 0 && !whole.isPending
+            if !whole.isWaived, isRefused || whole.isInvalid {
                 fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.name)")
             }
         }
@@ -240,9 +246,9 @@ final class Promises: @unchecked Sendable {
     /// How much the store has on the disk, and how much of memory is reserved for requests.
     func checkSize() {
         guard let run = world.run else { return }
-        mostBytes = max(mostBytes, world.disk.usedBytes)
-        if world.disk.usedBytes > Self.mostStoreBytes * (1 + losses) {
-            fail("the store stays small", "it has \(world.disk.usedBytes) bytes")
+        mostBytes = max(mostBytes, world.storeBytes)
+        if world.storeBytes > Self.mostStoreBytes * (1 + losses) {
+            fail("the store stays small", "it has \(world.storeBytes) bytes")
         }
         if run.door.runningRequests == 0, run.door.memory.bytesInUse != 0, !world.isBusy {
             fail("memory is given back", "\(run.door.memory.bytesInUse) bytes are reserved, and no request is running")
@@ -255,10 +261,18 @@ final class Promises: @unchecked Sendable {
         world.book.waive()
         world.restraint.lossHappened()
         lostOutcomes = [:]
+        owners = [:]
+    }
+
+    /// A backup is the store now: what it does not know is waived, and what was sent after it is sent again.
+    func wasRestored() {
+        world.restraint.lossHappened()
+        lostOutcomes = [:]
     }
 
     private func isForgiven(_ violation: String, _ story: any Story) -> Bool {
-        losses > 0 || story.forgives(violation, wasRestarted: world.runs > 0, wasClockSet: world.wasClockSet)
+        losses > 0 || world.restores > 0
+            || story.forgives(violation, wasRestarted: world.runs > 0, wasClockSet: world.wasClockSet)
     }
 
     // MARK: After a start
@@ -298,6 +312,7 @@ final class Promises: @unchecked Sendable {
             let entries = world.book.entries.lazy.filter { !$0.isWaived }
             let record = records(entries, run)
             for entry in entries { look(at: entry, record) }
+            world.isRestored = false
         }
     }
 
@@ -307,6 +322,11 @@ final class Promises: @unchecked Sendable {
                 if isRemoved(entry) { continue }
                 return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone after a restart")
             }
+            // What was done after a backup is forgotten. It is done again, at an upstream that knows of it.
+            if world.isRestored, record.state == .queued {
+                (entry.isCancelled, entry.isSettled) = (false, false)
+                entry.mayRepeat = entry.mayRepeat || entry.arrivals > 0
+            }
             // It was taken, and what came back is forgotten: it may go out again.
             if record.state == .queued, entry.arrivals > 0 { entry.unknownOutcomes += 1 }
         }
@@ -314,14 +334,15 @@ final class Promises: @unchecked Sendable {
     }
 
     /// Whether its record may have been removed: settled messages are kept for a while, and an operator removes some.
-    private func isRemoved(_ entry: Book.Entry) -> Bool {
+    func isRemoved(_ entry: Book.Entry) -> Bool {
         let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
         guard !isKept || world.purged.contains(entry.upstream) else { return false }
-        let mayEnd = entry.isPoison || entry.isExempt || world.plan.settings.dropsOldest(of: entry.upstream)
+        let mayEnd =
+            entry.isPoison || entry.isExempt || entry.isSentOnce || world.plan.settings.dropsOldest(of: entry.upstream)
         return entry.arrivals > 0 || !entry.leavesMark || !isKept && mayEnd
     }
 
-    private func audit() {
+    func audit() {
         guard let run = world.run else { return }
         do {
             let audit = try world.weather.quietly { try run.gateway.outbox.audit() }
@@ -330,106 +351,6 @@ final class Promises: @unchecked Sendable {
             }
         } catch {
             fail("the books balance", "\(error)")
-        }
-    }
-
-    // MARK: At the end
-
-    func atTheEnd(isQuiet: Bool) {
-        guard let run = world.run else { return }
-        audit()
-        checkSize()
-        let entries = world.book.entries.lazy.filter { !$0.isWaived }
-        let record = records(entries, run)
-        for entry in entries {
-            for id in entry.ids { check(entry, id, record(id)) }
-            checkRepeats(entry)
-        }
-        if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
-        checkOrder()
-        checkLostOutcomes(run)
-        world.callbacks.atTheEnd()
-    }
-
-    private func check(_ entry: Book.Entry, _ id: MessageID, _ record: MessageRecord?) {
-        guard let record else {
-            if isRemoved(entry) { return }
-            return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
-        }
-        if record.state != .queued { coverage.visit("message: queued → \(record.state.name)") }
-        switch record.state {
-        case .queued:
-            fail(
-                "everything is settled once the faults have ended",
-                "\(entry.mark), \(id), of \(entry.upstream) is queued; attempts \(record.attempts), next "
-                    + "\(record.facts.nextAttemptAt?.description ?? "never"), lane waits for "
-                    + "\(record.facts.laneWaitsFor?.rawValue ?? "nothing"), error \(record.lastError?.detail ?? "none")"
-            )
-        case .delivered:
-            if entry.leavesMark, entry.arrivals == 0 {
-                fail("what is delivered has arrived", "\(entry.mark), \(id), counts as delivered to \(entry.upstream)")
-            }
-            let mayBeRetried = entry.isExempt || world.plan.settings.dropsOldest(of: entry.upstream)
-            if record.attempts > 1 + entry.doubts + (mayBeRetried ? 1000 : 0) {
-                fail(
-                    "outages cost no attempts", "\(entry.mark), \(id), was delivered after \(record.attempts) attempts")
-            }
-        case .failed:
-            // The second of two equal ones is refused.
-            let mayExist = entry.isTakenOnce && (entry.ids.count > 1 || entry.unanswered > 0)
-            if !entry.isPoison, !mayExist {
-                fail(
-                    "only poison messages fail",
-                    "\(entry.mark), \(id), of \(entry.upstream): \(record.lastError?.detail ?? "no error")")
-            }
-        case .cancelled, .expired:
-            if !entry.isExempt { fail("nothing ends by itself", "\(entry.mark), \(id), is \(record.state.name)") }
-            if record.state == .expired, let end = entry.expiresAt, let at = record.settledAt, at < end {
-                fail("nothing expires before its time", "\(entry.mark), \(id), expired \(end - at) too early")
-            }
-        case .dropped:
-            if !world.plan.settings.dropsOldest(of: entry.upstream) {
-                fail("nothing is dropped unless a queue is full", "\(entry.mark), \(id)")
-            }
-        }
-    }
-
-    private func checkRepeats(_ entry: Book.Entry) {
-        let posts = entry.isKnownAgain ? 1 : max(1, entry.ids.count + entry.unanswered)
-        let allowed = posts + entry.unknownOutcomes
-        guard entry.arrivals > allowed, !entry.mayRepeat else { return }
-        fail(
-            "a message arrives twice only if an outcome was unknown",
-            "\(entry.mark) arrived \(entry.arrivals) times at \(entry.upstream); \(entry.unknownOutcomes) outcomes were unknown"
-        )
-    }
-
-    /// Of each lane, what was accepted earlier arrived earlier.
-    private func checkOrder() {
-        var lanes: [String: [(id: MessageID, entry: Book.Entry)]] = [:]
-        for entry in world.book.entries
-        where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 && !entry.isWaived {
-            guard !world.plan.settings.dropsOldest(of: entry.upstream), let lane = entry.lane, entry.ids.count == 1,
-                entry.firstArrival != nil
-            else { continue }
-            lanes["\(entry.upstream) \(lane)", default: []].append((entry.ids[0], entry))
-        }
-        for (lane, messages) in lanes.sorted(by: { $0.key < $1.key }) {
-            let sorted = messages.sorted { $0.id < $1.id }
-            for (earlier, later) in zip(sorted, sorted.dropFirst())
-            where (earlier.entry.firstArrival ?? 0) > (later.entry.firstArrival ?? 0) {
-                return fail("lanes keep their order", "\(later.entry.mark) overtook \(earlier.entry.mark) in \(lane)")
-            }
-        }
-    }
-
-    private func checkLostOutcomes(_ run: World.Run) {
-        for upstream in run.gateway.upstreamNames {
-            let counted = run.gateway.ambiguousSends(upstream)
-            let lost = lostOutcomes[upstream.description, default: 0]
-            if counted < lost {
-                fail("unknown outcomes are counted", "\(upstream): \(lost) were lost, \(counted) counted")
-            }
         }
     }
 }
@@ -450,12 +371,5 @@ struct WorldLog: LogHandler {
     func log(event: LogEvent) {
         let values = (event.metadata ?? [:]).map { "\($0.key)=\($0.value)" }.sorted().joined(separator: " ")
         promises.logged(event.level, "\(event.message) \(values)")
-    }
-}
-
-extension Services {
-    fileprivate func ambiguousSends(_ name: UpstreamName) -> Int {
-        let number = outbox.names.first { $0.value == name }?.key
-        return number.map { outbox.ledger(of: $0).ambiguousSends } ?? 0
     }
 }

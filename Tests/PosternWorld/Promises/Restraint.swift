@@ -119,6 +119,7 @@ final class Restraint {
     }
 
     private func check(_ entry: Book.Entry) {
+        let entry = entry.whole ?? entry
         if entry.isCancelled, entry.unanswered == 0, !isStartOfQueued(entry) {
             world.promises.fail("what was cancelled is not sent", "\(entry.mark) was sent to \(entry.upstream)")
         }

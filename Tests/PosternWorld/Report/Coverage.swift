@@ -32,7 +32,7 @@ public struct Coverage: Sendable {
             "store: open after a \($0)"
         }
         + ["sound → full", "full → sound", "sound → failed", "failed → sound"].map { "store: \($0)" }
-        + ["store: damaged, and repaired by the operator"]
+        + ["store: damaged, and repaired by the operator", "store: backup made", "store: open after a restore"]
 
     public var missing: [String] { Self.all.filter { !visited.contains($0) } }
 

@@ -1,16 +1,21 @@
 package import PosternStory
 
-/// Users with a device each, its preferences, groups that they join, and tokens that die.
+/// Users with a device each, its preferences, groups that they join, tokens that die, and apps that crash.
 package struct AppServicesStory: Story {
     package let name = "appservices"
     package let kind = "group_add"
-    package let traits: Set<Trait> = [.keepsCredentials]
+    package let traits: Set<Trait> = [.keepsCredentials, .sendsOnce]
     package let unauthorizedStatus = 401
 
     package init() {}
 
     package func scenario(of caller: Int) -> any Scenario { AppServicesScenario(caller) }
-    package func isDelivery(_ item: [UInt8]) -> Bool { item.hasBytes(of: #""step":"add_user""#) }
+    package func settings(sendsGzip: Bool, seed: UInt64) -> [String] { [#""monitoring":{"enabled":true}"#] }
+    package func isDelivery(_ item: [UInt8]) -> Bool {
+        ["add_user", "metrics", "crash_log"].contains { item.hasBytes(of: #""step":"\#($0)""#) }
+    }
+    /// That of the text of a crash has the name of its file alone.
+    package func isMarkedByRequest(_ item: [UInt8]) -> Bool { item.hasBytes(of: #""step":"crash_log""#) }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
         .now(scenarios.compactMap { $0.credential.map { #"{"invalidateToken":"\#($0)"}"# } })
     }
@@ -49,6 +54,18 @@ private final class AppServicesScenario: Scenario {
     }
 
     func refused(_ status: Int) { registration = nil }
+
+    /// The text of a crash has a mark of its own, since it is sent before the metrics that name it.
+    func report(_ stage: Stage) -> ScenarioItem? {
+        let entry = stage.begin(lane: nil)
+        entry.isSentOnce = true
+        let text = stage.begin(lane: nil, isExempt: true)
+        text.whole = entry
+        return ScenarioItem(
+            "crash",
+            #"{"deviceId":"\#(device)","text":"SIGABRT \#(text.mark)","sessionMetrics":{"sessionId":"\#(entry.mark)"}}"#,
+            entry)
+    }
 
     /// The lists as a whole, or a change of an entry.
     private func preferences(_ dice: Dice) -> String {

@@ -1,0 +1,126 @@
+import PosternCore
+import PosternStory
+
+@testable import PosternGateway
+@testable import PosternStore
+
+/// What holds at the end, when the faults are over and everything has become quiet.
+extension Promises {
+    func atTheEnd(isQuiet: Bool) {
+        guard let run = world.run else { return }
+        audit()
+        checkSize()
+        let entries = world.book.entries.lazy.filter { !$0.isWaived }
+        let record = records(entries, run)
+        for entry in entries {
+            for id in entry.ids { check(entry, id, record(id)) }
+            checkRepeats(entry)
+        }
+        if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
+        checkOrder()
+        checkLostOutcomes(run)
+        world.callbacks.atTheEnd()
+    }
+
+    private func check(_ entry: Book.Entry, _ id: MessageID, _ record: MessageRecord?) {
+        guard let record else {
+            if isRemoved(entry) { return }
+            return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
+        }
+        if record.state != .queued { coverage.visit("message: queued → \(record.state.name)") }
+        switch record.state {
+        case .queued:
+            fail(
+                "everything is settled once the faults have ended",
+                "\(entry.mark), \(id), of \(entry.upstream) is queued; attempts \(record.attempts), next "
+                    + "\(record.facts.nextAttemptAt?.description ?? "never"), lane waits for "
+                    + "\(record.facts.laneWaitsFor?.rawValue ?? "nothing"), error \(record.lastError?.detail ?? "none")"
+            )
+        case .delivered:
+            if entry.leavesMark, entry.arrivals == 0 {
+                fail("what is delivered has arrived", "\(entry.mark), \(id), counts as delivered to \(entry.upstream)")
+            }
+            let mayBeRetried = entry.isExempt || world.plan.settings.dropsOldest(of: entry.upstream)
+            if record.attempts > 1 + entry.doubts + (mayBeRetried ? 1000 : 0) {
+                fail(
+                    "outages cost no attempts", "\(entry.mark), \(id), was delivered after \(record.attempts) attempts")
+            }
+        case .failed:
+            // The second of two equal ones is refused.
+            let mayExist =
+                entry.isTakenOnce
+                && (entry.ids.count > 1 || entry.unanswered > 0 || world.restores > 0 && entry.unknownOutcomes > 0)
+            if !entry.isPoison, !mayExist, !mayHaveArrived(entry) {
+                fail(
+                    "only poison messages fail",
+                    "\(entry.mark), \(id), of \(entry.upstream): \(record.lastError?.detail ?? "no error")")
+            }
+        case .cancelled, .expired:
+            if !entry.isExempt { fail("nothing ends by itself", "\(entry.mark), \(id), is \(record.state.name)") }
+            if record.state == .expired, let end = entry.expiresAt, let at = record.settledAt, at < end {
+                fail("nothing expires before its time", "\(entry.mark), \(id), expired \(end - at) too early")
+            }
+        case .dropped:
+            // A process that was killed may have recorded a request, and not sent it.
+            if !world.plan.settings.dropsOldest(of: entry.upstream), !mayHaveArrived(entry),
+                !entry.isSentOnce || world.runs == 0
+            {
+                fail("nothing is dropped unless a queue is full", "\(entry.mark), \(id)")
+            }
+        }
+    }
+
+    /// Whether it is not sent again because it may have arrived. Requests before that one may be refused, too.
+    private func mayHaveArrived(_ entry: Book.Entry) -> Bool {
+        guard entry.isSentOnce else { return false }
+        return entry.unclear > 0
+            || world.plan.faults.contains { $0.story.name == entry.upstream && $0.kind == .unauthorized }
+    }
+
+    private func checkRepeats(_ entry: Book.Entry) {
+        let whole = entry.whole ?? entry
+        let posts = whole.isKnownAgain ? 1 : max(1, whole.ids.count + whole.unanswered)
+        let allowed = posts + entry.unknownOutcomes
+        guard entry.arrivals > allowed, !entry.mayRepeat else { return }
+        fail(
+            "a message arrives twice only if an outcome was unknown",
+            "\(entry.mark) arrived \(entry.arrivals) times at \(entry.upstream); \(entry.unknownOutcomes) outcomes were unknown"
+        )
+    }
+
+    /// Of each lane, what was accepted earlier arrived earlier.
+    private func checkOrder() {
+        var lanes: [String: [(id: MessageID, entry: Book.Entry)]] = [:]
+        for entry in world.book.entries
+        where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 && !entry.isWaived {
+            guard !world.plan.settings.dropsOldest(of: entry.upstream), let lane = entry.lane, entry.ids.count == 1,
+                entry.firstArrival != nil
+            else { continue }
+            lanes["\(entry.upstream) \(lane)", default: []].append((entry.ids[0], entry))
+        }
+        for (lane, messages) in lanes.sorted(by: { $0.key < $1.key }) {
+            let sorted = messages.sorted { $0.id < $1.id }
+            for (earlier, later) in zip(sorted, sorted.dropFirst())
+            where (earlier.entry.firstArrival ?? 0) > (later.entry.firstArrival ?? 0) {
+                return fail("lanes keep their order", "\(later.entry.mark) overtook \(earlier.entry.mark) in \(lane)")
+            }
+        }
+    }
+
+    private func checkLostOutcomes(_ run: World.Run) {
+        for upstream in run.gateway.upstreamNames {
+            let counted = run.gateway.ambiguousSends(upstream)
+            let lost = lostOutcomes[upstream.description, default: 0]
+            if counted < lost {
+                fail("unknown outcomes are counted", "\(upstream): \(lost) were lost, \(counted) counted")
+            }
+        }
+    }
+}
+
+extension Services {
+    fileprivate func ambiguousSends(_ name: UpstreamName) -> Int {
+        let number = outbox.names.first { $0.value == name }?.key
+        return number.map { outbox.ledger(of: $0).ambiguousSends } ?? 0
+    }
+}

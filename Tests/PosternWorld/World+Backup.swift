@@ -1,0 +1,105 @@
+import Glibc
+import PosternCore
+import PosternSimulatedDisk
+import PosternStory
+import PosternTestKit
+
+@testable import PosternGateway
+@testable import PosternStore
+
+/// Copies of the store, as `postern outbox backup` and `restore` make them.
+extension World {
+    struct Backup {
+        /// Of the messages that were answered before the copy began, by the number of their entries.
+        let ids: [Int: [MessageID]]
+        /// The first encryption key that a credential in it may need.
+        let oldestKey: Int
+        let bytes: Int
+    }
+
+    private var backupPath: String { disk.path("backup.sqlite") }
+
+    /// How much the gateway's own files have on the disk.
+    var storeBytes: Int { disk.usedBytes - (backup?.bytes ?? 0) }
+
+    // MARK: Backup
+
+    func takeBackup() {
+        guard let run, !isDamaged else { return }
+        let answered = book.entries.filter { !$0.isWaived && !$0.ids.isEmpty }
+        let ids = Dictionary(uniqueKeysWithValues: answered.map { ($0.number, $0.ids) })
+        let key = oldestKey
+        do {
+            let verification = try StoreBackup(bytesPerSecond: 0, replacesFile: true).run(of: path, to: backupPath) {
+                [unowned self] _, _ in goOn(with: run)
+            }
+            guard self.run === run else { return }
+            backup = Backup(ids: ids, oldestKey: key, bytes: verification.bytes)
+            history.note("a backup is made")
+            promises.coverage.visit("store: backup made")
+        } catch {
+            noticeStop()
+            history.note("no backup is made: \(disk.neutral("\(error)"))")
+            guard self.run === run, !weather.isExcuse else { return }
+            promises.fail("a backup is made next to a running gateway", disk.neutral("\(error)"))
+        }
+    }
+
+    /// The gateway works while its store is copied.
+    private func goOn(with run: Run) {
+        for _ in 0..<5 where self.run === run && promises.broken == nil {
+            step(until: time.instant + .milliseconds(20))
+        }
+    }
+
+    // MARK: Restore
+
+    func restoreBackup(_ dice: Dice) {
+        guard let backup, !isDamaged else { return }
+        if dice.chance(0.5) { stop() } else { die() }
+        // The disk may have lost something with that.
+        guard self.backup != nil, !isDamaged, !hasLost else { return }
+        restore(backup, dice)
+    }
+
+    /// The machine may stop meanwhile; then it is done again.
+    func restore(_ backup: Backup, _ dice: Dice) {
+        history.note("the operator restores the backup")
+        let isInterrupted = dice.chance(0.3)
+        weather.interrupted {
+            if isInterrupted {
+                death = dice.chance(0.5) ? .kill : .powerCut
+                disk.strike(.stop, on: nil, after: dice.from(0...80))
+            }
+            for _ in 0..<2 {
+                do {
+                    let restored = try StoreRestore.run(backupPath, to: path, at: time.now)
+                    guard !disk.hasStopped else { return endRestore() }
+                    if let kept = restored.keptAs { for end in ["", "-wal", "-shm"] { unlink(kept + end) } }
+                    return noteRestored(backup)
+                } catch {
+                    guard disk.hasStopped else {
+                        return promises.fail("a backup can be restored", disk.neutral("\(error)"))
+                    }
+                    endRestore()
+                }
+            }
+        }
+    }
+
+    private func endRestore() {
+        noteStop()
+        disk.endStrikes()
+        endLife(death)
+    }
+
+    private func noteRestored(_ backup: Backup) {
+        promises.coverage.visit("store: open after a restore")
+        restores += 1
+        isRestored = true
+        oldestKey = min(oldestKey, backup.oldestKey)
+        // Not in it, or not certainly.
+        for entry in book.entries where backup.ids[entry.number] != entry.ids { entry.isWaived = true }
+        promises.wasRestored()
+    }
+}
