@@ -48,6 +48,15 @@ struct WriteAheadLog {
     private func isCommit(_ frame: Int) -> Bool { bytes.bigEndian(at: offset(frame) + 4) != 0 }
     private func hasSalt(_ frame: Int) -> Bool { bytes[offset(frame) + 8..<offset(frame) + 16] == bytes[16..<24] }
 
+    private static let sectorSize = 512
+
+    /// Whether what says that a frame is a commit was written with its salt. If a sector ends between the two, a power cut
+    /// may have left the former as it was in an earlier log.
+    private func isOfOneWrite(_ frame: Int) -> Bool {
+        let start = offset(frame)
+        return isWhole(frame) || (start + 4) / Self.sectorSize == (start + 8) / Self.sectorSize
+    }
+
     private func checksum(of frame: Int, after seed: (UInt32, UInt32)) -> (UInt32, UInt32) {
         let start = offset(frame)
         let head = Self.checksum(of: bytes, start..<start + 8, isBigEndian: isBigEndian, after: seed)
@@ -77,7 +86,7 @@ struct WriteAheadLog {
         guard isHeaderWhole, firstBad < frames else { return nil }
         // A later commit follows if a commit of this log has a successor in the chain.
         var last: Int?
-        for frame in firstBad..<frames - 1 where hasSalt(frame) && isCommit(frame) {
+        for frame in firstBad..<frames - 1 where hasSalt(frame) && isCommit(frame) && isOfOneWrite(frame) {
             if last != nil || isWhole(frame + 1) { last = frame }
         }
         guard let last else { return nil }
