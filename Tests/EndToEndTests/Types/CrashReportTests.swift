@@ -74,39 +74,5 @@ extension EndToEnd {
             try await gateway.stop()
             #expect(try directory.audit().isBalanced)
         }
-
-        /// Twelve kills at moments that no one has chosen, among them between the two requests of a report.
-        @Test(.timeLimit(.minutes(10)))
-        func reports_arriveOnce_throughKillsAtAnyMoment() async throws {
-            let platform = try HostedSimulator("appservices", faults: "delay=10ms")
-            let directory = try directory(platform)
-            var gateway = try await directory.start()
-            let reports = 150
-            let body = "[" + (0..<reports).map(Self.text).joined(separator: ",") + "]"
-            #expect(try gateway.client().post("/v1/appservices/crash", body).status == 202)
-            var random = SplitMix64(state: 21)
-            let kills = 12
-            for _ in 0..<kills {
-                try await Task.sleep(for: .milliseconds(20 + Int(random.next() % 150)))
-                try await gateway.kill()
-                gateway = try await directory.start()
-            }
-            try gateway.waitUntilDelivered(to: "appservices", within: .seconds(120))
-            let messages = try gateway.client().get("/v1/messages?limit=1000&include=attempts").json["messages"].array
-            let dropped = messages.filter { $0["state"].string == "dropped" }
-            #expect(messages.count == reports && dropped.count <= kills)
-            #expect(messages.count { $0["state"].string == "delivered" } == reports - dropped.count)
-            for message in dropped {
-                #expect(message["result"]["steps"].array.map(\.["outcome"].string).suffix(2) == ["done", "failed"])
-            }
-            let state = try platform.ask("GET", "/control/state").json
-            #expect(state["crashLogs"].array.count == reports)
-            let metrics = state["metrics"].int ?? 0
-            #expect((reports - dropped.count...reports).contains(metrics))
-            let received = try platform.received
-            #expect(received["violationCount"].int == 0, "\(received["violations"])")
-            try await gateway.stop()
-            #expect(try directory.audit().isBalanced)
-        }
     }
 }

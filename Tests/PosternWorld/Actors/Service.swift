@@ -12,8 +12,9 @@ final class Service {
     /// What it has seen of the gateway that must not be, since `takeViolations` was called.
     private var violations: [String] = []
     private(set) var requests = 0
-    /// Whether the end has come, when everything works.
-    var isHealed = false
+    /// When the end has come, from which on everything works.
+    var healedAt: MonotonicInstant?
+    private var isHealed: Bool { healedAt != nil }
 
     /// What `/control` is told as soon as several requests are under way.
     private var whenBusy: String?
@@ -84,10 +85,10 @@ final class Service {
 
     /// The faults that are active at some time between two instants, and whether each is during all of it.
     func faults(from begin: MonotonicInstant, to end: MonotonicInstant) -> [(kind: FaultPlan.Kind, isWhole: Bool)] {
-        guard !isHealed else { return [] }
+        if let healedAt, begin >= healedAt { return [] }
         let hours = (begin - start) / .seconds(3600)...(end - start) / .seconds(3600)
         return faults.filter { $0.fromHour <= hours.upperBound && hours.lowerBound < $0.toHour }.map {
-            ($0.kind, $0.fromHour <= hours.lowerBound && hours.upperBound < $0.toHour)
+            ($0.kind, !isHealed && $0.fromHour <= hours.lowerBound && hours.upperBound < $0.toHour)
         }
     }
 

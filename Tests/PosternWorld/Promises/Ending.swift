@@ -20,7 +20,7 @@ struct Ending {
         world.removed = []
         let wrong = world.time.now - world.upstreamTime.now
         world.time.setWallClock(back: wrong)
-        for service in world.services { service.isHealed = true }
+        for service in world.services { service.healedAt = world.time.instant }
         if world.isDamaged { world.endDamage() }
         // What was left out of the configuration comes back with a start.
         world.stop()
