@@ -11,11 +11,11 @@ enum Binary {
 
     /// Whether it is a release build, by its path.
     static var isOptimized: Bool { path.contains("release") }
-    /// Whether the thread sanitizer watches it with a thread of its own, by its path.
+    /// Whether it is built with the thread sanitizer, which runs a thread of its own, by its path.
     static var hasThreadSanitizer: Bool { path.contains(".build/thread/") }
-    /// Whether the address sanitizer does, which ends a process that it cannot search for leaks.
+    /// Whether it is built with the address sanitizer, which ends a process that it cannot search for leaks.
     static var hasAddressSanitizer: Bool { path.contains(".build/address/") }
-    /// Whether a sanitizer does, which takes memory and time of its own.
+    /// Whether it is built with either sanitizer, which takes memory and time of its own.
     static var isSanitized: Bool { hasThreadSanitizer || hasAddressSanitizer }
 
     /// Starts it with `arguments`. `program` is a command that is given all that to run, e.g. a shell with a limit.
@@ -25,13 +25,10 @@ enum Binary {
         try ChildProcess(program + [path] + arguments, environment: environment)
     }
 
-    /// Starts it and waits for its end.
+    /// Starts it and waits until it exits.
     static func run(
         _ arguments: [String], environment: [String: String] = [:]
     ) async throws -> ChildProcess.Ended {
         try await start(arguments, environment: environment).end()
     }
-
-    /// The same with any program.
-    static func run(command: [String]) async throws -> ChildProcess.Ended { try await ChildProcess(command).end() }
 }

@@ -16,7 +16,7 @@ struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
     static let secret = "hush-hush"
     let plain: PlainUpstream
     var tokenSource: (any TokenSource)?
-    /// What the tests say of tokens begins with the first message.
+    /// Tokens are only fetched once there is a message, so that tests control them.
     let verifiesAtStart = false
 
     init(_ name: String, tokenSource: (any TokenSource)? = nil) {
@@ -46,7 +46,7 @@ struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
     }
 }
 
-/// Answers with a token, or with a refusal, whatever came back.
+/// Returns a token or a rejection, whatever the response is.
 struct TestTokens: TokenSource {
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://tokens.test/", headers: [], body: []) }
     func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
@@ -57,7 +57,7 @@ struct TestTokens: TokenSource {
     }
 }
 
-/// How a gateway under test is made.
+/// The configuration of a gateway under test.
 struct Setup {
     var upstreams: [any Upstream] = [PickyUpstream("picky"), PlainUpstream("plain")]
     var caps: [String: QueueCap] = [:]
@@ -78,16 +78,16 @@ struct Setup {
     var stalled: [String] = []
     var maxBytes = 0
     var encryptionKeys = EncryptionKeys()
-    /// Nil: one of its own.
+    /// If it is nil, the gateway gets a store of its own.
     var folder: ScratchFolder?
     var tls = TLSFiles()
     var callers = CallerPolicy()
-    /// Whether operators have a listener of their own.
+    /// Whether there is a separate listener for operators.
     var hasAdminListener = false
     var time: any TimeSource = SystemTime()
 }
 
-/// A gateway with a real store and a real server; its upstreams answer what the test says.
+/// A gateway with a real store and a real server. The test determines how its upstreams respond.
 final class TestGateway: GatewayHarness {
     let usualUpstream = "picky"
     let folder: ScratchFolder
@@ -99,7 +99,7 @@ final class TestGateway: GatewayHarness {
     let adminServer: HTTPServer?
     let workers: [UpstreamWorker]
     let port: UInt16
-    /// That of the listener for operators; without one, the only port there is.
+    /// The port of the listener for operators. Without one, the port of the only listener.
     let adminPort: UInt16
     let client: HTTPClient
 
@@ -128,8 +128,7 @@ final class TestGateway: GatewayHarness {
         let stalled = setup.stalled
         context = APIContext(
             outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, memory: setup.memory,
-            time: time,
-            metrics: metrics, logger: logger, stalledWorkers: { stalled })
+            time: time, metrics: metrics, logger: logger, stalledWorkers: { stalled })
         workers.forEach { $0.start() }
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
         let settings = HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls) }
@@ -145,16 +144,16 @@ final class TestGateway: GatewayHarness {
         server.stopAndWait(grace: .seconds(5))
         adminServer?.stopAndWait(grace: .seconds(5))
         workers.forEach { $0.beginStopping() }
-        // What the test left open is cancelled, as the real transport does when it stops.
+        // Cancels the requests that the test left open, as the real transport does when it stops.
         let cancelled = TransferResult.failure(TransferFailure(.cancelled, mayHaveArrived: false, detail: "stopped"))
         while transport.answer(cancelled) {}
         workers.forEach { $0.join() }
         outbox.close()
     }
 
-    // MARK: What tests ask for again and again
+    // MARK: Common requests
 
-    /// Accepts one message and answers its id.
+    /// Posts one message and returns its id.
     func accept(_ path: String = "/v1/picky/event", _ body: String = #"{"n":1}"#) throws -> String {
         let answer = try client.post(path, body)
         return try #require(answer.json["id"].string, "\(answer.text)")
@@ -166,25 +165,22 @@ final class TestGateway: GatewayHarness {
         try #require(eventually { !transport.openRequests.isEmpty }, "nothing was sent")
     }
 
-    /// Accepted minus settled is queued, in the store's own words.
-    func isBalanced() throws -> Bool { try outbox.audit().isBalanced }
-
     var queued: Int { workers.reduce(0) { $0 + outbox.ledger(of: $1.queue.number).queued } }
 
     func connection() -> HTTPClient { client }
 }
 
-/// Runs `body` against a gateway of its own, stops it and has its books checked.
+/// Runs `body` against a gateway of its own, stops it, and checks its audit.
 func withGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws -> Void) throws {
     let gateway = try TestGateway(setup)
     let result = Result { try body(gateway) }
-    let audit = Result { try gateway.isBalanced() }
+    let audit = Result { try gateway.outbox.audit().isBalanced }
     gateway.stop()
     try result.get()
     #expect(try audit.get(), "the books do not balance")
 }
 
-/// All the upstreams paused: what is accepted stays queued.
+/// All upstreams are paused, so accepted messages stay queued.
 func withPausedGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws -> Void) throws {
     var setup = setup
     setup.paused = Set(setup.upstreams.map(\.name.description))
@@ -192,7 +188,7 @@ func withPausedGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws ->
 }
 
 extension HTTPClient.Answer {
-    /// Checks that this is a problem of RFC 9457 with all of its members, and answers the last part of its type.
+    /// Checks that this is a problem of RFC 9457 with all of its members. `slug` is the last part of its type.
     func problem(
         _ status: Int, _ slug: String, sourceLocation: SourceLocation = #_sourceLocation
     ) {

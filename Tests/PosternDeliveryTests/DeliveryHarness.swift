@@ -6,13 +6,12 @@ import PosternJSON
 import PosternMetrics
 @testable import PosternStore
 import PosternTestKit
-import Synchronization
 import Testing
 
 @testable import PosternDelivery
 
-/// A worker on a bench: a real store, a scripted transport, and time that the test moves. The worker's loop and the
-/// writer's turn on the thread of the test.
+/// A worker with a real store, a scripted transport, and time that the test moves. The loops of the worker and the
+/// writer run on the thread of the test.
 final class DeliveryHarness {
     static let tokenURL = "http://plain.test/token"
     private static func isTokenRequest(_ request: UpstreamRequest) -> Bool {
@@ -25,20 +24,16 @@ final class DeliveryHarness {
     let metrics = Metrics()
     let transport = ScriptedTransport()
     let log = InMemoryLogHandler()
-    private let folder = ScratchFolder()
-    private let dice = Dice()
+    let folder = ScratchFolder()
+    /// The random number that the worker uses for its jitter, 0 ... 1.
+    let random = SharedValue(1.0)
     private var run: Run?
 
     var outbox: Outbox { run!.outbox }
     var queue: UpstreamQueue { run!.queue }
     var worker: UpstreamWorker { run!.worker }
 
-    /// What the worker draws for its jitter, 0 ... 1.
-    private final class Dice: Sendable {
-        let value = Mutex(1.0)
-    }
-
-    /// What a restart replaces.
+    /// The parts that a restart replaces.
     private struct Run {
         let outbox: Outbox
         let queue: UpstreamQueue
@@ -71,18 +66,18 @@ final class DeliveryHarness {
             queue: queue, settings: settings,
             dependencies: .init(
                 outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
-                random: { [dice] in dice.value.withLock { $0 } }))
+                random: { [random] in random.value }))
         run = Run(outbox: outbox, queue: queue, worker: worker)
     }
 
-    /// Ends this run without stopping the worker, and begins the next one on the same store.
+    /// Ends this run without stopping the worker, and starts the next run on the same store.
     func restart(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
         run?.outbox.close()
         run = nil
         try start(upstream, settings)
     }
 
-    /// Begins the next run on the same store as after a kill: what this one had still to do is not done.
+    /// Begins the next run on the same store as after a kill: unfinished work of this run is abandoned.
     func kill(_ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings) throws {
         commit()
         threads.abandon()
@@ -99,12 +94,9 @@ final class DeliveryHarness {
         try threads.result { outbox.cancel([id], completion: $0) } == [id]
     }
 
-    /// What the next draws give.
-    func draw(_ random: Double) { dice.value.withLock { $0 = random } }
-
     // MARK: Messages
 
-    /// Has the upstream look at payloads and accepts them as it says.
+    /// Lets the upstream validate payloads, and stores the admitted messages.
     @discardableResult func post(
         _ payloads: [String], as kind: Kind, isAwaited: Bool = false
     ) throws -> [MessageID] {
@@ -121,15 +113,12 @@ final class DeliveryHarness {
         return try append(messages)
     }
 
-    /// Changes the upstream's state, as a resource would.
+    /// Changes the upstream's state, as a route does.
     func change(_ changes: [StateChange]) throws {
         try threads.result { outbox.change(of: queue, { _ in (changes, ()) }, completion: $0) }
     }
 
-    /// The store, and the files next to it, that contain `text`.
-    func files(with text: String) throws -> [String] { try folder.files(with: text) }
-
-    /// Takes a failed message up again, as an operator does.
+    /// Retries a failed message, as an operator does.
     func requeue(_ id: MessageID) throws {
         #expect(try threads.result { outbox.requeue([id], completion: $0) } == [id])
     }
@@ -154,16 +143,16 @@ final class DeliveryHarness {
         try accept((1...count).map { "{\"n\":\($0)}" }, lane: lane)
     }
 
-    /// How many lines were logged with that message.
+    /// The number of log lines with this message.
     func logged(_ message: String) -> Int { log.entries.count { $0.message.description == message } }
 
     func record(_ id: MessageID) throws -> MessageRecord { try #require(try outbox.message(id)) }
     func state(_ id: MessageID) throws -> MessageState { try record(id).state }
     var ledger: Ledger { outbox.ledger(of: queue.number) }
 
-    // MARK: Turning
+    // MARK: Running the worker
 
-    /// Turns until nothing changes any more without an answer or time; answers how long the worker wants to sleep.
+    /// Runs until only a response or time can change something. Returns how long the worker would sleep.
     @discardableResult func turn() throws -> Duration {
         for _ in 0..<10_000 {
             let before = trace
@@ -175,19 +164,11 @@ final class DeliveryHarness {
         throw Stuck()
     }
 
-    private struct Trace: Equatable {
-        let requests: Int
-        let open: Int
-        let unsettled: Int
-        let snapshot: UpstreamSnapshot
-    }
-    private var trace: Trace {
-        Trace(
-            requests: transport.requests.count, open: transport.openRequests.count,
-            unsettled: worker.unsettledBatches, snapshot: worker.snapshot)
+    private var trace: (requests: Int, open: Int, unsettled: Int, snapshot: UpstreamSnapshot) {
+        (transport.requests.count, transport.openRequests.count, worker.unsettledBatches, worker.snapshot)
     }
 
-    /// Lets time pass as the worker's own thread would live it, and answers how often it turned.
+    /// Advances time as the worker's own thread would see it. Returns how many iterations the worker made.
     @discardableResult func run(for span: Duration) throws -> Int {
         let end = time.instant + span
         var turns = 0
@@ -203,13 +184,13 @@ final class DeliveryHarness {
         return turns
     }
 
-    /// Answers the oldest open batch and lets the worker deal with it.
+    /// Responds to the oldest open batch, and runs the worker.
     @discardableResult func answer(_ result: TransferResult) throws -> Duration {
         #expect(transport.answer(result) { !Self.isTokenRequest($0) })
         return try turn()
     }
 
-    /// Flushes, and returns the result once time has passed; nil if the flush has not ended by then.
+    /// Flushes. Returns the result after time has passed, or nil if the flush has not ended by then.
     func flush(for span: Duration = .seconds(1)) throws -> FlushReport? {
         let reports = Inbox<FlushReport>()
         worker.flush { reports.put($0) }
@@ -218,12 +199,12 @@ final class DeliveryHarness {
         return reports.takeAll().first
     }
 
-    /// Has the writer take what was handed to it.
+    /// Runs the writer until it has processed its inbox.
     func commit() { threads.turnAll() }
 
-    // MARK: What was sent
+    // MARK: Sent requests
 
-    /// What was sent besides token requests.
+    /// The requests that were sent, without token requests.
     var reports: [UpstreamRequest] { transport.requests.filter { !Self.isTokenRequest($0) } }
     var tokenRequests: [UpstreamRequest] { transport.requests.filter(Self.isTokenRequest) }
     /// Bodies of the batches sent.

@@ -13,7 +13,7 @@ struct IncomingRequest {
     let body: [UInt8]
 }
 
-/// A handler made of two closures; without more it admits everything and echoes the body.
+/// A handler made of two closures. By default, it admits everything and echoes the body.
 struct TestHandler: HTTPHandler {
     var maxBodyBytes = 1 << 20
     var refusal: @Sendable (RequestHead) -> HTTPResponse? = { _ in nil }
@@ -37,8 +37,8 @@ struct TestHandler: HTTPHandler {
 func withServer(
     _ handler: TestHandler = TestHandler(), headerTimeout: Duration = .seconds(10),
     idleTimeout: Duration = .seconds(10), responseRate: Int = 64 << 10, tls: TLSFiles = TLSFiles(),
-    memory: ByteBudget = ByteBudget(.max),
-    grace: Duration = .seconds(5), maxConnections: Int = 100, _ body: (HTTPServer, UInt16) throws -> Void
+    memory: ByteBudget = ByteBudget(.max), grace: Duration = .seconds(5), maxConnections: Int = 100,
+    _ body: (HTTPServer, UInt16) throws -> Void
 ) throws {
     let settings = HTTPServerSettings {
         ($0.port, $0.workerThreads, $0.maxConnections, $0.tls) = (0, 2, maxConnections, tls)
@@ -76,7 +76,7 @@ extension TestHandler {
 }
 
 extension HTTPClient {
-    /// Sends a POST with nothing but what it needs and `headers`, and does not wait for the answer.
+    /// Sends a POST with `headers` and the required ones, and does not wait for the response.
     func sendPost(_ path: String, _ body: String, headers: String = "") {
         send("POST \(path) HTTP/1.1\r\nHost: t\r\n\(headers)Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
     }

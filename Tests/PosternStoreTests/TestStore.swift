@@ -7,7 +7,7 @@ import Testing
 
 @testable import PosternStore
 
-/// A store in a folder of its own, on a clock that the test moves. Can be closed and opened again.
+/// A store in a folder of its own, with a clock that the test moves. It can be closed and reopened.
 final class TestStore {
     let folder = ScratchFolder()
     let time = ManualTime()
@@ -26,13 +26,11 @@ final class TestStore {
 
     static func open(
         _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false,
-        time: any TimeSource = ManualTime(),
-        metrics: Metrics = Metrics()
+        time: any TimeSource = ManualTime(), metrics: Metrics = Metrics()
     ) throws -> Outbox {
         let outbox = try Outbox(
             options, startFresh: startFresh, recover: recover, time: time, threads: DedicatedThreads(),
-            metrics: metrics,
-            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            metrics: metrics, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         outbox.adopt([])
         return outbox
     }
@@ -63,7 +61,7 @@ final class TestStore {
         try threads.result { outbox.append(messages, completion: $0) }
     }
 
-    /// One message of `text`; answers its id.
+    /// Stores one message with the payload `text`. Returns its id.
     @discardableResult func append(
         _ text: String = "{}", to queue: UpstreamQueue, lane: Lane = .none, key: String? = nil,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil
@@ -108,7 +106,7 @@ final class TestStore {
         _ = try threads.result { outbox.settle(settlement, of: queue, changes: { _ in changes }, completion: $0) }
     }
 
-    /// As a worker does: on disk first, then released.
+    /// As a worker does: the result is stored first, then the claim is released.
     private func end(
         _ messages: [Message], of queue: UpstreamQueue, _ outcome: Settlement.Outcome,
         _ change: (inout Settlement) -> Void
@@ -158,7 +156,7 @@ final class TestStore {
         AttemptError(errorClass, status: 500, detail: "as the test wants it", at: time.now)
     }
 
-    /// Delivers until there is nothing to claim now; answers what was sent, in order.
+    /// Delivers until nothing can be claimed now. Returns what was sent, in order.
     @discardableResult func drain(_ queue: UpstreamQueue, most: Int = 500) throws -> [MessageID] {
         var sent: [MessageID] = []
         while true {
@@ -169,7 +167,7 @@ final class TestStore {
         }
     }
 
-    // MARK: Looking
+    // MARK: Queries
 
     func record(_ id: MessageID) throws -> MessageRecord? { try outbox.message(id, payload: true) }
 

@@ -31,7 +31,7 @@ import Testing
         var commands = [help.command]
         var undescribed: [String] = []
         while let command = commands.popLast() {
-            // The parser's own.
+            // The help of the argument parser itself.
             guard command.commandName != "help" else { continue }
             if command.abstract?.isEmpty ?? true { undescribed.append(command.commandName) }
             for argument in command.arguments ?? [] where argument.abstract?.isEmpty ?? true {
@@ -47,9 +47,9 @@ import Testing
     @Test(.enabled(if: SmallDisk.isToBeHad && !Binary.hasAddressSanitizer))
     func commandLineThatCannotBeRead_isNoSuccess() async throws {
         let script = "umount -l /proc && exec \"$0\" \"$@\""
-        let ended = try await Binary.run(command: [
+        let ended = try await ChildProcess([
             "/usr/bin/unshare", "--mount", "/bin/sh", "-c", script, Binary.path, "check",
-        ])
+        ]).end()
         #expect(ended.exitCode == 64)
         #expect(ended.errors.hasSuffix("postern: cannot read the command line; /proc is not mounted\n"))
         #expect(ended.output.isEmpty)
@@ -166,7 +166,7 @@ import Testing
     }
 
     @Test func outbox_isReadAndSteered_besideAGateway_andWithoutOne() async throws {
-        // Its upstream does not exist.
+        // The upstream of this message does not exist.
         let directory = try GatewayDirectory(Settings(upstreamURL: "http://127.0.0.1:1"))
         let gateway = try await directory.start()
         let (config, url, client) = (directory.config, "http://127.0.0.1:\(gateway.port)", try gateway.client())
@@ -205,7 +205,7 @@ import Testing
 
         try await gateway.stop()
 
-        // Without one: the store itself.
+        // Without a gateway, the command edits the store itself.
         let second = try await Binary.run(["outbox", "cancel", ids[1], ids[0], "--config", config, "--json"])
         #expect(second.exitCode == 1)
         #expect(

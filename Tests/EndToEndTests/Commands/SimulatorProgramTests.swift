@@ -19,7 +19,7 @@ import Testing
         let program = folder.path + "/postern"
         try FileManager.default.copyItem(atPath: Binary.path, toPath: program)
         let arguments = command == "serve" ? ["--config", try configuration(), "--simulate"] : ["--port", "0"]
-        let ended = try await Binary.run(command: [program, command] + arguments)
+        let ended = try await ChildProcess([program, command] + arguments).end()
         #expect(ended.exitCode == 69)
         #expect(ended.errors.contains("\(program)-simulate, which cannot be run: No such file or directory"))
     }

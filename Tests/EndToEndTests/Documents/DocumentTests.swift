@@ -36,7 +36,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10))) func smokeTest_passes() async throws {
             let (gateway, _, _) = try await start()
             let script = Fixture.top + "/deploy/smoke.sh"
-            let ended = try await Binary.run(command: ["/bin/sh", script, "http://127.0.0.1:\(gateway.port)"])
+            let ended = try await ChildProcess(["/bin/sh", script, "http://127.0.0.1:\(gateway.port)"]).end()
             #expect(ended.exitCode == 0, "\(ended.output)\(ended.errors)")
             #expect(ended.output.contains("all checks passed"))
             try await gateway.stop()
@@ -91,7 +91,7 @@ extension EndToEnd {
             let written =
                 isCall
                 ? command.replacingOccurrences(of: "curl ", with: "curl --write-out '\\n%{http_code}\\n' ") : command
-            let ended = try await Binary.run(command: ["/bin/sh", "-c", written])
+            let ended = try await ChildProcess(["/bin/sh", "-c", written]).end()
             #expect(ended.exitCode == 0, "\(text)\(ended.errors)")
             guard isCall else { return ended.output }
             let got = ended.output.split(separator: "\n").last.flatMap { Int($0) } ?? 0
@@ -114,7 +114,7 @@ extension EndToEnd {
                     Issue.record("\(difference) after\n\(last.text)\(output)")
                     return
                 }
-                output = try await Binary.run(command: ["/bin/sh", "-c", last.command]).output
+                output = try await ChildProcess(["/bin/sh", "-c", last.command]).end().output
             }
         }
     }
@@ -178,7 +178,7 @@ struct ShellPage {
         return steps
     }
 
-    /// Why `shown`, an output on the page, could not have been `printed` at another time. Its members, and the values of
+    /// Why `shown`, an output on the page, does not match what the command `printed`. Its members, and the values of
     /// those that explain something, have to be there. Of a table the heading is compared.
     static func difference(between shown: String, isJSON: Bool, and printed: String) -> String? {
         func words(_ text: some StringProtocol) -> String { text.split { $0.isWhitespace }.joined(separator: " ") }

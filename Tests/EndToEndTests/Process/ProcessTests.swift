@@ -5,7 +5,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// What an operator sees of the process from outside.
+    /// What an operator sees of the process from outside it.
     @Suite struct ProcessTests {
         @Test func startTime_isThatOfTheProcess_notOfTheFirstScrape() async throws {
             let before = Date().timeIntervalSince1970
@@ -62,10 +62,10 @@ extension EndToEnd {
             let folder = ScratchFolder()
             let crash = allowingCoreDumps(in: folder.path) + ["/bin/sh", "-c", "kill -ABRT $$"]
             defer { withExtendedLifetime(folder) {} }
-            return try await Binary.run(command: crash).dumpedCore
+            return try await ChildProcess(crash).end().dumpedCore
         }
 
-        /// Payloads and secrets would be in it.
+        /// A core dump would contain payloads and secrets.
         @Test(.enabled("this machine writes no core dumps") { try await machineWritesCoreDumps() })
         func crash_writesNoCoreDump() async throws {
             let directory = try GatewayDirectory(Settings())
@@ -104,7 +104,7 @@ extension EndToEnd {
 
         private static let twoEvents = #"[{"sourceId":"a","eventName":"e"},{"sourceId":"b","eventName":"e"}]"#
 
-        /// One line for each request, with the id that its response carries.
+        /// One log line for each request, with the id that its response carries.
         @Test func requests_areLogged_byTheirIDs() async throws {
             let directory = try GatewayDirectory(Settings(logLevel: "debug"))
             let gateway = try await directory.start()

@@ -7,7 +7,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// A restart changes nothing.
+    /// Nothing is lost or changed by a restart.
     @Suite struct Restart {
         @Test(.timeLimit(.minutes(10)))
         func attemptsTimesAndDeadLetters_surviveARestart() async throws {
@@ -122,7 +122,7 @@ extension EndToEnd {
         }
     }
 
-    /// A disk that is full.
+    /// Behavior on a full disk.
     @Suite struct FullDisk {
         private func settings(_ samsara: HostedSimulator) -> Settings {
             var settings = Settings(upstreamURL: samsara.url)
@@ -130,7 +130,7 @@ extension EndToEnd {
             return settings
         }
 
-        /// Accepts until there is no room; answers how many events were accepted.
+        /// Posts events until the disk is full. Returns how many were accepted.
         private func fill(_ gateway: GatewayProcess) throws -> Int {
             let client = try gateway.client()
             _ = try client.post("/v1/upstreams/samsara/pause")
@@ -152,7 +152,7 @@ extension EndToEnd {
             throw ChildProcess.Failure(description: "100 MB were accepted")
         }
 
-        /// Everything accepted arrives, new messages are taken again, and the books say so.
+        /// All accepted messages arrive, new messages are accepted again, and the audit balances.
         private func recover(
             _ gateway: GatewayProcess, _ samsara: HostedSimulator, _ directory: GatewayDirectory, accepted: Int
         ) async throws {
@@ -180,14 +180,15 @@ extension EndToEnd {
             let limited = ["/bin/bash", "-c", #"ulimit -S -f 12288; exec "$0" "$@""#]
             let gateway = try await directory.start(program: limited)
             let accepted = try fill(gateway)
-            let lifted = try await Binary.run(
-                command: ["/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--fsize=unlimited"])
+            let lifted = try await ChildProcess([
+                "/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--fsize=unlimited",
+            ]).end()
             #expect(lifted.exitCode == 0, "\(lifted.errors)")
             _ = try gateway.client().post("/v1/upstreams/samsara/resume")
             try await recover(gateway, samsara, directory, accepted: accepted)
         }
 
-        /// A real one, where this machine lets us have one: deliveries make the room by themselves.
+        /// A disk that is really full, if this machine allows mounting one. Deliveries alone free enough space.
         @Test(.timeLimit(.minutes(10)), .enabled(if: SmallDisk.isToBeHad))
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
             let samsara = try HostedSimulator()

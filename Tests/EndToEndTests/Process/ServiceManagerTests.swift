@@ -6,12 +6,12 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// What systemd is told, as it would receive it.
+    /// What systemd receives from the gateway.
     @Suite struct ServiceManagers {
         /// The manager's end: a socket for datagrams.
         private final class Manager {
             let socket: Int32
-            /// All assignments so far, in order.
+            /// The assignments received so far, in order.
             private(set) var received: [String] = []
 
             /// `@`: in the abstract namespace.
@@ -34,7 +34,7 @@ extension EndToEnd {
 
             deinit { close(socket) }
 
-            /// Waits for an assignment, after those that were waited for before.
+            /// Waits for the next matching assignment.
             func wait(for matches: (String) -> Bool) throws -> String {
                 let end = ContinuousClock.now + .seconds(30)
                 var buffer = [UInt8](repeating: 0, count: 4096)
@@ -91,7 +91,7 @@ extension EndToEnd {
             _ = try manager.wait { $0 == "WATCHDOG=1" }
             process.signal(SIGSTOP)
             var buffer = [UInt8](repeating: 0, count: 4096)
-            // What was sent before the stop.
+            // The requests that were sent before the stop.
             while recv(manager.socket, &buffer, buffer.count, 0) > 0 {}
             #expect(recv(manager.socket, &buffer, buffer.count, 0) < 0)
             process.signal(SIGCONT)
@@ -159,17 +159,17 @@ extension EndToEnd {
                 .write(toFile: folder.file("postern.service"), atomically: true, encoding: .utf8)
             try FileManager.default.copyItem(
                 atPath: Fixture.top + "/deploy/systemd/postern.socket", toPath: folder.file("postern.socket"))
-            let verified = try await Binary.run(command: [
+            let verified = try await ChildProcess([
                 "/usr/bin/systemd-analyze", "verify", "--man=no", "--recursive-errors=one",
                 folder.file("postern.service"), folder.file("postern.socket"),
-            ])
+            ]).end()
             #expect(verified.exitCode == 0, "\(verified.errors)")
             #expect(verified.errors.isEmpty, "\(verified.errors)")
             // In tenths: docs/operations.md names the figure.
-            let exposure = try await Binary.run(command: [
+            let exposure = try await ChildProcess([
                 "/usr/bin/systemd-analyze", "security", "--offline=true", "--threshold=15",
                 folder.file("postern.service"),
-            ])
+            ]).end()
             #expect(exposure.exitCode == 0, "\(exposure.output)")
         }
     }

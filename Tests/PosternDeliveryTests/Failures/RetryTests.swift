@@ -15,7 +15,7 @@ import Testing
         try harness.accept(1)
         try harness.turn()
         for (random, pause) in [(0.5, 500), (0.25, 500), (1.0, 4000)] {
-            harness.draw(random)
+            harness.random.set(random)
             try harness.answer(.status(503))
             try harness.run(for: .milliseconds(pause - 1))
             #expect(harness.open.isEmpty)
@@ -97,7 +97,7 @@ import Testing
         }
         #expect(harness.open.count == 1)
         #expect(harness.worker.snapshot.circuit == .halfOpen)
-        // A success lets one go, then two, then four.
+        // A success allows one request, then two, then four.
         try harness.answer(.status(200))
         #expect(harness.worker.snapshot.health == .up)
         #expect(harness.open.count == 1)

@@ -206,7 +206,7 @@ import Testing
         try harness.turn()
         try harness.answer(.status(503))
         #expect(reports.takeAll().isEmpty, "another request is in flight")
-        harness.draw(0)
+        harness.random.set(0)
         try harness.run(for: .seconds(1))
         try harness.answer(.status(200))
         try harness.answer(.status(200))

@@ -67,7 +67,7 @@ import Testing
                 harness.transport.expect(.reset)
                 try harness.accept(10, lane: .digest(1))
                 try harness.turn()
-                harness.draw(1)
+                harness.random.set(1)
                 for _ in 1...2 {
                     harness.transport.expect(.reset)
                     try harness.run(for: .seconds(3))
@@ -149,7 +149,7 @@ private struct PastUpstream: PlainAtHeart {
     }
 }
 
-/// Sends nothing before a moment.
+/// An upstream that sends nothing before a given time.
 struct WaitingUpstream: PlainAtHeart {
     let until: Timestamp
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -7,7 +7,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// What operators do to a worker while it runs, and how it stops.
+/// Operators' actions on a running worker, and how it stops.
 @Suite(.timeLimit(.minutes(10))) struct SteeringTests {
     private static let single = RetryTests.single
 
@@ -62,7 +62,7 @@ import Testing
     @Test(arguments: ["flush", "resume"]) func wish_endsTheWaitOfEveryMessage_afterAnOutage(wish: String) throws {
         let harness = try DeliveryHarness(
             settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (4, 1, .zero) })
-        harness.draw(1)
+        harness.random.set(1)
         harness.transport.answerAll { _ in .status(500) }
         try harness.accept(8)
         try harness.run(for: .seconds(600))
@@ -155,7 +155,7 @@ import Testing
         var settings = Self.single
         settings.retry.longest = .seconds(longest)
         let harness = try DeliveryHarness(settings: settings)
-        harness.draw(0)
+        harness.random.set(0)
         harness.transport.answerAll { _ in .status(403) }
         let ids = try harness.accept(10)
         try harness.run(for: .seconds(3600))
@@ -255,7 +255,7 @@ import Testing
     }
 }
 
-/// Refuses every lane's token.
+/// Rejects the token of every lane.
 private struct ParkingUpstream: PlainAtHeart {
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         response.status == 401 ? Judgement(.park) : plain.judge(response, to: batch, in: context)

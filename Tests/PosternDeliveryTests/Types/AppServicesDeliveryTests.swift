@@ -54,7 +54,7 @@ import Testing
         }
         #expect(try harness.state(other[0]) == .failed, "its user is not known; but it went out")
         #expect(harness.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
-        // The same again is no news, another one is.
+        // The same token again changes nothing, but another one does.
         try hold("dead", of: "u1", harness)
         try harness.run(for: .seconds(60))
         #expect(harness.reports.filter { ModelAppServices.token(in: $0) == "dead" }.count == 1)
@@ -65,7 +65,7 @@ import Testing
         let lookUps = harness.reports.filter { $0.method == .get && ModelAppServices.token(in: $0) == "fresh" }.map(
             \.url)
         #expect(lookUps.map { $0.contains("/groups/a?") } == [true, false], "in order")
-        #expect(try harness.files(with: "fresh").isEmpty)
+        #expect(try harness.folder.files(with: "fresh").isEmpty)
     }
 
     @Test func memoryOnlyToken_isGoneAfterARestart_andItsMessagesPark() throws {
@@ -78,7 +78,7 @@ import Testing
         harness.transport.answerAll(by: model.rule)
         try harness.restart(try Self.appServices(), settings: Self.settings)
         try harness.run(for: .seconds(3600))
-        // Parking is a commit of its own.
+        // Parking takes a separate commit.
         try harness.change([])
         #expect(try harness.record(id).facts.isParked)
         try hold("again", of: "u1", harness)
@@ -149,9 +149,9 @@ import Testing
         #expect(harness.reports.count == 4)
     }
 
-    // MARK: Everything at once
+    // MARK: All features together
 
-    /// What a test posts, and the expected results in the order of acceptance.
+    /// The items that a test posts, and the expected results in the order of acceptance.
     private struct Script {
         var devices: [String: String] = [:]
         var lists: [String: String] = [:]
@@ -249,7 +249,7 @@ import Testing
         try harness.restart(try Self.appServices(), settings: Self.settings)
         model.isSilent = false
         try harness.run(for: .seconds(30))
-        #expect(try harness.files(with: "canary").isEmpty)
+        #expect(try harness.folder.files(with: "canary").isEmpty)
         for user in stride(from: 0, to: users, by: 2) { try hold("canary-\(user)-2", of: Script.user(user), harness) }
         try post(1, generation: 2)
         for _ in 0..<200 where harness.ledger.queued > 0 {
@@ -289,7 +289,7 @@ private final class Model: Sendable {
     init(seed: UInt64? = nil) { inside = Mutex(Inside(random: seed.map { SplitMix64(state: $0 &+ 99) })) }
 
     var state: ModelAppServices { inside.withLock { $0.model } }
-    /// Requests with a token that was known to be refused.
+    /// The number of requests with a token that was known to be rejected.
     var refusedSends: Int { inside.withLock { $0.refusedSends } }
     var isSilent: Bool {
         get { inside.withLock { $0.isSilent } }

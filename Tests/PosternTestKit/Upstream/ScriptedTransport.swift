@@ -50,12 +50,9 @@ public final class ScriptedTransport: Transport {
     /// Requests that wait for an answer.
     public var openRequests: [UpstreamRequest] { state.withLock { $0.open.map(\.request) } }
 
-    /// Answers the oldest open request. False when there is none.
-    @discardableResult public func answer(_ result: TransferResult) -> Bool { answer(result) { _ in true } }
-
-    /// Answers the oldest open request of those that fit.
+    /// Responds to the oldest open request that matches. Returns false if there is none.
     @discardableResult public func answer(
-        _ result: TransferResult, where fits: (UpstreamRequest) -> Bool
+        _ result: TransferResult, where fits: (UpstreamRequest) -> Bool = { _ in true }
     ) -> Bool {
         let next: Sent? = state.withLock { state in
             state.open.firstIndex { fits($0.request) }.map { state.open.remove(at: $0) }
@@ -64,15 +61,15 @@ public final class ScriptedTransport: Transport {
         return next != nil
     }
 
-    /// How requests are answered from now on that no list provides for; nil leaves them open.
+    /// Sets the rule for requests beyond the list. If it is nil, they stay open.
     public func answerAll(by rule: Rule?) { state.withLock { $0.rule = rule } }
 
-    /// What the next requests will be answered.
+    /// Adds results for the next requests.
     public func expect(_ results: TransferResult...) { state.withLock { $0.results += results } }
 }
 
 extension TransferResult {
-    /// An answer with that status.
+    /// A response with this status.
     public static func status(_ status: Int, _ body: String = "", headers: [(name: String, value: String)] = []) -> Self
     {
         .success(UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))

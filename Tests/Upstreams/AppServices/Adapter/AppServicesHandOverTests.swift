@@ -7,7 +7,7 @@ import Testing
 /// Section 5.4: a device changes hands. Every order in which two users' items can be accepted, sent, answered, lose
 /// their answer, or find their token dead is gone through; none silences the new owner.
 @Suite struct AppServicesHandOverTests {
-    /// What two users do, and how far it has come.
+    /// The actions of two users, and their progress.
     private struct World {
         var harness: AppServicesHarness
         var model = ModelAppServices()
@@ -18,11 +18,11 @@ import Testing
         var answers: [String: UpstreamResponse] = [:]
         var isTokenOfBDead = false
         var losses = 1
-        /// Tokens that are known here not to be taken.
+        /// The tokens that the gateway knows to be rejected.
         var refused: Set<String> = []
         var sendsRefused = false
 
-        /// Equal for worlds that go on alike.
+        /// Equal for states that behave the same from here on.
         var fingerprint: String {
             let values = harness.state.values.sorted { $0.key < $1.key }.map { "\($0.key)=\($0.value)" }
             let messages = harness.messages.values.sorted { $0.id < $1.id }
@@ -108,7 +108,7 @@ import Testing
             after.answers[item] = after.model.answer(request)
             if !after.refused.isDisjoint(with: tokens(request)) { after.sendsRefused = true }
         case .wait: return nil
-        case let plan: try after.harness.obey(plan, id)
+        case let plan: try after.harness.carryOut(plan, id)
         }
         return after
     }
@@ -137,7 +137,7 @@ import Testing
 
     // MARK: What must hold
 
-    /// Who registered last, by acceptance, and did that user unregister after it?
+    /// The user who registered last, by acceptance, unless that user has unregistered since.
     private static func expectation(_ world: World) -> (owner: String, isUnregistered: Bool)? {
         guard let last = world.accepted.lastIndex(where: { !$0.hasSuffix("unregister") }) else { return nil }
         let owner = String(world.accepted[last].first ?? "b")

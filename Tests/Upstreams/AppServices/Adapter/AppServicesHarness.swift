@@ -7,8 +7,7 @@ import Testing
 
 @testable import AppServicesAdapter
 
-/// Items on their way through an AppServices upstream, without a store: what the store and a worker do for it, on
-/// values.
+/// Runs items through an AppServices upstream without a store: does what the store and a worker do, on values.
 struct AppServicesHarness {
     static let key = "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"
     static let settings: [String: SettingValue] = [
@@ -20,7 +19,7 @@ struct AppServicesHarness {
     var now = UpstreamFixture.now
     private(set) var messages: [MessageID: Message] = [:]
     private(set) var ended: [MessageID: (state: MessageState, reason: String)] = [:]
-    /// The steps of messages that have ended.
+    /// The steps of settled messages.
     private(set) var results: [MessageID: [StepResult]] = [:]
     private(set) var parked: Set<String> = []
     private(set) var lastChanges: [StateChange] = []
@@ -50,15 +49,15 @@ struct AppServicesHarness {
         return message.id
     }
 
-    /// Another token, with a message or alone.
+    /// Stores another token, with a message or alone.
     mutating func hold(_ credential: Credential) {
         let former = state.credential(of: credential.owner)?.version
         state.apply([.hold(credential)])
         if state.credential(of: credential.owner)?.version != former { parked.remove(credential.owner) }
     }
 
-    mutating func hold(_ token: String, of user: String, provider: String = "pi") {
-        hold(Credential(owner: user.lowercased(), value: Array(token.utf8), note: provider))
+    mutating func hold(_ token: String, of user: String) {
+        hold(Credential(owner: user.lowercased(), value: Array(token.utf8), note: "pi"))
     }
 
     private mutating func count(_ message: Message, _ change: Int) {
@@ -75,8 +74,8 @@ struct AppServicesHarness {
 
     func isOpen(_ id: MessageID) -> Bool { messages[id] != nil }
 
-    /// Does what a plan says that sends nothing.
-    mutating func obey(_ plan: Plan, _ id: MessageID) throws {
+    /// Carries out a plan that sends nothing.
+    mutating func carryOut(_ plan: Plan, _ id: MessageID) throws {
         guard let message = messages[id] else { return }
         switch plan {
         case .settle(_, let end, let reason, let steps):
@@ -103,16 +102,12 @@ struct AppServicesHarness {
         return judgement
     }
 
-    /// Adopts what is stored before a request is sent.
-    mutating func begin(_ request: UpstreamRequest, of id: MessageID) { messages[id]?.begin(request) }
-
-    /// The next request of the message leaves.
+    /// Sends the next request of the message.
     mutating func begin(_ id: MessageID) throws -> (request: UpstreamRequest, message: Message) {
-        guard case .send(let request, _) = try plan(id) else { throw NothingIsSent() }
-        begin(request, of: id)
+        guard case .send(let request, _) = try plan(id) else { preconditionFailure("nothing is sent") }
+        messages[id]?.begin(request)
         return (request, try #require(messages[id]))
     }
-    struct NothingIsSent: Error {}
 
     mutating func lose(_ id: MessageID) { messages[id]?.mayHaveArrived = true }
 
@@ -131,16 +126,16 @@ struct AppServicesHarness {
         count(message, -1)
     }
 
-    /// Sends what the message needs until it ends, is parked or waits; answers the requests.
+    /// Sends the requests of the message until it is settled, parked, or waits. Returns the requests.
     mutating func run(_ id: MessageID, answer: (UpstreamRequest) -> UpstreamResponse) throws -> [UpstreamRequest] {
         var requests: [UpstreamRequest] = []
         while isOpen(id) {
             let plan = try plan(id)
             guard case .send(let request, 1) = plan else {
-                try obey(plan, id)
+                try carryOut(plan, id)
                 return requests
             }
-            begin(request, of: id)
+            messages[id]?.begin(request)
             requests.append(request)
             try #require(requests.count < 20, "a loop")
             let judgement = try judge(answer(request), to: request, of: id)
@@ -157,14 +152,14 @@ struct AppServicesHarness {
         if case .named(_, let owner?) = messages[id]?.lane { owner } else { "" }
     }
 
-    /// Their steps, for short.
+    /// The step of each request.
     mutating func steps(
         _ id: MessageID, answer: (UpstreamRequest) -> UpstreamResponse = { AppServicesHarness.usual($0) }
     ) throws -> [String] {
         try run(id, answer: answer).map { $0.step ?? "" }
     }
 
-    /// What AppServices says when all is well.
+    /// The response of AppServices to a valid request.
     static func usual(_ request: UpstreamRequest) -> UpstreamResponse {
         UpstreamResponse(status: 200, body: Array(#"{"entities":[{"uuid":"e","type":"device"}]}"#.utf8))
     }

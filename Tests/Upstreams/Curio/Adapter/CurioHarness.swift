@@ -15,14 +15,14 @@ struct CurioHarness {
     var state = DictionaryState()
     var now = Timestamp(milliseconds: CurioSample.fresh)
     var queue: [Message] = []
-    /// What went out, in order.
+    /// The requests that were sent, in order.
     var sent: [UpstreamRequest] = []
-    /// Of the messages that were settled, and how.
+    /// The messages that were settled, and how.
     var settled: [(id: MessageID, state: MessageState)] = []
     var lastVerdict: Verdict?
     var notices: [String] = []
     var flushedThrough: MessageID?
-    /// Sizes of the batches that go again as they were, oldest first.
+    /// The sizes of the batches that are sent again unchanged, oldest first.
     private var pieces: [Int] = []
     private var sequence: Int64 = 1000
 
@@ -36,7 +36,7 @@ struct CurioHarness {
     mutating func post(_ sample: UpstreamFixture.Sample) throws -> (id: MessageID, changes: [StateChange]) {
         sequence += 1
         let message = try UpstreamFixture.curio.admit(sample, to: upstream, at: now, sequence: sequence).message
-        guard case .named(let lane, _) = message.lane else { throw NoLane() }
+        guard case .named(let lane, _) = message.lane else { preconditionFailure("each action has a lane") }
         state.queued[lane] = queue.filter { $0.lane == message.lane }.count
         let candidate = PendingMessage(
             id: message.id, kind: sample.kind, lane: message.lane, acceptedAt: now, payload: message.payload)
@@ -45,8 +45,6 @@ struct CurioHarness {
         queue.append(message)
         return (message.id, changes)
     }
-
-    struct NoLane: Error {}
 
     // MARK: Delivering
 
@@ -82,7 +80,7 @@ struct CurioHarness {
                 follow(MachineDriver.settlement(.failure(lost), nil, of: batch, at: now))
                 return .sent
             }
-            // So much time passes that a plan made again would be another one.
+            // Long enough that a new plan would differ.
             now = now + .seconds(61)
             let judgement = try upstream.judge(response, to: batch, in: context)
             let changes = try upstream.changes(after: .success(response), to: batch, in: context)
@@ -112,16 +110,16 @@ struct CurioHarness {
         queue.removeAll { ids.contains($0.id) }
     }
 
-    // MARK: Looking
+    // MARK: Queries
 
-    /// The ends of the URLs, and what the request says of session and code.
-    var trace: [String] { sent.map(\.inShort) }
+    /// The summaries of the requests that were sent: the end of the URL, the session, and the code.
+    var trace: [String] { sent.map(\.summary) }
 }
 
 extension UpstreamRequest {
     var path: String { String(url.dropFirst("https://curio.example.com/api/v2".count)) }
 
-    var inShort: String {
+    var summary: String {
         let form = form
         return [path, form["sessionCode"], form["hitCode"] ?? form["eventCode"]].compactMap(\.self)
             .joined(separator: " ")

@@ -44,7 +44,7 @@ private struct StreamOneWorld {
         let timezone: String
         let argument: String
 
-        /// What the answer must say.
+        /// The content that the response must have.
         var identity: String { "\(instance)|\(user)|\(command)|\(scope)|\(timezone)|\(argument)" }
         var subject: String { "\(instance)|\(command)|\(scope)" }
     }
@@ -133,7 +133,7 @@ private struct StreamOneWorld {
             open.count { $0 == one } > answers.count { $0.request == one }
         }
         guard let request = untouched.randomElement(using: &random) else { return }
-        let sent = StreamOneSent(request)
+        let sent = SentCall(request)
         let parameters = sent.parameters
         let instance = parameters["application"] == "app0" ? 0 : 1
         let session = parameters["session"]
@@ -151,7 +151,7 @@ private struct StreamOneWorld {
         answers.append((request, text))
     }
 
-    /// Looks at what has come.
+    /// Reads the responses that have arrived.
     private mutating func settle() {
         for (subject, reply) in writes where reply.answer != nil {
             known[subject] = max(known[subject] ?? 0, version(in: reply))

@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamOneAdapter
 
-/// The tools of a resource, with a platform that answers what the test says.
+/// The context of a route, with a platform whose responses the test sets.
 final class StreamOneHarness: UpstreamRouteContext {
     let clock = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
     let transport = ScriptedTransport()
@@ -14,7 +14,7 @@ final class StreamOneHarness: UpstreamRouteContext {
     var time: any TimeSource { clock }
     let computations = BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
     var state: DictionaryState { stored.withLock { $0 } }
-    /// How often something was written.
+    /// How many times state was written.
     let writes = Mutex(0)
     /// When values that may be lost are deleted.
     let expiries = Mutex<[String: Timestamp]>([:])
@@ -60,7 +60,7 @@ final class StreamOneHarness: UpstreamRouteContext {
 
     /// How long each request was given.
     let timeouts = Mutex<[Duration]>([])
-    /// What happens between a look at the state and its result.
+    /// Called between a read of the state and its result.
     let whileReading = Mutex<(@Sendable (StreamOneHarness) async -> Void)?>(nil)
     let isUnreadable = Mutex(false)
     private let held = Mutex<[@Sendable () -> Void]?>(nil)
@@ -75,11 +75,11 @@ final class StreamOneHarness: UpstreamRouteContext {
         completions.forEach { $0() }
     }
 
-    var calls: [StreamOneSent] { transport.requests.map(StreamOneSent.init) }
+    var calls: [SentCall] { transport.requests.map(SentCall.init) }
 }
 
-/// A request to the platform, taken apart.
-struct StreamOneSent {
+/// A request to the platform, decomposed.
+struct SentCall {
     let path: String
     let parameters: [String: String]
     let arguments: [String: String]
@@ -92,17 +92,17 @@ struct StreamOneSent {
     }
 }
 
-/// The answer to a request for a resource.
+/// The response to a request for a resource.
 final class StreamOneReply: Sendable {
     private let answers = Mutex<[UpstreamRouteResponse]>([])
     private let task = Mutex<Task<Void, Never>?>(nil)
     func take(_ answer: UpstreamRouteResponse) { answers.withLock { $0.append(answer) } }
     func begin(_ task: Task<Void, Never>) { self.task.withLock { $0 = task } }
 
-    /// The caller hangs up.
+    /// Called when the caller disconnects.
     func hangUp() { task.withLock { $0?.cancel() } }
 
-    /// Nil while there is none; a second one fails the test that looks.
+    /// Nil until there is a response. A second response fails the test that reads it.
     var answer: UpstreamRouteResponse? {
         answers.withLock { answers in
             #expect(answers.count < 2, "answered twice")
@@ -126,7 +126,7 @@ final class StreamOneReply: Sendable {
         }
     }
 
-    /// Waits for an answer that another thread brings.
+    /// Waits for a response from another thread.
     func wait() throws {
         try #require(eventually { answers.withLock { !$0.isEmpty } }, "no answer")
     }
@@ -140,7 +140,7 @@ private final class InlineExecutor: TaskExecutor {
 private let executor = InlineExecutor()
 
 extension RoutingUpstream {
-    /// Asks for a resource as the API does.
+    /// Requests a resource as the API does.
     @discardableResult func ask(
         _ method: UpstreamRoute.Method, _ path: String, query: [String: String] = [:], session: String? = nil,
         headers: [(name: String, value: String)] = [], queryText: String = "", body: String = "",

@@ -4,7 +4,7 @@ import Testing
 
 @testable import StreamOneAdapter
 
-/// The door for the platform's own SDKs (the specification's section 10).
+/// The endpoint for the platform's own SDKs (the specification's section 10).
 @Suite struct StreamOneSDKTests {
     private let harness = StreamOneHarness()
     private var transport: ScriptedTransport { harness.transport }
@@ -146,7 +146,7 @@ import Testing
                 200,
                 StreamOneSamples.answer(
                     cacheable: true, timeout: 3600,
-                    body: "\"\(StreamOneSent(request).parameters["session"] ?? "none")\""))
+                    body: "\"\(SentCall(request).parameters["session"] ?? "none")\""))
         }
         func seen(_ sdk: StreamOneSDK) throws -> String {
             let text = try #require(try upstream.call("user/viewme", by: sdk, harness).json?.text)
@@ -167,7 +167,7 @@ import Testing
 
     // MARK: Sessions
 
-    /// Logs in through the door; the SDK in that session.
+    /// Logs in through the endpoint. Returns the SDK with that session.
     private func begin(
         _ upstream: StreamOneUpstream, _ id: String = StreamOneVectors.session.id, user: String = "QIpMpsuPCBKn"
     ) throws -> StreamOneSDK {
@@ -208,7 +208,7 @@ import Testing
         var thief = sdk
         thief.session?.key = ""
         #expect(try upstream.call("item/edit", by: thief, harness).status == 3)
-        // Another run knows it from the store, and what the platform said of its time.
+        // The next run reads the session and its remaining time from the store.
         harness.clock.advance(by: .seconds(999))
         let next = try StreamOneSamples.upstream()
         #expect(try next.call("item/edit", by: sdk, harness).status == 0)

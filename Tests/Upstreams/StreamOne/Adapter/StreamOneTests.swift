@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamOneAdapter
 
-/// Queued calls, as far as they are StreamOne's own; the rest is in `Conformance`.
+/// What is specific to queued calls of StreamOne; the rest is in `Conformance`.
 @Suite struct StreamOneTests {
     private func admit(_ text: String, to upstream: StreamOneUpstream) throws -> Admission {
         try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
@@ -78,7 +78,7 @@ import Testing
                 return
             }
             urls.insert(request.url)
-            let sent = StreamOneSent(request)
+            let sent = SentCall(request)
             #expect(sent.parameters["timestamp"] == String(1_479_988_864 + second))
         }
         #expect(urls.count == 3)
@@ -98,7 +98,7 @@ import Testing
                 Issue.record("not sent")
                 return
             }
-            #expect(StreamOneSent(request).parameters["account"] == "D1")
+            #expect(SentCall(request).parameters["account"] == "D1")
         }
     }
 
@@ -109,7 +109,7 @@ import Testing
             Issue.record("not sent")
             return
         }
-        #expect(request.proofs == [StreamOneSent(request).parameters["signature"]])
+        #expect(request.proofs == [SentCall(request).parameters["signature"]])
     }
 
     @Test func blockedActor_isNotUsed_untilThePauseIsOver() throws {
