@@ -87,7 +87,7 @@ def run(gateway, simulator):
         send(gateway)
         until(events, "message.delivered")
         gateway.child.send_signal(signal.SIGTERM)
-        check(list(events) == [] and gateway.stop() == 0, "the stream ends in good order with the gateway")
+        check(list(events) == [] and gateway.stop() == 0, "the stream ends in an orderly way with the gateway")
 
 
 def main():

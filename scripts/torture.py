@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills the gateway again and again while clients write and the upstream misbehaves; then looks for what was lost.
+"""Kills the gateway repeatedly while clients write and the upstream misbehaves; then looks for what was lost.
 
 usage: make torture KILLS=200        or scripts/torture.py --kills 200 [--seed N] [--faults SECONDS] [--starts N]
 

@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// The result of a flush.
+/// How many messages a flush delivered, and how many it could not.
 public struct FlushReport: Sendable, Equatable {
     /// The last message that the flush covers.
     public let through: MessageID

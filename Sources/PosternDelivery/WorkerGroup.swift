@@ -37,7 +37,7 @@ public final class WorkerGroup: Sendable {
 
     // MARK: Changing while the gateway runs
 
-    /// Adds a worker and starts it.
+    /// Starts the thread of the worker. From then on, the group stops it with the others.
     public func add(_ worker: UpstreamWorker) {
         members.withLock { $0.workers.append(worker) }
         worker.start()

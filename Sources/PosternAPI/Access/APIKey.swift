@@ -4,7 +4,7 @@ public import PosternCore
 public struct APIKey: Sendable, Equatable {
     public typealias Scope = RouteAccess.Scope
 
-    /// Its name in logs.
+    /// Identifies the key in log lines; the key itself is never logged.
     public var name: String
     /// SHA-256 of the key's text: 32 bytes. Empty if the key is a client certificate alone.
     public var sha256: [UInt8]

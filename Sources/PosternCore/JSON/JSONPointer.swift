@@ -1,6 +1,6 @@
 /// JSON Pointers (RFC 6901), for naming the member that is wrong.
 public enum JSONPointer {
-    /// `/` + the name with `~` and `/` escaped.
+    /// The reference token of a member (RFC 6901, section 3): `/a~1b` for `a/b`.
     public static func member(_ name: String) -> String {
         "/"
             + name.split(separator: "~", omittingEmptySubsequences: false).joined(separator: "~0")

@@ -36,7 +36,7 @@ public struct Setting: Sendable, Equatable {
     /// Where the setting is in its section.
     public var path: [String] { Self.path(of: name) }
 
-    /// The path of the setting with that name.
+    /// The keys from the section down to the setting: `["a", "b"]` for `a.b`.
     public static func path(of name: String) -> [String] { name.split(separator: ".").map(String.init) }
 
     /// Whether the setting may be null.

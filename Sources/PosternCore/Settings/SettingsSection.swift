@@ -23,7 +23,7 @@ extension SettingsSection {
         return field
     }
 
-    /// The name of the setting that holds `property`.
+    /// The name under which `property` is configured, with a dot before each nested part.
     public static func name(of property: PartialKeyPath<Self>) -> String { field(of: property).setting.name }
 
     /// Applies the values of the settings that are given; the others keep their default.

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// An HTTP request to an upstream.
+/// A request as an upstream's type builds it, complete except for the headers that the transport adds.
 public struct UpstreamRequest: Sendable, Equatable {
     public enum Method: String, Sendable {
         case get = "GET"

@@ -112,7 +112,7 @@ public enum UpstreamRouteResponse: Sendable, Equatable {
     /// A problem document with a `Retry-After`.
     indirect case later(UpstreamRouteResponse, after: Duration)
 
-    /// A 404 of the slug `not-found`.
+    /// The problem for a session, item, or other object that does not exist; `detail` names it.
     public static func notFound(_ detail: String) -> Self { .problem(slug: .notFound, status: 404, detail: detail) }
 }
 

@@ -41,7 +41,7 @@ public struct StateExpiry: Sendable, Equatable {
     }
 }
 
-/// One change of that state.
+/// A change of the state. If a message causes it, it is committed in the same transaction as the message's own change.
 public enum StateChange: Sendable, Equatable {
     /// Sets a value. Without an `expiry`, it is kept until it is removed.
     case set(key: String, value: [UInt8], expiry: StateExpiry? = nil)

@@ -76,11 +76,11 @@ extension WorkerLoop {
                 metadata["error"] = "\(error)"
                 metadata["error.class"] = "\(error.errorClass)"
             }
-            logger.warning("message failed for good", metadata: metadata)
+            logger.warning("message failed permanently", metadata: metadata)
         }
         guard failed.count > Self.mostDeadLetters else { return }
         logger.warning(
-            "messages failed for good; lines omitted",
+            "messages failed permanently; lines omitted",
             metadata: [
                 "upstream": "\(queue.name)", "messages": .stringConvertible(failed.count - Self.mostDeadLetters),
             ])

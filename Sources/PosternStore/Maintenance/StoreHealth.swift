@@ -9,7 +9,7 @@ final class StoreHealth: Sendable {
         case full
         /// Rejects everything until the store has been checked.
         case failed
-        /// Rejects everything for good.
+        /// Rejects everything permanently.
         case lost
     }
 

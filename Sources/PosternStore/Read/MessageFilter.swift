@@ -14,7 +14,7 @@ public struct MessageFilter: Sendable, Equatable {
     public var createdAfter: Timestamp?
     /// Messages that were accepted before that time.
     public var createdBefore: Timestamp?
-    /// The class of the last error.
+    /// Only messages whose latest attempt failed with this class; nil for all.
     public var errorClass: AttemptError.Class?
     /// A part of the detail of the last error, in upper or lower case.
     public var errorText: String? {

@@ -8,7 +8,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// What others get to see of a worker.
+/// The state that a worker publishes.
 @Suite(.timeLimit(.minutes(10))) struct ShowingTests {
     typealias Health = UpstreamSnapshot.Health
     private static let later = Timestamp(milliseconds: 2_000_000)
@@ -163,7 +163,7 @@ import Testing
         let ids = try harness.accept(2)
         try harness.run(for: .seconds(10))
         let warnings = harness.log.entries.filter { $0.level >= .warning }
-        #expect(warnings.map(\.message) == ["message failed for good"])
+        #expect(warnings.map(\.message) == ["message failed permanently"])
         #expect(warnings.first?.metadata["message.id"].map { "\($0)" } == ids[0].description)
         #expect(warnings.first?.metadata["error.class"] == "refused")
     }

@@ -12,7 +12,7 @@ struct History: Sendable {
         var wasRegistered = false
         /// The newest last, at most eight.
         var registrations: [(token: String, at: MonotonicInstant, turn: Int)] = []
-        /// Tokens of registrations whose connect has not been answered for good, at most eight.
+        /// Tokens of registrations whose connect has not been answered permanently, at most eight.
         var unfinished: [String] = []
         var connected: (user: String, turn: Int)?
         var disconnects: [String: Int] = [:]

@@ -82,7 +82,7 @@ enum OpenCode: Equatable, Sendable {
     case own
     /// Accepted, but the response contained no code.
     case missing
-    /// Rejected for good.
+    /// Rejected permanently.
     case refused
 }
 

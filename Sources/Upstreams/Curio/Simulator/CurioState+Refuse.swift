@@ -71,7 +71,7 @@ extension CurioState {
     }
 
     private func overuse(of session: Session) -> String? {
-        session.refusals > Self.maxRefusals ? "a refused session code quoted again and again" : nil
+        session.refusals > Self.maxRefusals ? "a refused session code quoted repeatedly" : nil
     }
 
     private mutating func refusal(ofDead code: String, _ request: Request, isLost: Bool) -> Rejection? {

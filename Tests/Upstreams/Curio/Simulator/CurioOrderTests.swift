@@ -12,7 +12,7 @@ private typealias C = CurioClient
 private let once = C.codes[0]
 private let twice = C.codes[1]
 
-/// What one request means after others.
+/// Rules about the order of requests.
 @Suite struct CurioOrderTests {
     private let client = CurioClient()
 
@@ -116,7 +116,7 @@ private let twice = C.codes[1]
         _ = client.start()
         client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<5 { #expect(client.start().summary == "401") }
-        #expect(client.start().summary == "401 | a refused session code quoted again and again")
+        #expect(client.start().summary == "401 | a refused session code quoted repeatedly")
     }
 
     @Test func session_belongsToOneVisitor() {
@@ -192,7 +192,7 @@ private let twice = C.codes[1]
         client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<20 { #expect(client.screenStart(isLost: true).summary == "401") }
         for _ in 0..<5 { #expect(client.screenStart().summary == "401") }
-        #expect(client.screenStart().summary == "401 | a refused session code quoted again and again")
+        #expect(client.screenStart().summary == "401 | a refused session code quoted repeatedly")
         #expect(client.shown["refusedSessions"].int == 26)
     }
 
