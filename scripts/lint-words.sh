@@ -110,6 +110,8 @@ __END__
 \b(a|no|its own) word (of|for|about|on)\b|\bwithout a word\b        one verdict per; says nothing about; silently
 \bculprits?\b|\bconvict\w*                                  poison message; mark as failed
 \bseldom\b|\bfor ever\b|\bin the midst\b|\bat the most\b    rarely; forever; in the middle; at most
+\bfor good\b|\bagain and again\b|\bin good order\b     permanently; repeatedly; in an orderly way
+; answers (its|the|how|what|whether|whose)\b|\bfor short\b|\blent\b     "Returns …"; abbreviated; passed
 \bbeside\b                                                  next to, in addition to, while … is running
 \bstands? (?!for\b|alone\b|by\b|still\b|in for\b|up\b|out\b|on its own\b)[a-z]   is, is stored, is written
 PERL

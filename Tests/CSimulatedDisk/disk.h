@@ -151,9 +151,9 @@ void file_fail_sync(struct postern_disk *disk, struct file *file);
 void file_promise(struct file *file);
 /// Clean blocks are read from the disk again.
 void file_evict(struct file *file);
-/// What a power cut leaves. Returns whether something is lost that a lying sync promised.
+/// Applies a power cut. Returns whether it loses something that a sync falsely reported as done.
 bool file_survive(struct postern_disk *disk, struct file *file);
-/// Frees the blocks.
+/// Releases the memory of the file's blocks.
 void file_release(struct postern_disk *disk, struct file *file);
 
 // names.c
@@ -165,7 +165,7 @@ void names_copy(struct names *to, const struct names *from);
 void disk_name(struct postern_disk *disk, const char *name, const char *from, struct file *file);
 void disk_sync_names(struct postern_disk *disk, const char *folder);
 void disk_promise_names(struct postern_disk *disk, const char *folder);
-/// Which names a power cut leaves. Returns whether one is lost that a lying sync promised.
+/// Applies a power cut to the names. Returns whether it loses one that a sync falsely reported as done.
 bool disk_survive_names(struct postern_disk *disk);
 
 // lives.c, not under a lock

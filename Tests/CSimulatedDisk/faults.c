@@ -1,4 +1,4 @@
-// What strikes a call, and what is noted of it.
+// Chooses the fault of each call, and records the calls.
 #include "disk.h"
 
 #include <errno.h>

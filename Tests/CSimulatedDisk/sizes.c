@@ -1,4 +1,4 @@
-// Calls that change the size of a file, and that ask for room; see calls.c.
+// Calls that change the size of a file or allocate space; see calls.c.
 #include "disk.h"
 
 #include <dlfcn.h>
@@ -93,7 +93,7 @@ int statvfs64(const char *restrict path, struct statvfs64 *restrict status) {
     return statvfs(path, (struct statvfs *)status);
 }
 
-/// A disk like any other: ext4.
+/// The same type as an ordinary disk: ext4.
 int statfs(const char *path, struct statfs *status) {
     static int (*original)(const char *, struct statfs *);
     if (!original) original = (int (*)(const char *, struct statfs *))dlsym(RTLD_NEXT, "statfs");

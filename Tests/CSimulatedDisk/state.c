@@ -1,4 +1,4 @@
-// What a test asks of a disk, and the damage that it does.
+// What a test queries about a disk, and the damage that it causes.
 #include "disk.h"
 
 #include <string.h>

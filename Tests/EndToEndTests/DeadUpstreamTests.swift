@@ -125,7 +125,7 @@ extension EndToEnd {
 
     /// Promise 5: only the poison message of a rejected batch ends as failed.
     @Suite struct Poison {
-        /// 500 events in one batch, one of which is refused; answers the requests it took. With `followed`, others are
+        /// 500 events in one batch, one of which is rejected. Returns the number of requests. With `followed`, others are
         /// sent after them until all is settled, which are not counted.
         private func requests(
             faults: String, followed: Bool = false

@@ -8,10 +8,10 @@ import PosternStore
 import PosternTestKit
 import Testing
 
-/// All tests of the built binary, one after the other: each wants the machine for itself.
+/// All tests of the built binary, one after the other, because each needs the whole machine.
 @Suite(.serialized) enum EndToEnd {}
 
-/// What a gateway is configured with; everything else is the default.
+/// The settings that a test changes; all others have their defaults.
 struct Settings {
     var upstreamURL = "http://127.0.0.1:9"
     var server: [String: Any] = ["port": 0]
@@ -54,7 +54,7 @@ final class GatewayDirectory: Sendable {
         return try await GatewayProcess(process, at: self)
     }
 
-    /// Runs a gateway that is expected to refuse to.
+    /// Runs a gateway that is expected to exit at start.
     func fail(_ arguments: [String] = []) async throws -> ChildProcess.Ended {
         try await Binary.run(["serve", "--config", config] + arguments)
     }
@@ -66,14 +66,14 @@ final class GatewayDirectory: Sendable {
     func audit() throws -> Audit { try StoreView(path: store).audit() }
 }
 
-/// A gateway that serves.
+/// A running gateway.
 final class GatewayProcess: GatewayHarness, Sendable {
     let usualUpstream = "samsara"
     let process: ChildProcess
     let port: UInt16
-    /// What the log said when it served.
+    /// The log line that reported that it serves.
     let startLine: String
-    /// Its folder goes with the last reference.
+    /// Its folder is removed with the last reference.
     private let directory: GatewayDirectory?
 
     init(_ process: ChildProcess, at directory: GatewayDirectory? = nil) async throws {
@@ -89,7 +89,7 @@ final class GatewayProcess: GatewayHarness, Sendable {
         try HTTPClient(port: port, patience: patience)
     }
 
-    /// Stops it in good order.
+    /// Stops it in an orderly way.
     @discardableResult func stop(within: Duration = .seconds(30)) async throws -> ChildProcess.Ended {
         process.signal(SIGTERM)
         let ended = try await process.end(within: within)
@@ -104,7 +104,7 @@ final class GatewayProcess: GatewayHarness, Sendable {
 
     func connection() throws -> HTTPClient { try client() }
 
-    /// Waits until nothing is queued any more.
+    /// Waits until no message is queued.
     func waitUntilDelivered(to name: String = "samsara", within: Duration = .seconds(60)) throws {
         let client = try client()
         var last = JSON([])
@@ -123,7 +123,7 @@ extension HostedSimulator {
     }
 }
 
-/// An event of Samsara's.
+/// An event in Samsara's format.
 func event(_ sequence: Int, source: String = "device-1", name: String = "test.event") -> String {
     #"{"timestamp":1479988864057,"sourceId":"\#(source)","eventName":"\#(name)","seq":\#(sequence)}"#
 }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A process as the kernel sees it (`man 5 proc`).
+/// The kernel's figures for a process (`man 5 proc`).
 struct Measured {
     let pid: pid_t
 

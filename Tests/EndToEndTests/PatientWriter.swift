@@ -11,7 +11,7 @@ final class PatientWriter: Sendable {
     }
 
     let posted = Atomic<Int>(0)
-    /// Answers that are neither a success nor a matter of time.
+    /// Responses that are neither a success nor temporary.
     let problems = Mutex<[String]>([])
     private let scripts: [[Step]]
     private let port: Mutex<UInt16>
@@ -37,7 +37,7 @@ final class PatientWriter: Sendable {
         var isRepeated = false
         while true {
             if let answer = try? client?.ask(step.method, step.path, Array(step.body.utf8)) {
-                // The first try may have been stored without an answer.
+                // The first attempt may have been stored although its response was lost.
                 if (200..<300).contains(answer.status) || isRepeated && answer.status == 409 { return }
                 guard answer.status == 503 else {
                     return problems.withLock { $0.append("\(step.path): \(answer.status) \(answer.text)") }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// The API and the command line say the same of one store: why a message waits, until when, and which lanes wait.
+/// The API and the command line agree about a store: why a message waits, until when, and which lanes wait.
 @Suite struct AgreementTests {
     /// An upstream with a lane for each value of `lane`. A lane `later` waits for a schedule that no time ends.
     private struct LanedUpstream: PlainAtHeart, SettingsHoldingUpstream {

@@ -27,7 +27,7 @@ import Testing
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }
 
-    /// Holds a credential for good.
+    /// Stores a credential that does not expire.
     private func hold(_ outbox: Outbox) throws {
         let queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
         let credential = Credential(owner: "u", value: Array("canary".utf8), isKept: true)

@@ -35,7 +35,7 @@ import Testing
     @Test func tail_isRefused() {
         for tail in [[UInt8(0)], [0x1F], [0x1F, 0x8B], Array("tail".utf8), [0x1F, 0x00, 0x00]] {
             #expect { try Gzip.decompress(Gzip.compress(text) + tail, maxBytes: 1 << 20) } throws: { error in
-                // The beginning of a member is a member cut short.
+                // The beginning of a member is a truncated member.
                 error as? GzipError
                     == (tail.starts(with: [0x1F]) && tail != [0x1F, 0, 0] ? .truncated : .trailingBytes)
             }

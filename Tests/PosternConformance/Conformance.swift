@@ -4,7 +4,7 @@ import PosternJSON
 import PosternTestKit
 import Testing
 
-/// A rule that every type of upstream keeps to. The fixture of a type has a suite that checks all of them.
+/// A rule that every type of upstream follows. Each type has a suite that checks all rules against its fixture.
 package struct Conformance: Sendable, CustomTestStringConvertible {
     package let testDescription: String
     package let check: @Sendable (UpstreamFixture) async throws -> Void
@@ -67,7 +67,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
             #expect(refusal.faults.kept.map(\.pointer) == bad.pointers, "\(bad.sample.text)")
             #expect(!refusal.faults.kept.contains { $0.description.contains("private") || $0.detail.isEmpty })
         }
-        // Else the check for values above checks nothing.
+        // Otherwise, the check of the values above could not fail.
         #expect(fixture.bad.contains { $0.sample.text.contains("private") })
     }
 
@@ -158,7 +158,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         for status in [200, 202, 301, 400, 401, 403, 404, 413, 429, 500, 503] {
             shown.append("\(try judgement(on: .init(status: status), fixture, upstream))")
         }
-        // Settings of the wrong form, with everything else as it was: what is said about them shows none either.
+        // Settings of the wrong type, one at a time: the problems that are reported do not contain a secret, either.
         for setting in fixture.type.settings {
             guard case .text = setting.defaultValue else { continue }
             for wrong in ["", "\u{7}", "ftp://user:\(fixture.secrets[0])@host"] {
@@ -170,7 +170,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         }
     }
 
-    /// An upstream that answers with what it was sent, in any form: nothing secret of it is logged, shown or kept.
+    /// An upstream that echoes what it was sent, in any encoding: no secret in it is logged, shown, or stored.
     private static func echoedSecrets_areMasked(fixture: UpstreamFixture) throws {
         var (quoted, masked) = (0, 0)
         for golden in fixture.golden {
@@ -240,7 +240,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         ]
     }
 
-    /// Wherever a type looks for words, and where it does not.
+    /// In fields that a type reads for keywords, and in others.
     private static func bodies(with echo: String, count: Int) -> [String] {
         let text = JSONEscapes.quoted(String(repeating: "x", count: 380) + echo)
         let short = JSONEscapes.quoted(echo)

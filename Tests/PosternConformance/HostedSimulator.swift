@@ -5,7 +5,7 @@ package import PosternTestKit
 import PosternTransport
 import Testing
 
-/// A simulator behind its server, and the gateway's own transport in front of it. It stays when gateways are killed.
+/// A simulator with its server, and the gateway's transport as its client. It outlives gateways that are killed.
 package final class HostedSimulator: Sendable {
     package let host: SimulatorHost
     package let url: String
@@ -48,7 +48,7 @@ package final class HostedSimulator: Sendable {
 
     package func play(_ faults: String) throws { #expect(try ask("POST", "/faults", faults).status == 200) }
 
-    /// Sets members of its `/control`, and answers what that shows then.
+    /// Sets members of its `/control`, and returns the resulting state.
     @discardableResult package func control(_ change: String? = nil) throws -> JSON {
         if let change { #expect(try ask("POST", "/control", change).status == 200, "\(change)") }
         return try ask("GET", "/control").json
@@ -56,7 +56,7 @@ package final class HostedSimulator: Sendable {
 
     package var received: JSON { get throws { try ask("GET", "/received").json } }
 
-    /// The values of a member of every item, in the order of their arrival, with whose order each is in.
+    /// The values of a member of every item in order of arrival, each with the sequence that it belongs to.
     package func values(of field: String) throws -> [(source: String, value: String)] {
         try ask("GET", "/received?field=\(field)").text.split(separator: "\n").map { line in
             let parts = line.split(separator: "\t", omittingEmptySubsequences: false)

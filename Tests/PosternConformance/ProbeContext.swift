@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Synchronization
 
-/// What a probe is lent: every request has the same result.
+/// The context of a probe in which every request has the same result.
 final class ProbeContext: UpstreamRouteContext {
     private let result: TransferResult
     private let requests = Mutex<[UpstreamRequest]>([])
@@ -11,7 +11,7 @@ final class ProbeContext: UpstreamRouteContext {
     init(_ result: TransferResult) { self.result = result }
 
     var sent: [UpstreamRequest] { requests.withLock { $0 } }
-    /// How often state was to be changed.
+    /// How many state changes were requested.
     var changes: Int { written.withLock { $0 } }
 
     let time: any TimeSource = ManualTime(now: UpstreamFixture.now)

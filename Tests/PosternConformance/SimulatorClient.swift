@@ -1,14 +1,14 @@
 package import PosternSimulatorKit
 package import PosternTestKit
 
-/// A test's client of a simulator that no server is in front of.
+/// A test's client that calls a simulator directly, without a server.
 package protocol SimulatorClient {
     associatedtype Served: Simulator
     var simulator: Served { get }
 }
 
 extension SimulatorClient {
-    /// Sends `body` to a path below `/control`; without one, asks for it. Nil if there is no such path.
+    /// Posts `body` to a path below `/control`, or gets the path if it is nil. Returns nil if there is no such path.
     @discardableResult package func control(
         _ body: String? = nil, at path: String = "/control", method: String? = nil
     ) -> SimulatedAnswer? {
@@ -17,7 +17,7 @@ extension SimulatorClient {
                 method: method ?? (body == nil ? "GET" : "POST"), path: path, body: Array((body ?? "").utf8)))
     }
 
-    /// What `/control` shows.
+    /// The state that `/control` returns.
     package var shown: JSON { control()?.json ?? JSON([]) }
 }
 

@@ -7,13 +7,13 @@ import Testing
 /// of answers.
 package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
     package let type: UpstreamType
-    /// Enough to make one, with a value for every secret.
+    /// The required settings, and a value for every secret.
     package let settings: [String: SettingValue]
-    /// Texts that must not show up anywhere but in requests.
+    /// Texts that must not appear anywhere except in requests.
     package let secrets: [String]
     package var token: Token?
     package var state: [String: [UInt8]] = [:]
-    /// What is held for the owners of the samples.
+    /// The credentials that are stored for the owners of the samples.
     package var credentials: [String: HeldCredential] = [:]
     /// At least one for each kind.
     package let good: [Sample]
@@ -54,7 +54,7 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
         package init(sample: Sample, pointers: [String]) { (self.sample, self.pointers) = (sample, pointers) }
     }
 
-    /// What is sent for `samples`, as in the file: method and URL, headers, an empty line, the body before compression.
+    /// The request for `samples`, as in the file: method and URL, headers, an empty line, the uncompressed body.
     package struct GoldenRequest: Sendable {
         package let file: String
         package var settings: [String: SettingValue] = [:]
@@ -65,7 +65,7 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
         }
     }
 
-    /// What an answer to a request with `samples` means.
+    /// The meanings of responses to a request with `samples`.
     package struct Answer: Sendable {
         package let response: UpstreamResponse
         package let verdict: Verdict
@@ -81,7 +81,7 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
 
         package init(_ status: Int, _ verdict: Verdict) { self.init(status, "", verdict) }
 
-        /// What statuses mean to a type that overrides none.
+        /// The meanings of statuses for a type that overrides none.
         package static let usual: [Answer] =
             [200, 201, 202, 204, 299].map { Answer($0, .delivered()) }
             + [401, 403].map {
@@ -113,7 +113,7 @@ extension UpstreamFixture {
         return RegisteredUpstream(try type.make(name, settings.merging(others) { $1 }))
     }
 
-    /// What happens to a payload on its way in.
+    /// The changes that acceptance makes to a payload.
     package func admit(
         _ sample: Sample, to upstream: RegisteredUpstream, at now: Timestamp = Self.now, sequence: Int64 = 1
     ) throws -> (admission: Admission, message: Message) {
@@ -144,7 +144,7 @@ extension UpstreamFixture {
 }
 
 extension UpstreamRequest {
-    /// In the form of a golden request's file.
+    /// In the format of a golden request's file.
     package var spelledOut: [UInt8] {
         var head = "\(method.rawValue) \(url)\n"
         for (name, value) in headers { head += "\(name): \(value)\n" }

@@ -11,7 +11,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// The whole of delivery over real sockets, against a server that fails at random.
+/// Delivery as a whole over real sockets, against a server that fails at random.
 @Suite(.timeLimit(.minutes(10)), .serialized) struct FlowTests {
     private static let patience = Duration.seconds(30)
 
@@ -135,7 +135,7 @@ private final class Flow {
 
     func audit() throws -> Audit { try StoreView(path: folder.file("store.sqlite")).audit() }
 
-    /// All that was accepted, each lane in its order once repetitions are left out.
+    /// Everything that was accepted, with each lane in order if repetitions are left out.
     func expectAllArrived() throws {
         for (lane, count) in accepted {
             let expected = Array(1...count)
@@ -150,7 +150,7 @@ private final class Flow {
     }
 }
 
-/// Takes `lane:number` texts; every third request fails in one way or another.
+/// Accepts `lane:number` texts. Every third request fails in some way.
 private final class FlakyServer: FaultHandler {
     private struct State {
         var random: SplitMix64
@@ -203,7 +203,7 @@ private final class FlakyServer: FaultHandler {
     }
 }
 
-/// A plain upstream at some URL.
+/// A plain upstream whose URL the test sets.
 private struct LocalUpstream: PlainAtHeart {
     let name: UpstreamName
     let laneRule: LaneRule

@@ -7,7 +7,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// Workers on threads of their own, with the machine's clocks.
+/// Workers on threads of their own, with the system clocks.
 @Suite(.timeLimit(.minutes(10))) struct WorkerGroupTests {
     private let folder = ScratchFolder()
     private let transport = ScriptedTransport()

@@ -4,7 +4,7 @@ public import PosternGateway
 public import PosternTestKit
 import Testing
 
-/// A directory of its own for one test, with a configuration file and secret files; gone with the last reference.
+/// A directory for one test, with a configuration file and secret files; removed with the last reference.
 public final class ScratchConfiguration {
     private let folder = ScratchFolder()
     public var directory: String { folder.path }
@@ -94,7 +94,7 @@ public struct PostSettings: SettingsSection {
     }
 }
 
-/// An upstream for tests that make some and send nothing.
+/// An upstream for tests that create upstreams and send nothing.
 public protocol SilentUpstream: ConfigurableUpstream, PlainAtHeart {}
 
 extension SilentUpstream {
@@ -113,7 +113,7 @@ public struct PostUpstream: SilentUpstream {
     }
 }
 
-/// Fails the test that makes one.
+/// Fails a test that creates an upstream.
 public struct TrapUpstream: SilentUpstream {
     public struct Settings: SettingsSection {
         public static let fields: [SettingField<Self>] = []

@@ -8,7 +8,7 @@ import Testing
 
 @testable import PosternGateway
 
-/// What goes with every type of upstream.
+/// The files and tests that every type of upstream has.
 @Suite struct UpstreamRegistryTests {
     private let top = URL(fileURLWithPath: Fixture.top)
 

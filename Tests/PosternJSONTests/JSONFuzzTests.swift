@@ -92,7 +92,7 @@ import Testing
     }
 }
 
-/// What the parser must say, found the slow way: one byte after the other, with arrays and sets of names. Written from
+/// The result that the parser must have, found the slow way: byte by byte, with arrays and sets of names. Written from
 /// RFC 8259 and the rules of `JSONError` alone; shares nothing with the parser.
 struct ReferenceValidator {
     private let text: [UInt8]

@@ -2,12 +2,12 @@ import PosternCore
 import PosternJSON
 import Testing
 
-/// Parses `text` with a fresh parser and hands out `read` of its value.
+/// Parses `text` with a new parser and returns the result of `read` for its value.
 func parsing<R>(_ text: String, _ read: (JSONValue) -> R) throws(JSONError) -> R {
     try JSONParser().parse(Array(text.utf8), read).get()
 }
 
-/// The fault of `text`; nil when it is fine.
+/// The error in `text`, or nil if it is valid.
 func fault(of text: [UInt8], with parser: JSONParser = JSONParser()) -> JSONError? {
     switch parser.parse(text, { _ in }) {
     case .success: nil

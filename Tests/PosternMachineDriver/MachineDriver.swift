@@ -20,14 +20,14 @@ package enum MachineDriver {
 }
 
 extension Message {
-    /// Adopts what is stored before `request` is sent.
+    /// Applies the state changes that are stored before `request` is sent.
     package mutating func begin(_ request: UpstreamRequest) {
         guard let next = request.progress, next != progress else { return }
         progress = next
         mayHaveArrived = false
     }
 
-    /// Takes over what `settlement` says of the message that is sent again.
+    /// Applies `settlement` to the message that is sent again.
     package mutating func follow(_ settlement: Settlement) {
         if let waiting = settlement.waiting, waiting.messages.contains(where: { $0.id == id }) {
             mayHaveArrived = mayHaveArrived || waiting.mayHaveArrived

@@ -26,7 +26,7 @@ public enum DiskCall: String, Sendable, CaseIterable {
     }
 }
 
-/// What can happen to a call.
+/// The faults that a call can have.
 public enum DiskFault: String, Sendable, CaseIterable {
     /// A read or a write transfers only a part.
     case short

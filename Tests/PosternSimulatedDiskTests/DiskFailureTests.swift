@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternStore
 
-/// What the writer makes of a disk that fails, and how often it syncs.
+/// The writer's behavior on a failing disk, and how often it syncs.
 @Suite struct DiskFailureTests {
     private let store = DiskStore(seed: 1)
     private var syncsOfLog: Int { store.disk.counts(of: "store.sqlite-wal").syncs }

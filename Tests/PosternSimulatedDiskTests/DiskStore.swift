@@ -43,7 +43,7 @@ struct DiskStore {
         }
     }
 
-    /// What a process finds, and what it finds wrong.
+    /// What a process finds in the store, and the errors among it.
     struct Contents: Equatable {
         let ids: Set<MessageID>
         let findings: [String]

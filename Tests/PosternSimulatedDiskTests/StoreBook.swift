@@ -46,12 +46,12 @@ final class StoreBook: @unchecked Sendable {
         for id in ids { byID[id].map { _ = entries[$0].places.insert(place) } }
     }
 
-    /// It was answered: done.
+    /// The store answered that the change was made.
     func became(_ place: Place, _ ids: [MessageID]) {
         for id in ids { byID[id].map { entries[$0].places = [place] } }
     }
 
-    /// It was answered: not done.
+    /// The store answered that the change was not made.
     func isNot(_ place: Place, _ ids: [MessageID]) {
         for id in ids { byID[id].map { _ = entries[$0].places.remove(place) } }
     }

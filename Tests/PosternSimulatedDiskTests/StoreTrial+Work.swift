@@ -4,7 +4,7 @@ import PosternTestKit
 
 @testable import PosternStore
 
-/// What a trial does with its store.
+/// The operations of a trial.
 extension StoreTrial {
     func step() throws {
         if dice.chance(3) { disk.strike(.stop, on: nil, after: dice.below(60)) }

@@ -168,7 +168,7 @@ private final class Trial {
             queue.sendAgain(Array(messages[..<middle]), from: store.time.now)
             queue.sendAgain(Array(messages[middle...]), from: store.time.now)
         case 80..<85 where messages.count > 1:
-            // Only the first ones were carried.
+            // Only the first messages were in the request.
             queue.sendAgain(Array(messages[middle...]), from: store.time.now)
             try deliver(Array(messages[..<middle]))
         case 85..<90:
@@ -210,7 +210,7 @@ private final class Trial {
         queue = try store.register(PlainUpstream(laneRule: laneRule))
     }
 
-    /// Delivers all that is left; nothing may stay behind.
+    /// Delivers all remaining messages and checks that none is left.
     private func finish() throws {
         while !open.isEmpty { try settleOne() }
         for _ in 0..<5000 where store.outbox.ledger(of: queue.number).queued > 0 {

@@ -5,7 +5,7 @@ import PosternTestKit
 
 @testable import PosternStore
 
-/// What tests ask of the engine rather than of the store. Another engine brings a file like this one.
+/// Test helpers that use SQLite rather than the store. Another engine would have a file like this one.
 extension TestStore {
     func transact(_ body: @escaping @Sendable (Transaction) throws -> Void) throws {
         try threads.result { outbox.writer.change(body, completion: $0) }

@@ -11,7 +11,7 @@ package protocol Scenario: AnyObject {
     var credential: String? { get }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem]
-    /// The last request was refused for good.
+    /// The last request was refused permanently.
     func refused(_ status: Int)
     /// A message that has to be refused for what was not said before it.
     func stray(_ stage: Stage) -> ScenarioItem?

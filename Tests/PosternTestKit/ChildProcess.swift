@@ -9,7 +9,7 @@ import Synchronization
 public final class ChildProcess: Sendable {
     public enum Stream: String, Sendable { case output, errors }
 
-    /// How a process ended, and all it wrote.
+    /// How a process ended, and all its output.
     public struct Ended: Sendable {
         /// Nil when a signal ended it.
         public var exitCode: Int32?
@@ -77,7 +77,7 @@ public final class ChildProcess: Sendable {
         return status.map { Ended(status: $0, output: bytes(of: .output), errors: bytes(of: .errors)) }
     }
 
-    /// What it has written, but for that many bytes.
+    /// Its output without the first `count` bytes.
     private func bytes(of stream: Stream, from position: Int = 0) -> [UInt8] {
         let file = FileHandle(forReadingAtPath: folder.file(stream.rawValue))
         try? file?.seek(toOffset: UInt64(position))
@@ -167,7 +167,7 @@ private func spawn(
     let next = STDERR_FILENO + 1
     if let descriptor { posix_spawn_file_actions_adddup2(&actions, descriptor, next) }
     close(&actions, from: descriptor == nil ? next : next + 1)
-    // The signals that this thread blocks or this process ignores are none of the child's business.
+    // The child must not inherit the signals that this thread blocks or this process ignores.
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }

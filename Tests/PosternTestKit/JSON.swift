@@ -1,6 +1,6 @@
 import Foundation
 
-/// A JSON value to look into; what is not there is null. Read by Foundation, not by the parser under test.
+/// A JSON value. A missing member is null. Read by Foundation, not by the parser under test.
 public struct JSON: CustomStringConvertible {
     private let value: Any?
 

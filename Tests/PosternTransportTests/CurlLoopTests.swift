@@ -9,7 +9,7 @@ import Testing
 
 private let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Seen: yes\r\n\r\nok"
 
-/// Answers every request of every connection alike.
+/// Gives the same response to every request.
 private func serving(_ answer: String) -> RawServer {
     RawServer { connection, _ in while connection.request() != nil, connection.send(answer) {} }
 }
@@ -32,7 +32,7 @@ extension TransferResult {
     private let fixture: Fixture
     init() throws { fixture = try Fixture() }
 
-    // MARK: What goes over the wire
+    // MARK: Requests
 
     static let wire: [(UpstreamRequest.Method, [(String, String)], String, String)] = [
         (.get, [], "", "GET /p?q=1 HTTP/1.1\r\nHost: HOST\r\nUser-Agent: Postern/1.2.3\r\n\r\n"),
@@ -387,7 +387,7 @@ extension TransferResult {
             transfer.withLock { $0 = submitted }
         }
         #expect(try first.get().status == 200)
-        // The handle may serve the next one by now.
+        // The handle may already be in use for the next transfer.
         async let next = fixture.send(UpstreamRequest(url: server.url))
         transfer.withLock { $0 }?.cancel()
         #expect(try await next.get().status == 200)

@@ -49,19 +49,19 @@ final class RawServer: Sendable {
 final class RawConnection: TestConnection {
     init(_ socket: Int32) { super.init(socket: socket, patience: .seconds(60)) }
 
-    /// Head and body of the next request; nil when the client has gone or takes too long.
+    /// The head and body of the next request, or nil if the client has disconnected or takes too long.
     func request() -> String? {
         guard let (head, body) = try? next() else { return nil }
         return head.joined(separator: "\r\n") + "\r\n\r\n" + String(decoding: body, as: UTF8.self)
     }
 
-    /// From now on closing means a reset, not an orderly end.
+    /// Makes closing reset the connection instead of ending it in an orderly way.
     func resetOnClose() {
         var now = linger(l_onoff: 1, l_linger: 0)
         setsockopt(socket, SOL_SOCKET, SO_LINGER, &now, socklen_t(MemoryLayout<linger>.size))
     }
 
-    /// Ends the connection in order, at once.
+    /// Closes the connection in an orderly way immediately.
     func end() { shutdown(socket, Int32(SHUT_RDWR)) }
 
     /// Whether the client closed its end within so many milliseconds.

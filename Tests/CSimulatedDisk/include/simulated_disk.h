@@ -22,7 +22,7 @@ enum postern_disk_call {
     POSTERN_DISK_CALLS,
 };
 
-/// What can happen to a call.
+/// The faults that a call can have.
 enum postern_disk_fault {
     POSTERN_DISK_NONE,
     /// A read or write transfers less than it was asked to.
@@ -55,7 +55,7 @@ struct postern_disk_record {
 
 /// Nil if the disk's folder cannot be made.
 struct postern_disk *postern_disk_new(uint64_t seed, int64_t capacity);
-/// Everything on the disk is gone. Descriptors that are still open stay as they are, without effect.
+/// Deletes everything on the disk. Descriptors that are still open remain, without effect.
 void postern_disk_free(struct postern_disk *disk);
 
 /// Deletes the folders of processes that were killed. A process does so before its first disk.

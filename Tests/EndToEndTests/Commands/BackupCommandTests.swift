@@ -66,7 +66,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(5)))
         func export_isImportedIntoAnotherStore_once_alsoIfTheImportIsInterrupted() async throws {
-            // Its upstream does not exist.
+            // The upstream of this message does not exist.
             let source = try GatewayDirectory(Settings())
             var gateway = try await source.start()
             let client = try gateway.client()

@@ -40,9 +40,9 @@ extension EndToEnd {
         }
 
         private struct Facts {
-            /// The group of the failures.
+            /// The error group of the failed messages.
             let group: String
-            /// When the messages that wait were accepted.
+            /// The time at which the waiting messages were accepted.
             let late: String
 
             /// Options that select exactly the messages that failed, or if one of them is `wrong`, none.
@@ -95,7 +95,7 @@ extension EndToEnd {
                     try await check(["--state", "failed", option.name, option.wrong], [])
                 }
 
-                // Only of the list.
+                // Only `outbox list` has this option.
                 #expect(try await keys(store + ["--waiting-for", "pause"]) == Array(all[3...]))
                 #expect(try await keys(store + ["--waiting-for", "pause", "--key", "late-2"]) == ["late-2"])
                 #expect(try await keys(store + ["--waiting-for", "retry"]) == [])
@@ -140,7 +140,7 @@ extension EndToEnd {
                         #expect(try await count("cancel", facts.arguments(wrong: name) + more) == 0, "\(name)")
                     }
                     #expect(try await count("cancel", facts.arguments() + ["--key", "none"] + gateway) == 0)
-                    // Counted, then cancelled.
+                    // First a preview that counts them, then the cancellation.
                     #expect(try await count("cancel", right + ["--state", "queued"]) == 1)
                     #expect(try await count("cancel", right + ["--yes"]) == 1)
                     #expect(try await count("cancel", right + ["--yes"]) == 0)

@@ -4,7 +4,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// `serve --simulate`.
+    /// `postern serve --simulate`.
     @Suite struct SimulatedRun {
         @Test(.timeLimit(.minutes(10))) func simulatedRun_leavesARealBacklogAlone() async throws {
             let directory = try GatewayDirectory(Settings())

@@ -5,9 +5,9 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// Clients that mean no good, or know no better, while others are served.
+    /// Malicious and faulty clients, while others are served.
     @Suite struct Abuse {
-        /// Runs `body` while another client is served all the time.
+        /// Runs `body` while another client is served continuously.
         private func beside(
             _ settings: Settings, _ body: (GatewayProcess) throws -> Void
         ) async throws {
@@ -36,7 +36,7 @@ extension EndToEnd {
                 var isOpen = true
                 for byte in text where isOpen {
                     isOpen = slow.send([byte])
-                    // Takes its time: each look waits for what does not come.
+                    // This is slow, because each check waits for a response that does not arrive.
                     do { _ = try slow.answer() } catch HTTPClient.Failure.deadline {} catch { isOpen = false }
                     if ContinuousClock.now - start > .seconds(20) { break }
                 }

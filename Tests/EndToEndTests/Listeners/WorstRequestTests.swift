@@ -12,7 +12,7 @@ extension EndToEnd {
             var type = "application/json"
             let bytes: @Sendable () -> [UInt8]
 
-            /// `unit` as often as there is room for it.
+            /// `unit`, repeated as often as it fits.
             init(
                 _ name: String, _ path: String, _ start: String, _ unit: String, _ end: String,
                 type: String = "application/json"
@@ -26,7 +26,7 @@ extension EndToEnd {
                 }
             }
 
-            /// An object with as many different short names as there is room for.
+            /// An object with as many different short names as fit.
             init(
                 _ name: String, _ path: String, _ start: String, escape: String = "", value: String, _ end: String,
                 type: String = "application/json"
@@ -155,7 +155,7 @@ extension EndToEnd {
             let gateway = try await gateway()
             let client = try gateway.client(patience: .seconds(60))
             let process = Measured(pid: gateway.process.pid)
-            // Code is read and caches are made by the first request.
+            // The first request loads code and fills caches.
             let (bytes, small) = (body.bytes(), Array(#"{"a":0}"#.utf8))
             for _ in 0..<3 { _ = try post(small, body, to: client) }
             let idle = try process.memory(.now)

@@ -6,7 +6,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// Upstreams that come and go with a reload.
+    /// Upstreams that a reload adds and removes.
     @Suite struct AddedUpstreams {
         private func reload(_ gateway: GatewayProcess, _ directory: GatewayDirectory, _ settings: Settings) async throws
         {
@@ -44,7 +44,7 @@ extension EndToEnd {
             #expect(try gateway.client().post(eventPath, event(1), headers: [("Prefer", "wait=20")]).status == 200)
             #expect(try second.received["requests"].int == requests, "nothing is sent to it any more")
 
-            // And back again, where it works.
+            // Configured again, this time with a working address.
             try second.play("")
             try await reload(gateway, directory, settings(["samsara": first.url, "second": second.url]))
             try gateway.waitUntilDelivered(to: "second")

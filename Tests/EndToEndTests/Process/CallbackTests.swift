@@ -8,7 +8,7 @@ import Synchronization
 import Testing
 
 extension EndToEnd {
-    /// Events about settled messages, from the built binary to a webhook.
+    /// Events about settled messages that the built binary sends to a webhook.
     @Suite struct Callbacks {
         private static func settings(samsara: HostedSimulator, hook: HostedSimulator) -> Settings {
             var settings = Settings()
@@ -80,7 +80,7 @@ extension EndToEnd {
             #expect(try directory.audit().isBalanced)
         }
 
-        /// The service that gets the messages is down, and so they end in other ways.
+        /// The service that receives the messages is down, so they expire or are dropped.
         @Test(.timeLimit(.minutes(10)))
         func droppedAndExpiredMessages_areReported_withTheirPayloads() async throws {
             let samsara = try HostedSimulator(faults: "status=503")

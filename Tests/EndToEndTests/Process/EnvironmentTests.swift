@@ -6,7 +6,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// What the machine or the container around the gateway does to it.
+    /// How the gateway copes with limits of the machine or container that it runs in.
     @Suite struct EnvironmentTests {
         /// Clients hold every descriptor, so that those that come later wait, and nothing can be delivered meanwhile.
         @Test(.timeLimit(.minutes(10)))

@@ -39,7 +39,7 @@ extension EndToEnd {
                     ["serve", "--config", directory.config],
                     environment: try FileFaults.environment("kill=\(change)", below: directory.folder.file("data")))
                 if (try? await GatewayProcess(first, at: directory)) != nil {
-                    // It serves: that was the last change of a start.
+                    // The gateway serves, so that was the last change that a start makes.
                     first.signal(SIGKILL)
                     _ = try await first.end()
                     break
@@ -148,7 +148,7 @@ extension EndToEnd {
             for number in 0..<10 {
                 #expect(try gateway.client().post("/v1/samsara/event", event(number)).status == 202)
             }
-            // Next to the gateway there is nothing wrong.
+            // Other processes see no errors.
             #expect(try await Binary.run(["outbox", "stats", "--store", directory.store]).exitCode == 0)
             try await gateway.kill()
             #expect(try await Binary.run(["outbox", "stats", "--store", directory.store]).exitCode == 0)

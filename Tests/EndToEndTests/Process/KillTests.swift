@@ -7,7 +7,7 @@ import Synchronization
 import Testing
 
 extension EndToEnd {
-    /// Promises 1 to 4, with the gateway killed again and again under load. `make torture` does the same for longer.
+    /// Promises 1 to 4, with the gateway killed repeatedly under load. `make torture` does the same for longer.
     @Suite struct Killed {
         /// Writes events of one source, each request with the next numbers, until it is stopped or gets no response.
         private final class Writer: Sendable {

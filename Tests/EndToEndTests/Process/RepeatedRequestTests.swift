@@ -9,7 +9,7 @@ extension EndToEnd {
     @Suite struct RepeatedRequest {
         private static let requests = 1000
 
-        /// Sends requests until one was answered, the signal was sent, and the connections ended.
+        /// Sends requests until one is answered, the signal has been sent, and the connections have ended.
         /// - Parameter moment: The number of requests after which the signal is sent.
         private static func answers(
             of gateway: GatewayProcess, key: String, signal: Int32, after moment: Int
@@ -46,7 +46,7 @@ extension EndToEnd {
                     let texts = Set(answers.filter { $0.status == 202 }.map(\.text))
                     #expect(texts.count == 1, "\(texts)")
                     stored.formUnion(texts)
-                    // Those that came while the first was being stored.
+                    // The requests that arrived while the first was being stored.
                     #expect(answers.allSatisfy { [202, 409, 503].contains($0.status) })
                     try await gateway.stop()
                 }

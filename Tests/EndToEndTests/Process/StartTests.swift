@@ -6,7 +6,7 @@ import PosternTestKit
 import Testing
 
 extension EndToEnd {
-    /// What does not start says why, and with which exit code (design, section 6).
+    /// A gateway that cannot start reports why, with the right exit code (design, section 6).
     @Suite struct Start {
         @Test(arguments: [
             ["serve"], ["serve", "--config", "x", "--unheard-of"], ["unheard-of"], ["serve", "--config"],
@@ -81,7 +81,7 @@ extension EndToEnd {
         }
     }
 
-    /// Stores that are not as they should be.
+    /// Damaged stores, and files that are not stores.
     @Suite struct Store {
         /// A place with ten messages that cannot be delivered.
         private func filled() async throws -> GatewayDirectory {

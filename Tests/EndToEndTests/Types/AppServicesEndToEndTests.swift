@@ -45,7 +45,7 @@ extension EndToEnd {
                 ]
             }
 
-            /// And afterwards. A quarter of the users hand the new token in by itself, a quarter with their messages.
+            /// What the user posts after that. A quarter of the users post the new token alone, a quarter with messages.
             var after: [PatientWriter.Step] {
                 let token = number % 4 == 2 ? second : first
                 var steps: [PatientWriter.Step] = []
@@ -100,7 +100,7 @@ extension EndToEnd {
             }
             try await run({ $0.before }) { writers in
                 #expect(eventually(within: .seconds(120)) { posted(writers) >= 900 })
-                // Half of the users' tokens die while their messages are queued and under way.
+                // Half of the users' tokens expire while their messages are queued and in flight.
                 let dead = users.filter(\.losesToken).map { "\"\($0.first)\"" }.joined(separator: ",")
                 try platform.control(#"{"invalidateToken":[\#(dead)]}"#)
             }

@@ -96,7 +96,7 @@ extension EndToEnd {
                 var seen: Set<String> = []
                 let first = (arrived[visitor.name] ?? []).filter { seen.insert($0).inserted }
                 var expected = visitor.actions.map(\.mark)
-                // The end of a session that has died already is none.
+                // The end of a session that has already expired does not count.
                 if first.last != "session_end" { expected.removeLast() }
                 #expect(first == expected, "\(visitor.name)")
             }

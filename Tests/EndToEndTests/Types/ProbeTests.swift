@@ -9,7 +9,7 @@ extension EndToEnd {
         /// A type with its simulator, and the settings that it accepts and rejects.
         struct Case: Sendable, CustomTestStringConvertible {
             let type: String
-            /// What the simulator knows.
+            /// The credentials that the simulator accepts.
             var control = ""
             /// The setting with the address, and what is appended to it.
             let address: String

@@ -112,7 +112,7 @@ extension EndToEnd {
             _ = try gateway.client().post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=5")])
             #expect(try seer.control()["tokenRequests"].int == 3)
 
-            // Wrong again: a reload shows that, too.
+            // Wrong credentials again: a reload reports that, too.
             try directory.configure(settings(seer, ["clientSecret": "wrong"]))
             gateway.process.signal(SIGHUP)
             #expect(try health(becomes: "unauthorized"))
@@ -195,7 +195,7 @@ extension EndToEnd {
             #expect(receipt["kind"].string == "activity" && receipt["requestIds"].strings == ids)
             #expect(receipt["success"].bool == true && receipt["queued"].bool == false)
 
-            // The receipt of a request that Seer rejected for good, and of one that is sent again.
+            // The receipt of a request that Seer rejected permanently, and of one that is sent again.
             try seer.play("status=400:x1,status=503:x1")
             let refused = try client.post(
                 "/v1/seer/tincan", payload("tincan", 3), headers: [("Prefer", "wait=20")])
@@ -267,7 +267,7 @@ extension EndToEnd {
                 ).start()
                 let client = try gateway.client()
                 let first = try client.post("/v1/seer/tincan", payload("tincan", 1)).json
-                // Exactly at the cap still fits.
+                // A payload of exactly the maximum size is accepted.
                 #expect(try client.post("/v1/seer/tincan", payload("tincan", 2)).status == 202)
                 let third = try client.post("/v1/seer/tincan", payload("tincan", 3))
                 #expect(third.status == status)
@@ -297,7 +297,7 @@ extension EndToEnd {
             try directory.configure(settings(seer, ["endpoints": ["new": "/new"]]))
             gateway.process.signal(SIGHUP)
             _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
-            // A refused body ends its connection.
+            // A rejected body closes its connection.
             #expect(try gateway.client().post("/v1/seer/old", "{}").status == 404)
             #expect(try client.post("/v1/seer/new", #"{"seq":1}"#).status == 202)
             let table = try client.get("/v1/seer/endpoints").text

@@ -72,7 +72,7 @@ extension EndToEnd {
             #expect(try directory.audit().isBalanced)
         }
 
-        /// Not even while everything is logged; but the session itself lives on.
+        /// Not even at log level trace. The session itself remains valid.
         @Test(.timeLimit(.minutes(10)))
         func login_leavesNoPasswordBehind_andItsSessionOutlivesAKill() async throws {
             let platform = try HostedSimulator("streamone")

@@ -134,7 +134,7 @@ import Testing
                         #expect(![401, 403].contains(found.status), label)
                         continue
                     }
-                    // Of a message that is another's it is not even said that it exists.
+                    // A caller is not even told that another caller's message exists.
                     found.problem(row.path.contains(id) ? 404 : 403, row.path.contains(id) ? "not-found" : "forbidden")
                 case .right: #expect(![401, 403].contains(found.status), label)
                 }
@@ -285,7 +285,7 @@ import Testing
         }
     }
 
-    /// Not the handler answers these.
+    /// These are not answered by the handler.
     @Test func refusalOfTheServer_saysTheAllowanceToo() throws {
         let limited = Self.key("slow", [.write], limits: .init(requestsPerSecond: 0.01, burst: 9))
         try withKeys([limited]) { gateway, _ in
@@ -306,7 +306,7 @@ import Testing
             let refused = try gateway.client.post("/v1/picky/event", two, headers: Self.bearer("slow"))
             refused.problem(429, "rate-limited")
             #expect(gateway.queued == before + 2)
-            // What is invalid costs nothing.
+            // An invalid request does not count against the limit.
             #expect(try gateway.client.post("/v1/picky/event", "[{}]", headers: Self.bearer("slow")).status == 422)
             #expect(try gateway.client.post("/v1/picky/event", #"{"n":3}"#, headers: Self.bearer("slow")).status == 202)
         }

@@ -63,7 +63,7 @@ import Testing
     @Test func hundredPerSecond_passOfAThousand_secondBySecond() throws {
         let time = ManualTime()
         try withLimit(time) { gateway, clients in
-            // What may come at once after a pause.
+            // The number of requests that may arrive at once after a pause.
             let atOnce = accepted(clients) { $0 == 1 }
             #expect(atOnce == 100)
             for second in 1...5 {

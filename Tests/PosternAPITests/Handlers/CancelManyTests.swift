@@ -5,7 +5,7 @@ import Testing
 @Suite struct CancelManyTests {
     @Test func backlogOfAnUpstream_isCounted_thenCancelled() throws {
         try withPausedGateway { gateway in
-            // More than a page.
+            // More messages than one page holds.
             let events = "[" + (1...902).map { #"{"n":\#($0)}"# }.joined(separator: ",") + "]"
             #expect(try gateway.client.post("/v1/picky/event", events).status == 202)
             #expect(try gateway.client.post("/v1/picky/note", #"[{"n":1},{"n":2}]"#).status == 202)

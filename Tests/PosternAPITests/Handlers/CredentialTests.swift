@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// An upstream whose payloads bring a `token` along, for the lanes of their `user`.
+/// An upstream whose payloads carry a `token` for the lanes of their `user`.
 private struct KeyedUpstream: PlainAtHeart, StatefulUpstream {
     let plain = PlainUpstream("keyed", kinds: ["event"], laneRule: .separate)
 
@@ -39,7 +39,7 @@ private struct KeyedUpstream: PlainAtHeart, StatefulUpstream {
     }
 }
 
-/// Credentials that come along with messages, as callers see them.
+/// Credentials that arrive with messages, as callers see them.
 @Suite struct CredentialTests {
     private func setup(hasKey: Bool) -> Setup {
         var setup = Setup()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Clients that go away in the middle of a request.
+/// Clients that disconnect in the middle of a request.
 @Suite struct CutRequestTests {
     /// The first line alone would be a request, too.
     private static let (first, second) = ("{\"n\":1}\n", "{\"n\":2}\n")

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Reading many messages: the order of lists, filters by time and error, and failures in groups.
+/// Reading many messages: the order of lists, filters by time and error, and groups of failures.
 @Suite struct ListTests {
     private func listed(_ query: String, _ gateway: TestGateway) throws -> [String] {
         let answer = try gateway.client.get("/v1/messages?\(query)")
@@ -47,7 +47,7 @@ import Testing
         }
     }
 
-    /// It did not have to come from a list.
+    /// A cursor does not have to be one that a list returned.
     @Test(arguments: ["7zzzzzzzzzzzz", "0000000000000", "newest.7zzzzzzzzzzzz", "newest.0000000000000"])
     func cursor_mayBeAnyID(cursor: String) throws {
         try withPausedGateway { gateway in
@@ -157,7 +157,7 @@ import Testing
                 try gateway.accept("/v1/picky/event", #"{"n":\#(number),"lane":7}"#)
             }
             let first = try accept(1)
-            // From here on, no message joins its request.
+            // From here on, each message is sent in a request of its own.
             try gateway.waitForOpenRequest()
             let lane = [first, try accept(2), try accept(3)]
             let later = try gateway.accept(
@@ -255,7 +255,7 @@ import Testing
     }
 }
 
-/// Rejects every message with the text of the response.
+/// An upstream that rejects every message with the text of the response.
 private struct TalkativeUpstream: PlainAtHeart {
     let plain = PlainUpstream("talkative")
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {

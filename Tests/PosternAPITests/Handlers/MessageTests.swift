@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Design, section 3.2: reading messages, sending them again, taking them back.
+/// Design, section 3.2: reading, resending, and cancelling messages.
 @Suite struct MessageTests {
     @Test func message_hasAllItsMembers() throws {
         try withPausedGateway { gateway in
@@ -252,7 +252,7 @@ import Testing
     }
 }
 
-/// Refuses whole batches at once.
+/// Rejects whole batches at once.
 private struct RefusingUpstream: PlainAtHeart {
     let plain = PlainUpstream("refusing")
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
@@ -260,7 +260,7 @@ private struct RefusingUpstream: PlainAtHeart {
     }
 }
 
-/// Promise 8: what waits says for what, and until when.
+/// Promise 8: a waiting message shows what it waits for, and until when.
 @Suite struct WaitingForTests {
     @Test func pausedUpstream_isWaitedFor() throws {
         try withPausedGateway { gateway in

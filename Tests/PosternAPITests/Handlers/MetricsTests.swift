@@ -7,7 +7,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Design, section 7: what is there from the start, and in which form.
+/// Design, section 7: which metrics exist from the start, and in which format.
 @Suite struct MetricsTests {
     /// The series of a family, as label pairs.
     private func series(_ name: String, in text: String) -> Set<String> {
@@ -118,7 +118,7 @@ import Testing
             for (upstream, slug, count) in expected {
                 #expect(try refused(gateway, upstream, slug) == count, "\(upstream) \(slug.rawValue)")
             }
-            // What only asks about messages, and what is only tried, refuses none.
+            // Queries and dry runs do not count as rejections.
             #expect(try client.post("/v1/messages/retry", "{").status == 400)
             #expect(try post(path + "?dryRun=true", "{") == 400)
             #expect(try refused(gateway, "picky", .invalidJSON) == 1)

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Steering upstreams (design, section 3.2).
+/// Pausing, resuming, and probing upstreams (design, section 3.2).
 @Suite struct UpstreamTests {
     @Test func upstreams_areListedByName() throws {
         try withPausedGateway { gateway in
@@ -150,7 +150,7 @@ import Testing
     }
 }
 
-/// Design, sections 3.4 and 7: what machines ask.
+/// Design, sections 3.4 and 7: what probes and monitoring systems request.
 @Suite struct ProbeTests {
     @Test func liveAndReady_answerWell() throws {
         try withPausedGateway { gateway in

@@ -278,7 +278,7 @@ import Testing
         }
     }
 
-    /// It reads nothing, and far more happens than its socket and the ring hold.
+    /// It reads nothing while more events occur than its socket and the ring hold.
     @Test func listenerThatDoesNotRead_isCutOff_andWritersGoOn() throws {
         var setup = Setup()
         setup.limits.maxBodyBytes = 1 << 20
@@ -337,7 +337,7 @@ import Testing
             listening.join()
             let events = received.value.split(separator: "\n").filter { $0.hasPrefix("event: message.queued") }
             #expect(!events.isEmpty, "\(received.value)")
-            #expect(received.value.hasSuffix("0\r\n\r\n"), "the stream ends in good order")
+            #expect(received.value.hasSuffix("0\r\n\r\n"), "the stream ends in an orderly way")
         }
     }
 }
@@ -365,7 +365,7 @@ final class EventClient {
         return true
     }
 
-    /// The next event. Fails if none comes in time.
+    /// The next event. Fails if none arrives in time.
     func next() throws -> ReceivedEvent {
         // Comments alone would go on forever.
         let end = parser.comments + 2
@@ -384,7 +384,7 @@ final class EventClient {
         }
     }
 
-    /// What comes until the stream ends in good order.
+    /// Everything that arrives until the stream ends in an orderly way.
     func rest() throws -> [ReceivedEvent] {
         while try read() {}
         defer { waiting = [] }

@@ -9,9 +9,9 @@ import Testing
 
 @testable import PosternAPI
 
-/// What every type's resources have in common.
+/// What the resources of all types have in common.
 @Suite struct ResourceTests {
-    /// Answers what it was sent, one way or the other.
+    /// Returns what it received, synchronously or asynchronously.
     private static let echo: @Sendable (UpstreamRouteRequest) -> UpstreamRouteResponse = { request in
         .json(String(decoding: request.body, as: UTF8.self), status: 203)
     }
@@ -160,7 +160,7 @@ import Testing
         }
     }
 
-    /// Such as a kept answer: no other thread has to be woken for it.
+    /// For example a cached response: no other thread has to be woken for it.
     @Test func answerThatNeedsNoWaiting_isMadeOnTheConnectionsThread() throws {
         try withGateway(Self.setup) { gateway in
             let name = try gateway.client.get("/v1/plain/thread").text
@@ -168,7 +168,7 @@ import Testing
         }
     }
 
-    /// Its task is cancelled, which aborts what may be aborted; the request is counted as 499.
+    /// Its task is cancelled, which aborts what can be aborted; the request is counted as 499.
     @Test func callerThatHangsUp_endsItsCall() throws {
         try withGateway(Self.setup) { gateway in
             for (path, isAbortable) in [("aborted", true), ("finished", false)] {

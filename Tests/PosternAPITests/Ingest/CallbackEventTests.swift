@@ -8,7 +8,7 @@ import WebhookAdapter
 
 @testable import PosternAPI
 
-/// What an event about a settled message says, and how it travels to its webhook.
+/// The content of events about settled messages, and their delivery to a webhook.
 @Suite(.timeLimit(.minutes(10))) struct CallbackEventTests {
     /// A gateway whose upstream `picky` is reported to `hooks`, a webhook.
     private func withCallbacks(
@@ -100,7 +100,7 @@ import WebhookAdapter
         }
     }
 
-    /// Inside the event it is deeper than the gateway accepts.
+    /// Inside the event, the payload is nested more deeply than the gateway accepts.
     @Test func payloadOfTheGreatestDepth_isIncluded() throws {
         try withCallbacks([.status(200)], orderBy: "/upstream", includesPayload: true) { gateway in
             let nested = String(repeating: "[", count: 63) + String(repeating: "]", count: 63)
@@ -125,12 +125,12 @@ import WebhookAdapter
                 return try record(about: id, gateway).lane
             }
             #expect((lanes[0] == lanes[1]) == areEqual)
-            // An object is no order.
+            // The members of an object have no order.
             #expect((lanes[0] == 0) == ["", "/lastError"].contains(pointer))
         }
     }
 
-    // MARK: On its way
+    // MARK: Delivery
 
     @Test func event_isSentToItsWebhook_andNotReportedItself() throws {
         try withCallbacks([.status(200), .status(204)], isPaused: false) { gateway in

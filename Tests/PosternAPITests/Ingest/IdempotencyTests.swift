@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// `Idempotency-Key`: what a repeat of a request gets.
+/// `Idempotency-Key`: the response to a repeated request.
 @Suite struct IdempotencyTests {
     private static let path = "/v1/picky/event"
 
@@ -19,7 +19,7 @@ import Testing
         try gateway.client.post(path, body, headers: headers)
     }
 
-    /// Everything of the response but what belongs to the single request.
+    /// The response without the parts that are specific to one request.
     private func same(_ answer: HTTPClient.Answer, _ first: HTTPClient.Answer) -> Bool {
         func headers(_ answer: HTTPClient.Answer) -> [String] {
             let own: Set = ["x-request-id", "date", "idempotent-replay"]

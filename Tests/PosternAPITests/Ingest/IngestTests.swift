@@ -10,7 +10,7 @@ import Testing
 @testable import SamsaraAdapter
 @testable import SeerAdapter
 
-/// Design, section 3.1: taking messages.
+/// Design, section 3.1: accepting messages.
 @Suite struct IngestTests {
     @Test func oneObject_isAcceptedWithItsPlace() throws {
         try withPausedGateway { gateway in
@@ -424,7 +424,7 @@ import Testing
 }
 
 extension Preferences {
-    /// What a test expects to have been read.
+    /// The values that a test expects the gateway to have read.
     struct Expected: Sendable {
         var wait: Int?
         var isLenient = false
@@ -432,7 +432,7 @@ extension Preferences {
     }
 }
 
-/// Payloads of Curio's.
+/// Payloads in Curio's format.
 private enum SessionSample {
     private static let location =
         #""visitorCode":"7B3A9001-51C3-4F0B-9A77-3E0D6C5B4A01","sessionCode":"6d551000-a21d-11e4-8123-03ab5c7d9e1f""#

@@ -35,7 +35,7 @@ import Testing
         }
     }
 
-    /// Written by the server itself, partly before there is a request.
+    /// Responses of the server itself, some of which precede the request.
     @Test(arguments: [
         ("nonsense\r\n\r\n", 400), ("GET / HTTP/1.1\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nHost: t\r\nX-Long: \(String(repeating: "h", count: 20_000))\r\n\r\n", 431),

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternAPI
 
-/// Design, section 3.6: what is refused, and how.
+/// Design, section 3.6: which requests are rejected, and how.
 @Suite struct RefusalTests {
     @Test(arguments: [
         ("GET", "/", 404, "not-found"), ("GET", "/v1", 404, "not-found"), ("GET", "/v2/upstreams", 404, "not-found"),
@@ -253,7 +253,7 @@ import Testing
             refused.problem(503, "outbox-full")
             #expect(refused.header("Retry-After").flatMap { Int($0) } ?? 0 > 0)
             #expect(gateway.queued == 2)
-            // No other queue is full.
+            // Other upstreams' queues are not full.
             #expect(try gateway.client.post("/v1/plain/thing", "{}").status == 202)
         }
     }
@@ -317,7 +317,7 @@ import Testing
             let head = try gateway.client.ask("HEAD", path)
             #expect(head.status == 200)
             #expect(head.body.isEmpty)
-            // The connection is in step: what follows is an answer, not a body.
+            // The connection is still in sync: a response follows, not the rest of a body.
             #expect(try gateway.client.get("/livez").status == 200)
         }
     }

@@ -14,7 +14,7 @@ import Testing
     ]
     private static let methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 
-    /// The path of a template, its parameters replaced by values.
+    /// The path of a template with its parameters replaced by values.
     private func path(of template: String) -> String {
         Self.samples.reduce(template) { $0.replacing("{\($1.key)}", with: $1.value) }
     }

@@ -28,7 +28,7 @@ import Testing
             feed.record(Event(type, UpstreamName(upstream)!, ids: ids))
         }
 
-        /// Records an event and lets it be told.
+        /// Records an event and publishes it.
         func tell(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
             record(type, upstream, count: count)
             threads.advance(by: .seconds(1))
@@ -225,7 +225,7 @@ import Testing
         #expect(data(fetched) == plain + #","sdk":{"events":["T"],"requestType":null,"success":true,"error":null}}"#)
     }
 
-    /// One that has stopped to read altogether keeps nothing alive but the ring.
+    /// A listener that has stopped reading keeps only the ring in memory.
     @Test func ring_isBounded_whateverHappens() {
         var ring = EventRing(run: 1, maxBytes: 10_000)
         for number in 0..<10_000 {
@@ -351,7 +351,7 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
         }
     }
 
-    /// Reads all that there is, and returns the events.
+    /// Reads everything that is available, and returns the events.
     @discardableResult func read() -> [ReceivedEvent] {
         while readPart() {}
         return parser.takeEvents()

@@ -17,7 +17,7 @@ import Testing
 
     private func open() throws -> PosternStore.Outbox {
         try PosternStore.Outbox(
-            // Noon is long ago: nothing may go for its age.
+            // Noon is long ago: no message may be removed because of its age.
             OutboxOptions.with {
                 ($0.path, $0.deliveredRetention, $0.failedRetention) = (
                     index.path, .seconds(1 << 32), .seconds(1 << 32)
@@ -199,7 +199,7 @@ import Testing
         #expect(failure?.exitCode == 75)
     }
 
-    // MARK: Where nothing is
+    // MARK: Missing stores
 
     @Test func missingStore_isRefused_with73_andNotMade() async throws {
         let failure = await #expect(throws: CommandFailure.self) {

@@ -98,7 +98,7 @@ import Testing
         #expect(try report(summary { $0.isPaused = true }).waitStatus(of: retry).waitingFor == .pause)
     }
 
-    /// What lies nearest to the message comes first, as in the API.
+    /// The most specific reason comes first, as in the API.
     @Test func parkedLane_waitsForItsToken_whateverTheCircuit() throws {
         let parked = record { ($0.facts.isParked, $0.facts.nextAttemptAt) = (true, Self.noon + .seconds(5)) }
         let held = record { ($0.facts.laneWaitsFor, $0.facts.laneWaitsUntil) = (.circuit, Self.noon + .seconds(9)) }

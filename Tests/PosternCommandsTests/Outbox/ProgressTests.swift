@@ -9,7 +9,7 @@ import Testing
         let line = Progress.showing("exporting", on: { shown.put($0) }, every: .milliseconds(1)) { progress -> String in
             progress.advance()
             progress.advance()
-            // The work lasts until a line with both has been written.
+            // The work ends once a line with both figures has been written.
             let deadline = SystemTime().instant + .seconds(20)
             while SystemTime().instant < deadline {
                 if let line = shown.takeAll(waitingUntil: deadline).first(where: { $0.contains(": 2, ") }) {

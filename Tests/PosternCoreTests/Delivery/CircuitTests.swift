@@ -12,7 +12,7 @@ import Testing
         return circuit
     }
 
-    /// A circuit whose probe is under way.
+    /// A circuit whose probe is in flight.
     private func probing() -> Circuit {
         var circuit = opened()
         circuit.sent(now: at(10))

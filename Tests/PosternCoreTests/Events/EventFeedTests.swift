@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-/// What is collected for those who listen, as values.
+/// The events that are collected for listeners, as values.
 @Suite struct EventFeedTests {
     private let feed = EventFeed()
     private let arrivals = SharedValue(0)

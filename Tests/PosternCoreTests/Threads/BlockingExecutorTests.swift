@@ -4,7 +4,7 @@ import Synchronization
 import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct BlockingExecutorTests {
-    /// What threads have done, in its order.
+    /// Records what threads have done, in order.
     private final class Record: Sendable {
         private let inbox = Inbox<String>()
         func add(_ name: String) { inbox.put(name) }

@@ -6,9 +6,9 @@ import Testing
 
 @testable import PosternDelivery
 
-/// A hold concerns what failed: one endpoint while another works, the upstream otherwise.
+/// A hold applies to one endpoint while another one works, and otherwise to the upstream.
 @Suite(.timeLimit(.minutes(10))) struct EndpointTests {
-    /// Sends each lane to an endpoint of its own name up to the slash.
+    /// An upstream that sends each lane to the endpoint before the slash in the lane's name.
     private struct ManyEndpoints: PlainAtHeart {
         let laneRule = LaneRule.separate
         func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// Who is blamed for a refusal, and who is not.
+/// Which messages of a rejected batch are marked as failed, and which are not.
 @Suite(.timeLimit(.minutes(10))) struct PoisonMessageTests {
     private static let poison = #"{"n":"poison"}"#
 
@@ -176,7 +176,7 @@ import Testing
     }
 }
 
-/// Takes the words of the answer for its messages, one each: `taken`, `again` or `refused`.
+/// Reads one word of the response for each message: `taken`, `again`, or `refused`.
 private struct SortingUpstream: PlainAtHeart {
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         Judgement(
@@ -191,7 +191,7 @@ private struct SortingUpstream: PlainAtHeart {
     }
 }
 
-/// Sends each message in three steps.
+/// An upstream that sends each message in three steps.
 private struct SteppingUpstream: PlainAtHeart {
     private func step(of message: Message) -> UInt8 { message.progress?.first ?? 0 }
 
@@ -204,7 +204,7 @@ private struct SteppingUpstream: PlainAtHeart {
     }
 }
 
-/// Does not send messages that say `skip`.
+/// An upstream that does not send messages containing `skip`.
 private struct SkippingUpstream: PlainAtHeart {
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         let skipped = messages.prefix { String(decoding: $0.payload, as: UTF8.self).contains("skip") }

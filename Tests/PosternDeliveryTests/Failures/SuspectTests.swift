@@ -101,7 +101,7 @@ import Testing
             try harness.accept(1, lane: lane(number))
             try harness.run(for: .seconds(1))
         }
-        // From here on the upstream does not answer them.
+        // From here on, the upstream does not respond to these messages.
         harness.transport.answerAll { request in self.isPoison(request) ? nil : .status(200) }
         try harness.run(for: .seconds(60))
         #expect(harness.open.count == 1)

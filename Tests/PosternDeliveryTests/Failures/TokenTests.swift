@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// Tokens are what the answer's body says; `name:lifetime` in seconds.
+/// A token source that reads tokens from the response body: `name:lifetime`, in seconds.
 struct PlainTokens: TokenSource {
     var secret = "secret"
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: DeliveryHarness.tokenURL, body: Array(secret.utf8)) }
@@ -275,7 +275,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         #expect(wasWoken.value)
     }
 
-    /// Such a request would leave without a token.
+    /// Such a request would be sent without a token.
     @Test func batch_waitsForANewToken_whenTheTokenExpiresDuringItsClaim() throws {
         let upstream = SlowUpstream(clock: SharedValue(nil), claimTakes: SharedValue(.zero))
         let harness = try DeliveryHarness(upstream, settings: Self.settings)

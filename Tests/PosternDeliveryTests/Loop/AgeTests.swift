@@ -43,7 +43,7 @@ import Testing
         #expect(try harness.outbox.audit().isBalanced)
     }
 
-    /// The worker, too, leaves it alone until then, and sends it.
+    /// The worker does not expire it before then, either, and sends it.
     @Test func retriedDeadLetter_isSent_howeverOldItIs() throws {
         let harness = try DeliveryHarness(settings: Self.settings)
         harness.transport.answerAll { _ in .status(410) }

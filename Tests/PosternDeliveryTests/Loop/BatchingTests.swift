@@ -113,7 +113,7 @@ import Testing
     }
 }
 
-/// Wants its bodies compressed.
+/// An upstream whose requests are compressed.
 private struct CompressedUpstream: PlainAtHeart {
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         guard case .send(var request, let count) = plain.plan(for: messages, in: context) else {

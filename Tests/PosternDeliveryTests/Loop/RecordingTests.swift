@@ -5,9 +5,9 @@ import Testing
 @testable import PosternDelivery
 @testable import PosternStore
 
-/// Outcomes that the store does not take in at first.
+/// Results that the store fails to record at first.
 @Suite(.timeLimit(.minutes(10))) struct RecordingTests {
-    /// Turns once for what is there already, and once for what the store says to that.
+    /// Runs once for pending work, and once for the store's response to it.
     private func turnAndListen(_ harness: DeliveryHarness) {
         _ = harness.worker.turn()
         harness.commit()

@@ -5,9 +5,9 @@ import Testing
 @testable import PosternStore
 @testable import PosternDelivery
 
-/// Acceptance and delivery change one state side by side.
+/// Acceptance and delivery change the same state concurrently.
 @Suite(.timeLimit(.minutes(10))) struct StateRaceTests {
-    /// Counts in one value what it accepted and what was delivered.
+    /// An upstream that counts accepted and delivered messages in one value.
     private struct Counting: PlainAtHeart, AcceptingUpstream, StatefulUpstream {
         let plain = PlainUpstream("counting", laneRule: .separate)
         static let key = "count"

@@ -67,7 +67,7 @@ struct MachineModel {
         return machine.suspectsInFlight == 0 ? suspects.first : nil
     }
 
-    /// Sends what the worker would send next.
+    /// Sends the batch that the worker would send next.
     mutating func send() {
         guard let entries = next else { return }
         batches += 1
@@ -152,7 +152,7 @@ struct MachineModel {
 
     // MARK: Time
 
-    /// Goes on to the next moment at which something may change; false if only an answer can.
+    /// Advances to the next time at which something may change. Returns false if only a response can change something.
     mutating func wait() -> Bool {
         var moments = queue.map(\.dueAt)
         if let reopensAt = machine.health.upstream.reopensAt { moments.append(reopensAt) }

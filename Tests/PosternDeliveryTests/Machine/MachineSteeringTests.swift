@@ -5,7 +5,7 @@ import Testing
 @testable import PosternDelivery
 @testable import PosternStore
 
-/// What operators ask of the machine.
+/// Operators' requests to the machine.
 @Suite struct MachineSteeringTests {
     private func settlement(delivered: [Int], failed: [Int] = []) -> Settlement {
         var model = MachineModel()

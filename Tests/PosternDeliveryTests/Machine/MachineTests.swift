@@ -4,7 +4,7 @@ import Testing
 @testable import PosternDelivery
 @testable import PosternStore
 
-/// What each verdict leads to, and what no order of events may lead to.
+/// The effects of each verdict, and the invariants that hold in any order of events.
 @Suite(.timeLimit(.minutes(10))) struct MachineTests {
     private static let failure = TransferFailure(.interrupted, mayHaveArrived: true, detail: "cut")
 
@@ -18,7 +18,7 @@ import Testing
         /// Of a batch of one, and of several.
         let endsOne: MessageState?
         let endsSeveral: MessageState?
-        /// Whether the endpoint counts as one that works.
+        /// Whether the endpoint is considered to be working.
         let works: Bool?
     }
 
@@ -62,7 +62,7 @@ import Testing
             #expect(settlement.outcome == (splits ? .split : row.outcome))
             let end = size == 1 ? row.endsOne : row.endsSeveral
             #expect(model.ended.map(\.state) == Array(repeating: end, count: end == nil ? 0 : size).compactMap { $0 })
-            // Each message has one place.
+            // Each message is in exactly one place.
             #expect(model.ended.count + model.queue.count == size)
             #expect(model.machine.inFlight == 0)
             #expect(model.machine.unsettled == 0)
@@ -123,7 +123,7 @@ import Testing
 
     // MARK: All interleavings of small cases
 
-    /// What can be answered in the model.
+    /// The responses that the model uses.
     fileprivate static let answers: [@Sendable (inout MachineModel, Int) -> Void] = [
         { $0.answer(.delivered(), at: $1) }, { $0.answer(.retry(after: nil), at: $1) },
         { $0.answer(.suspect(after: nil), at: $1) }, { $0.answer(.split(reason: "no"), at: $1) },
@@ -178,7 +178,7 @@ import Testing
             #expect(lanes.reduce(0) { $0 + $1.count } == Set(lanes.joined()).count, "a lane is in flight twice")
         }
 
-        /// From any state all messages end once the upstream takes everything.
+        /// From any state, all messages are settled once the upstream accepts everything.
         private func expectThatAllEnd(_ model: MachineModel) {
             var model = model
             for _ in 0..<200 where model.ended.count < count {
@@ -217,7 +217,7 @@ import Testing
 
     // MARK: Doubt
 
-    /// One poison message of n costs no more requests than halving needs.
+    /// Finding one poison message among n requires at most as many requests as halving.
     @Test(arguments: [2, 3, 8, 31, 100]) func halving_costsTwoLogNPlusOne(count: Int) {
         for position in [0, count / 2, count - 1] {
             var model = MachineModel(most: 1)

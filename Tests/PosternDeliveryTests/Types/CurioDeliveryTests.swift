@@ -7,7 +7,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// Curio's adapter with a real store and a real worker, over hours of the test's own clock.
+/// Curio's adapter with a real store and a real worker, over hours of simulated time.
 @Suite(.timeLimit(.minutes(10))) struct CurioDeliveryTests {
     private static let settings: [String: SettingValue] = [
         "serverURL": .text("http://curio"), "apiKey": .text("key"), "trackingCode": .text("RIGHT"),
@@ -30,7 +30,7 @@ import Testing
         "screenWidth":750,"screenHeight":1334,"lang":"tr-TR","simOperator":"","simOpCountry":"","networkOpName":"","connType":"wifi","brand":"Apple","model":"iPhone","osType":"iOS","osVer":"9","curioSdkVer":"1.2.4","appVer":"2"
         """#
 
-    /// Posts an action of a visitor that happens now.
+    /// Posts an action that a visitor takes now.
     @discardableResult
     private func post(
         _ harness: DeliveryHarness, _ visitor: Int, _ kind: String, _ members: String = "", session: Int? = nil
@@ -187,7 +187,7 @@ import Testing
         try harness.run(for: .seconds(3600))
         let quoted = harness.reports.filter { $0.form["visitorCode"] == "v0" && $0.url.hasSuffix("/hit/create") }
             .compactMap { $0.form["sessionCode"] }
-        // Never again under a code that was refused, and no more than five rounds.
+        // Never again with a code that was rejected, and at most five rounds.
         #expect(Set(quoted).count == quoted.count)
         #expect(quoted.count <= 6)
     }

@@ -9,14 +9,14 @@ import Testing
 
 @testable import PosternDelivery
 
-/// Seer's adapter with a real store and a real worker: how batches come together, and who is held up by what.
+/// Seer's adapter with a real store and a real worker: how batches are formed, and which messages wait for others.
 @Suite(.timeLimit(.minutes(10))) struct SeerDeliveryTests {
     private static let kinds = ["activity", "instrumentation", "tincan"]
 
     private func harness(_ settings: [String: SettingValue] = [:]) throws -> DeliveryHarness {
         let all: [String: SettingValue] = [
             "clientId": .text("id"), "clientSecret": .text("secret"), "baseURL": .text("http://seer"),
-            // Tests say first what the token endpoint answers.
+            // A test first sets the responses of the token endpoint.
             "verifyAtStart": .bool(false),
         ]
         let seer = try UpstreamType.seer.make(
@@ -25,7 +25,7 @@ import Testing
             seer, settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (8, 1 << 20) })
     }
 
-    /// A good payload of exactly `size` bytes.
+    /// A valid payload of exactly `size` bytes.
     private static func payload(_ kind: String, _ number: Int = 0, size: Int? = nil) -> String {
         let text =
             kind == "tincan"
@@ -242,7 +242,7 @@ import Testing
 
     @Test func eventsOfTheStream_haveTheSDKsWords_oneForEachKind() throws {
         let harness = try harness()
-        // The first report fails, and one is rejected for good.
+        // The first report fails, and one is rejected permanently.
         let failed = SharedValue(false)
         serve(harness) { request in
             if request.text.contains("poison") { return .status(400) }

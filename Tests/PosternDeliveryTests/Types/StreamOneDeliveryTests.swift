@@ -9,7 +9,7 @@ import Testing
 
 @testable import PosternDelivery
 
-/// StreamOne's adapter with a real store and a real worker: order, repetition, and who waits for what.
+/// StreamOne's adapter with a real store and a real worker: order, repetition, and which messages wait for others.
 @Suite(.timeLimit(.minutes(10))) struct StreamOneDeliveryTests {
     private func upstream() throws -> any Upstream {
         return try UpstreamType.streamone.make(
@@ -39,7 +39,7 @@ import Testing
         }
     }
 
-    /// What the platform did, in its order.
+    /// What the platform did, in order.
     private final class Platform: Sendable {
         let effects = Mutex<[(account: String, seq: Int)]>([])
         let count = Mutex(0)

@@ -2,7 +2,7 @@ import Foundation
 import PosternTestKit
 import Testing
 
-/// What people read.
+/// The pages of the documentation.
 @Suite struct PageTests {
     @Test(arguments: try Page.all().map(\.path)) func links_leadToFiles_andToTheirAnchors(path: String) throws {
         let page = try Page(path)

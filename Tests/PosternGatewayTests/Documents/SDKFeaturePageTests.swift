@@ -32,7 +32,7 @@ import Testing
         return rows
     }
 
-    /// What is in backticks.
+    /// The texts in backticks.
     fileprivate static func spans(_ text: some StringProtocol) -> [String] {
         text.components(separatedBy: "`").enumerated().filter { !$0.offset.isMultiple(of: 2) }.map(\.element)
     }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternHTTP
 
-/// Turned by hand, in time that the test moves.
+/// The reaper is run by the test, in time that the test moves.
 @Suite struct ConnectionReaperTests {
     private let reaper = ConnectionReaper(headerTimeout: .seconds(10), idleTimeout: .seconds(10))
     private let time = ManualTime()

@@ -7,7 +7,7 @@ import Testing
 
 /// Clients that hang up while their request is being answered.
 @Suite(.timeLimit(.minutes(10))) struct HangUpTests {
-    /// Waits for its response as long as the client does.
+    /// Keeps its request open until the client disconnects.
     private final class Patient: Sendable {
         let held = PendingRequests()
         let hangUps = Atomic<Int>(0)
@@ -22,7 +22,7 @@ import Testing
 
     private static let get = "GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 
-    /// By an end of the stream, or by a reset.
+    /// The client closes the connection in an orderly way, or resets it.
     @Test(arguments: [false, true]) func hangUp_endsTheRequest_andIsReportedOnce(isReset: Bool) throws {
         let patient = Patient()
         try withServer(patient.handler) { server, port in

@@ -8,7 +8,7 @@ import Testing
 
 /// Responses whose body is produced while it is sent.
 @Suite(.timeLimit(.minutes(10))) struct StreamTests {
-    /// A stream of what the test puts in.
+    /// A stream of the bytes that the test provides.
     private final class Source: ResponseStream {
         private struct State {
             var bytes: [UInt8] = []
@@ -16,7 +16,7 @@ import Testing
             var reads = 0
             var ends = 0
             var responder: Responder?
-            /// Whether there is always more.
+            /// Whether the stream never ends.
             var isEndless = false
         }
         private let state = Mutex(State())

@@ -71,7 +71,7 @@ import Testing
 }
 
 extension HTTPClient {
-    /// Sends one byte after the other; returns how many were taken before the peer cut the connection.
+    /// Sends single bytes. Returns how many were accepted before the peer closed the connection.
     fileprivate func drip(_ text: String, every milliseconds: Int32) -> Int {
         var taken = 0
         for byte in text.utf8 {
@@ -82,7 +82,7 @@ extension HTTPClient {
         return taken
     }
 
-    /// Waits for the peer to close, so long; true when it did.
+    /// Waits for the peer to close the connection. Returns whether it did so in time.
     @discardableResult fileprivate func pause(milliseconds: Int32) -> Bool {
         let peerHasClosed: Int16 = 0x2000  // POLLRDHUP, which Glibc does not export.
         var ready = pollfd(fd: socket, events: peerHasClosed, revents: 0)

@@ -61,7 +61,7 @@ import Testing
     }
 
     private final class Counts: Sendable {
-        /// Clients that are not done.
+        /// Clients that have not finished.
         let left = Atomic<Int>(16)
         let good = Atomic<Int>(0)
     }

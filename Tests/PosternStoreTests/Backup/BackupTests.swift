@@ -17,7 +17,7 @@ import Testing
         queue = try store.register()
     }
 
-    /// Some MiB, which take several steps to copy.
+    /// A store of some MiB, so that a copy takes several steps.
     private func fill() throws -> [MessageID] {
         let text = "\"" + String(repeating: "x", count: 200_000) + "\""
         return try store.append((0..<30).map { _ in store.message(text, to: queue) }).ids

@@ -59,7 +59,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         try change(.hold(Credential(owner: owner, value: Array(token.utf8), isKept: isKept)))
     }
 
-    /// As a worker does whose upstream answered that the token is not taken.
+    /// As a worker does when its upstream has rejected the token.
     private func refuse(_ claim: Claim, version: Int64) throws {
         guard case .named(_, let group?) = claim.messages[0].lane else { return }
         var settlement = store.settlement(.parked)

@@ -193,7 +193,7 @@ import Testing
         #expect(receipt.evicted == Array(ids[1...20]))
         #expect(try store.state(ids[1]) == .dropped)
         #expect(try store.requeue([ids[1]]).isEmpty)
-        // More than all the others together: nothing is dropped for it.
+        // Larger than all other messages together: nothing is dropped to make space for it.
         let ledger = store.outbox.ledger(of: queue.number)
         #expect(throws: AppendError.self) { try store.append((0..<2000).map { _ in store.message(text, to: queue) }) }
         #expect(store.outbox.ledger(of: queue.number) == ledger)
@@ -232,7 +232,7 @@ import Testing
         store.outbox.checkForSpace()
         #expect(size() == DiskReserve.bytes)
         try store.append(to: queue)
-        // Kept over a stop: the next start may need it.
+        // The file remains after a stop, because the next start may need it.
         store.outbox.close()
         #expect(size() == DiskReserve.bytes)
     }

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternStore
 
-/// About SQLite itself: a file system that is really full, where this machine allows mounting one.
+/// About SQLite itself: a real file system that is full, if this machine allows mounting one.
 @Suite(.serialized) struct SmallDiskTests {
     /// Filled, restarted and drained in a random way, while something else takes all room that becomes free. Many more
     /// ways are tried on the simulated disk.
@@ -35,7 +35,7 @@ import Testing
             queue = try store.register()
         }
         try fill()
-        // What was answered 507 left no trace.
+        // Requests that were answered with 507 left no trace.
         #expect(try store.survivors() == accepted)
         disk.takeTheRest()
         var delivered = 0

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternStore
 
-/// About the files of a store: whose they are, and whether they are still there.
+/// About the files of a store: their permissions and locks, and whether they still exist.
 @Suite struct StorePlaceTests {
     private func mode(_ path: String) throws -> Int {
         var status = stat()

@@ -173,7 +173,7 @@ import Testing
         let older = try store.claim(queue)
         #expect(older.messages.map(\.id) == Array(ids[..<2]))
         #expect(try store.claim(queue).messages.isEmpty)
-        // Held by the older one, so there is no point in looking again and again.
+        // Held by the older one, so there is no point in scanning repeatedly.
         #expect(store.readiness(queue) == .nothing)
         try store.deliver(older.messages, of: queue)
         #expect(try store.claim(queue).messages.map(\.id) == Array(ids[2...]))
@@ -265,7 +265,7 @@ import Testing
         #expect(attempts.map(\.batch) == [batch])
         #expect(store.outbox.nextBatch().rawValue > batch.rawValue)
         #expect(store.outbox.ledger(of: queue.number).ambiguousSends == 1)
-        // The books on disk agree, also after the next commit.
+        // The counters on disk agree, also after the next commit.
         try store.append(1, to: queue)
         #expect(try store.outbox.audit().accounts[0].ledger.ambiguousSends == 1)
         // Registering again is not a restart: what is in flight stays in flight.
@@ -378,7 +378,7 @@ import Testing
         #expect(try store.isBalanced())
     }
 
-    /// Whatever they wait for: nothing has to claim them.
+    /// Regardless of what they wait for, because they do not have to be claimed.
     @Test(arguments: [LaneRule.mixed, .separate])
     func age_expiresWhatIsQueued_withoutAClaim(laneRule: LaneRule) throws {
         let store = try TestStore()

@@ -118,7 +118,7 @@ import Testing
         #expect(try store.claim(queue).messages.map(\.id) == [ids[0], ids[2]])
     }
 
-    /// More removals than the worker is told of one by one: it finds out by itself whose lanes are free.
+    /// More removals than the worker is notified of individually, so it determines itself which lanes are free.
     @Test func manyRemovals_unheard_freeTheirLanes() throws {
         let store = try TestStore()
         let queue = try store.register()
@@ -145,7 +145,7 @@ import Testing
         let far = try store.append(to: queue, lane: .digest(2))
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(queue.countInMemory == MixedClaims.defaultScanLimit)
-        // Nothing to do before the lane goes on: no look in vain.
+        // There is nothing to do until the lane continues, so the worker does not scan.
         #expect(store.readiness(queue) == .due(at: store.time.now + backoff))
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(queue.countInMemory == MixedClaims.defaultScanLimit)

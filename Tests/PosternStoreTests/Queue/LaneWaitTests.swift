@@ -132,7 +132,7 @@ import Testing
         #expect(try store.claim(queue).messages[0].mayHaveArrived)
     }
 
-    /// Curio sends what an operator retries by another way than what is new.
+    /// Curio sends messages that an operator retries differently from new ones.
     @Test func message_remembersThatItWasRetried_alsoByARunThatDied() throws {
         let store = try TestStore()
         var queue = try store.register(plain())

@@ -16,7 +16,7 @@ import Testing
         let slow = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(3))
         let quick = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(2))
         let first = try store.append(to: queue, lane: lane)
-        // Not due: they hold up nothing.
+        // They are not due, and do not delay others.
         #expect(try store.drain(queue) == [first])
         let later = try store.append(to: queue, lane: lane)
         store.time.advance(by: .seconds(5))
@@ -56,7 +56,7 @@ import Testing
         #expect(try store.drain(queue) == [failed, scheduled])
     }
 
-    /// More of one lane than one look takes in.
+    /// More messages of one lane than one scan reads.
     @Test func manyDueMessages_goInAcceptedOrder() throws {
         let store = try TestStore()
         let queue = try store.register()

@@ -181,7 +181,7 @@ import Testing
         #expect(store.readiness(queue) == .due(at: due))
         #expect(try store.claim(queue, most: 3).messages.isEmpty)
         store.time.advance(by: wait)
-        // The rest of what has collected long enough.
+        // The remaining messages that have been collected long enough.
         #expect(try store.drain(queue, most: 3).count == 7)
         try store.append(7, to: queue, lane: .named("a"))
         store.time.advance(by: wait)

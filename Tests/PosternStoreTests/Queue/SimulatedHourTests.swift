@@ -47,7 +47,7 @@ struct ClaimSimulation<Value: WakeValue> {
     private var isReading = false
     private var wakesUp = false
     private var sleeps = false
-    /// The heartbeat of a worker that nothing wakes.
+    /// The longest time that a worker sleeps if nothing wakes it.
     private let heartbeat = 5_000_000
 
     /// Delays by the millisecond.
@@ -103,7 +103,7 @@ struct ClaimSimulation<Value: WakeValue> {
         }
     }
 
-    /// Looks whether there is something to claim, or ends a claim.
+    /// Checks whether a message can be claimed, or ends a claim.
     private mutating func work() {
         let now = workerAt
         if isReading {

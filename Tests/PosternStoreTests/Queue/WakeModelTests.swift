@@ -3,7 +3,7 @@ import Testing
 
 @testable import PosternStore
 
-/// Every order in which a worker's looks at a mixed queue can meet the commits of the writer and their announcements.
+/// Every order in which a worker's scans of a mixed queue can interleave with the writer's commits and announcements.
 @Suite struct WakeModelTests {
     @Test(arguments: [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [1, 1, 1]), (10, [1, 3])])
     func committedMessage_isNeverForgotten_whateverTheOrder(most: Int, commits: [Int]) {
@@ -71,7 +71,7 @@ func interleavings<Step>(_ left: [Step], _ right: [Step]) -> [[Step]] {
 /// What the model needs of the value that the writer and the worker share.
 protocol WakeValue {
     init()
-    /// Returns whether to wake the worker.
+    /// Returns whether the worker has to be woken.
     mutating func announce(through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits) -> Bool
     mutating func lookBegins()
     /// The look has seen `count` rows, up to `id`; `reachedEnd`: all of its snapshot.
@@ -108,9 +108,9 @@ extension QueueExchange: WakeValue {
 /// A worker and a writer around the value, one step at a time.
 struct WakeModel<Value: WakeValue> {
     enum Violation: Hashable {
-        /// Something can be claimed, and nothing will make the worker look in time.
+        /// A message can be claimed, but nothing will make the worker scan in time.
         case forgotten
-        /// The worker looks again and again although nothing is there.
+        /// The worker scans repeatedly although there is nothing to claim.
         case looksInVain
     }
 
@@ -259,7 +259,7 @@ struct FlagOfFirstArrival: WakeValue {
     }
 }
 
-/// A claim takes nothing off.
+/// A claim does not reduce the count.
 struct KeepsWhatWasSeen: WakeValue {
     private var real = QueueExchange()
 
@@ -275,7 +275,7 @@ struct KeepsWhatWasSeen: WakeValue {
     }
 }
 
-/// A claim takes off what was announced while it read, too.
+/// A claim also subtracts what was announced while it read.
 struct DropsAllAtTheEndOfALook: WakeValue {
     private var real = QueueExchange()
 

@@ -6,7 +6,7 @@ import Testing
 
 /// Lists of messages by order, time, and error.
 @Suite struct MessageListTests {
-    /// All pages of a list.
+    /// Reads all pages of a list.
     private func all(
         _ filter: MessageFilter, _ order: MessageOrder = .oldest, limit: Int = 7, in store: TestStore
     ) throws -> [MessageID] {
@@ -21,7 +21,7 @@ import Testing
         return found
     }
 
-    /// Two upstreams, with messages in all tables.
+    /// A store with two upstreams and messages in all tables.
     private func withMessages(_ body: (TestStore, [MessageID]) throws -> Void) throws {
         let store = try TestStore()
         let first = try store.register(PlainUpstream("first"))
@@ -169,7 +169,7 @@ import Testing
     }
 }
 
-/// What the errors of messages have in common.
+/// Groups of messages with similar errors.
 @Suite struct FailureTests {
     /// Fails one message for each of `details`, the first one first.
     private func fail(

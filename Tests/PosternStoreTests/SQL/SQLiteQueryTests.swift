@@ -8,7 +8,7 @@ import Testing
 
 /// About SQLite: what the queries read, and what maintenance does to the file.
 @Suite struct SQLiteQueryTests {
-    /// What a worker and maintenance ask again and again, in the words in which they ask it.
+    /// The queries that workers and maintenance run repeatedly, word for word.
     @Test func queries_useTheirIndexes_andSortNothing() throws {
         let store = try TestStore()
         _ = try store.register(PlainUpstream(laneRule: .separate))

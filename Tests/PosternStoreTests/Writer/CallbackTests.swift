@@ -336,7 +336,7 @@ import Testing
         #expect(try bench.store.isBalanced())
     }
 
-    // MARK: Who is told
+    // MARK: Completions
 
     @Test func worker_isWoken_afterTheCommit() throws {
         let bench = try Bench()
@@ -368,7 +368,7 @@ import Testing
     }
 }
 
-/// Refuses `no` inside the transaction.
+/// Rejects `no` inside the transaction.
 private struct RefusingUpstream: PlainAtHeart, AcceptingUpstream {
     let plain = PlainUpstream("refusing")
 

@@ -1,8 +1,8 @@
 import Testing
 
-/// A gateway in a test, and what tests ask it again and again.
+/// A gateway in a test, and the requests that tests make most often.
 public protocol GatewayHarness {
-    /// The upstream that is meant if no other is named.
+    /// The upstream that requests use by default.
     var usualUpstream: String { get }
     func connection() throws -> HTTPClient
 }
@@ -16,7 +16,7 @@ extension GatewayHarness {
         try connection().get("/v1/messages/\(id)" + (include.map { "?include=\($0)" } ?? "")).json
     }
 
-    /// Waits until a member of a message has a value; nil: until it has none.
+    /// Waits until a member of a message has `value`, or is absent if that is nil.
     public func wait(for member: String, _ value: String?, of id: String) throws {
         let connection = try connection()
         var last = JSON([])

@@ -18,7 +18,7 @@ public final class HTTPClient: TestConnection {
 
     public let port: UInt16
 
-    /// A small `receiveBuffer` makes a slow reader.
+    /// A small `receiveBuffer` simulates a slow reader.
     public init(port: UInt16, patience: Duration = .seconds(20), receiveBuffer: Int32? = nil) throws {
         self.port = port
         super.init(
@@ -39,7 +39,7 @@ public final class HTTPClient: TestConnection {
         if code != 0 { throw Failure.connect(errno) }
     }
 
-    /// Sends a request and waits for its answer. A `Content-Type` of JSON is added to a body that has none.
+    /// Sends a request and waits for its response. If it has a body without a `Content-Type`, the type is JSON.
     public func ask(
         _ method: String, _ path: String, _ body: [UInt8]? = nil, headers: [(String, String)] = []
     ) throws -> Answer {

@@ -15,7 +15,7 @@ public struct TestCertificate: Sendable {
         key = folder.file("\(name).key")
     }
 
-    /// One that signed itself, for 127.0.0.1 and localhost.
+    /// A self-signed certificate for 127.0.0.1 and localhost.
     public init(_ name: String, in folder: ScratchFolder) throws {
         self.init(files: name, in: folder)
         try makePEM(
@@ -26,7 +26,7 @@ public struct TestCertificate: Sendable {
     }
 }
 
-/// A certificate authority, and what it issues.
+/// A certificate authority, which issues certificates.
 public struct TestAuthority: Sendable {
     private let own: TestCertificate
     private let folder: ScratchFolder

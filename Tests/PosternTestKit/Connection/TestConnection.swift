@@ -1,6 +1,6 @@
 import Glibc
 
-/// One end of a connection, byte by byte as the test wants it. Closed when it is released; every wait has a deadline.
+/// One end of a connection, which a test controls byte by byte. Closed when it is released; every wait has a deadline.
 open class TestConnection {
     public enum Failure: Error {
         case connect(Int32)
@@ -54,7 +54,7 @@ open class TestConnection {
         return (head, Array(received.prefix(length)))
     }
 
-    /// The next bytes, exactly so many.
+    /// Reads exactly `count` bytes.
     public func read(_ count: Int) throws -> [UInt8] {
         while received.count < count { try receiveMore() }
         defer { received.removeFirst(count) }
@@ -72,7 +72,7 @@ open class TestConnection {
         return size == 0 ? nil : Array(chunk.dropLast(2))
     }
 
-    /// Everything until the peer closes in good order.
+    /// Reads everything until the peer closes the connection in an orderly way.
     public func readToEnd() throws -> [UInt8] {
         while true {
             do { try receiveMore() } catch Failure.closed { return received }

@@ -20,7 +20,7 @@ public enum Fixture {
         try read(top + "/" + path)
     }
 
-    /// The package.
+    /// The root folder of the package.
     public static let top = #filePath.components(separatedBy: "/Tests/PosternTestKit/")[0]
 
     private static func read(_ path: String) throws -> [UInt8] {

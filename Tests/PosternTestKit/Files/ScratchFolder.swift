@@ -1,7 +1,7 @@
 import Foundation
 import Testing
 
-/// A folder of its own for one test; gone when the test is.
+/// A temporary folder for one test, removed with the last reference.
 public final class ScratchFolder: Sendable {
     public let path: String
 

@@ -1,6 +1,6 @@
 import Foundation
 
-/// A type of upstream as a folder: `Sources/Upstreams/<Folder>`, whose name in lower case is the type's.
+/// The folder of an upstream type: `Sources/Upstreams/<Folder>`. Its lower-case name is the name of the type.
 public struct Slice: Sendable {
     public let folder: String
 
@@ -8,7 +8,7 @@ public struct Slice: Sendable {
     /// The page about it, seen from the top of the package.
     public var page: String { "Sources/Upstreams/\(folder)/\(type).md" }
 
-    /// Those of the package, by name.
+    /// All types of the package, sorted by name.
     public static func all() throws -> [Slice] {
         try FileManager.default.contentsOfDirectory(atPath: Fixture.top + "/Sources/Upstreams").sorted().map(Slice.init)
     }

@@ -10,11 +10,11 @@ public final class ManualThreads: Threads, @unchecked Sendable {
     private let owner = pthread_self()
     private var loops: [Driven] = []
 
-    /// What happens next, for a test that tries other orders.
+    /// A decision about what happens next, for a test that tries other orders.
     public enum Choice {
-        /// That loop of those that are due turns.
+        /// The loop at this index of those that are due runs.
         case turn(Int)
-        /// Nothing turns for so long, as if the processor were busy.
+        /// No loop runs for this time, as if the processor were busy.
         case pass(Duration)
     }
     /// Decides among loops that are due, by their number, when the test's thread waits. Nil: the one that was started
@@ -73,10 +73,10 @@ public final class ManualThreads: Threads, @unchecked Sendable {
     /// The loops that have been started and have not ended.
     public var names: [String] { loops.map(\.name) }
 
-    /// Those that have something to do now.
+    /// The loops that have something to do now.
     public var dueNames: [String] { loops.filter(isDue).map(\.name) }
 
-    /// Turns a loop, whether it is due or not.
+    /// Runs one iteration of a loop, whether it is due or not.
     public func turn(_ name: String) {
         guard let driven = loops.first(where: { $0.name == name }) else {
             preconditionFailure("\(name) is not running")
@@ -84,7 +84,7 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         turn(driven)
     }
 
-    /// Turns what is due until nothing is.
+    /// Runs the loops that are due until none is.
     public func turnAll() {
         var turns = 0
         while let driven = loops.first(where: isDue) {
@@ -94,7 +94,7 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         }
     }
 
-    /// Lets time pass, and turns what becomes due on the way.
+    /// Advances time, and runs the loops that become due meanwhile.
     public func advance(by span: Duration) {
         let end = instant + span
         turnAll()
@@ -104,7 +104,7 @@ public final class ManualThreads: Threads, @unchecked Sendable {
         }
     }
 
-    /// Turns nothing any more, and does not end the loops: as if the process had been killed.
+    /// Runs no loop again, and does not end any: as if the process had been killed.
     public func abandon() {
         for driven in loops { driven.loop = nil }
         loops = []

@@ -1,7 +1,7 @@
 public import PosternCore
 import Synchronization
 
-/// Time that stands still until a test moves it.
+/// A clock that only a test advances.
 public final class ManualTime: TimeSource {
     private let state: Mutex<(now: Timestamp, instant: MonotonicInstant)>
 

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// A value that a closure on another thread leaves for the test.
+/// A value that a closure on another thread passes to the test.
 public final class SharedValue<Value: Sendable>: Sendable {
     private let stored: Mutex<Value>
     public init(_ value: Value) { stored = Mutex(value) }

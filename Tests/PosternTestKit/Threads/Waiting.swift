@@ -1,7 +1,7 @@
 import Glibc
 public import PosternCore
 
-/// Polls until `condition` holds. False when it does not in time; the caller fails the test.
+/// Polls until `condition` holds. Returns false if it does not in time; the caller then fails the test.
 public func eventually(
     within patience: Duration = .seconds(20), every pause: Duration = .milliseconds(5),
     _ condition: () throws -> Bool

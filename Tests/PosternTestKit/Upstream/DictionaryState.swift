@@ -1,6 +1,6 @@
 public import PosternCore
 
-/// The state of an upstream, as a test wants it.
+/// The state of an upstream, set by a test.
 public struct DictionaryState: UpstreamState, Sendable {
     public var values: [String: [UInt8]]
     /// The number of queued messages by lane.
@@ -9,7 +9,7 @@ public struct DictionaryState: UpstreamState, Sendable {
     public var open: Set<MessageID> = []
     public var credentials: [String: HeldCredential] = [:]
     public var keepsCredentials = true
-    /// By owner, what is not to be taken again.
+    /// The credentials that were rejected, by owner.
     public private(set) var refused: [String: Set<[UInt8]>] = [:]
 
     public init(_ values: [String: [UInt8]] = [:]) { self.values = values }
@@ -45,7 +45,7 @@ public struct DictionaryState: UpstreamState, Sendable {
             value: [], note: held.note, version: version, expiresAt: held.expiresAt, isRefused: true)
     }
 
-    /// Makes the changes as the store would; what they mean for lanes is left out.
+    /// Applies the changes as the store would, except for their effects on lanes.
     public mutating func apply(_ changes: [StateChange]) {
         for change in changes {
             switch change {

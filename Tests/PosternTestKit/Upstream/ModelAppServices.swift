@@ -14,7 +14,7 @@ public struct ModelAppServices: Hashable, Sendable {
     /// Members by group.
     public private(set) var groups: [String: Set<String>] = [:]
     public var deadTokens: Set<String> = []
-    /// What no gateway may do.
+    /// Violations: requests that no gateway may make.
     public private(set) var violations: [String] = []
 
     public init() {}
@@ -62,7 +62,7 @@ public struct ModelAppServices: Hashable, Sendable {
         return UpstreamResponse(status: 200, body: Array(#"{"entities":[{"uuid":"e","type":"device"}]}"#.utf8))
     }
 
-    /// The older platform's way (10.1).
+    /// As older versions of the platform do (10.1).
     private static let missing = error(401, "service_resource_not_found")
 
     private static func error(_ status: Int, _ code: String) -> UpstreamResponse {

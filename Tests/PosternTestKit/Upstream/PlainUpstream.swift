@@ -57,7 +57,7 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream, RoutingUpstream, S
     }
 }
 
-/// An upstream that does what a plain one does, unless it says otherwise.
+/// An upstream that behaves like a plain one, except for what it overrides.
 public protocol PlainAtHeart: BatchingUpstream {
     var plain: PlainUpstream { get }
 }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppServicesAdapter
 
-/// What of metrics is uploaded, when, and where: the platform's configuration, and the settings that override it.
+/// Which metrics are uploaded, when, and where: the platform's configuration, and the settings that override it.
 @Suite struct AppServicesMonitoringOptionTests {
     private typealias Harness = AppServicesHarness
 

@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppServicesAdapter
 
-/// Changes of preferences: as a whole, by entry, and not at all.
+/// Changes of preferences: whole lists, single entries, and no change.
 @Suite struct AppServicesPreferencesTests {
     private typealias Items = AppServicesItems
     private typealias Harness = AppServicesHarness
@@ -100,7 +100,7 @@ import Testing
 
     // MARK: Against a model
 
-    /// Preferences as a reader of the documentation would keep them.
+    /// A model of preferences, written from the documentation.
     private struct Model {
         var lists: [String: [String: [String]]]?
 

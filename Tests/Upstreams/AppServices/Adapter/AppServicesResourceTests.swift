@@ -6,7 +6,7 @@ import Testing
 
 @testable import AppServicesAdapter
 
-/// What can be asked of AppServices besides taking items.
+/// The resources of AppServices.
 @Suite struct AppServicesResourceTests {
     private typealias Items = AppServicesItems
     private typealias Harness = AppServicesHarness

@@ -5,7 +5,7 @@ import Testing
 
 @testable import AppServicesAdapter
 
-/// Sections 5 and 6 of the specification: what follows what, and what follows a failure.
+/// Sections 5 and 6 of the specification: the order of requests, and what follows a failure.
 @Suite struct AppServicesSequenceTests {
     private typealias Items = AppServicesItems
     private typealias Harness = AppServicesHarness

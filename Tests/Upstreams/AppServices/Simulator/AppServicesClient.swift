@@ -5,12 +5,12 @@ import PosternTestKit
 
 @testable import AppServicesSimulator
 
-/// A simulator with a clock of its own, and what it said.
+/// A client of a simulator with a clock of its own.
 final class AppServicesClient: SimulatorClient {
     let time = ManualTime()
     let simulator: AppServicesSimulator
     private(set) var violations: [String] = []
-    /// Texts of the items, in order.
+    /// The texts of the items, in order.
     private(set) var received: [String] = []
     private(set) var identities: [UInt64] = []
 
@@ -27,10 +27,10 @@ final class AppServicesClient: SimulatorClient {
         return judged.answer ?? SimulatedAnswer(status: 0)
     }
 
-    /// Sends them all; the statuses.
+    /// Sends all requests. Returns the statuses.
     @discardableResult func statuses(_ requests: SimulatedRequest...) -> [Int] { requests.map { send($0).status } }
 
-    /// What the next request is told off for.
+    /// The violations that the simulator reports for the request.
     func violations(of request: SimulatedRequest) -> [String] { simulator.judge(request, poisons: []).violations }
 
     var state: String { control(at: "/control/state")?.text ?? "" }

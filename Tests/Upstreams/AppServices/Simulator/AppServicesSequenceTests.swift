@@ -13,7 +13,7 @@ private let lookUp = vector(8).with(path: base + "/groups/bio")
 private let creation = vector(9).with(body: #"{"path":"bio","title":"bio"}"#)
 private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
 
-/// What may follow what (specification, sections 3.4, 4.11, 5 and 6).
+/// Which requests may follow which (specification, sections 3.4, 4.11, 5 and 6).
 @Suite struct AppServicesSequenceTests {
     private func sending(_ requests: SimulatedRequest..., control: String = "") -> [String] {
         let client = AppServicesClient(control)

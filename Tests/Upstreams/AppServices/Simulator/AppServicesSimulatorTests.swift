@@ -11,7 +11,7 @@ private let d2 = "5d3a1f77-0b1c-4e8e-9f10-62a4c1d7e902"
 private let d3 = "19f0c2a4-6b7d-4f31-8a55-d0e1f2a3b403"
 private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
 
-/// Vectors, answers and what is wrong on the wire.
+/// Test vectors, responses, and malformed requests.
 @Suite struct AppServicesSimulatorTests {
     // MARK: Vectors and sequences (section 13)
 

@@ -6,7 +6,7 @@ import PosternSimulatorKit
 func vector(_ number: Int) -> SimulatedRequest { try! SimulatedRequest(golden: "v\(number).http") }
 
 extension SimulatedRequest {
-    /// With headers changed, or taken away by nil; the length follows the body.
+    /// The request with headers changed, or removed by nil. The length follows the body.
     func with(
         method: String? = nil, path: String? = nil, query: String?? = nil, body: String? = nil,
         _ changes: [String: String?] = [:]
@@ -27,7 +27,7 @@ extension SimulatedRequest {
         return other
     }
 
-    /// As another user of provider pi.
+    /// The request of another user of provider pi.
     func with(token: String) -> Self { with(["Authorization": "Bearer \(token)"]) }
 
     var lost: Self {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import CurioAdapter
 
-/// What is taken given what was taken before (the specification's A17), and what is remembered.
+/// Which items are accepted after which others (the specification's A17), and what is remembered.
 @Suite struct CurioAcceptanceTests {
     private static let other = "6d551000-a21d-11e4-8123-03ab5c7d9e20"
 

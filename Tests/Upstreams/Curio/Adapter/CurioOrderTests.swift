@@ -29,7 +29,7 @@ import Testing
             for _ in 0..<dice.below(6) { try play(&harness, &server, &dice, troubles: true) }
             harness.now = harness.now + .seconds(dice.below(20) == 0 ? 600 : dice.below(20))
         }
-        // The trouble ends; a lane that waits for its period gets there.
+        // The faults end, and lanes that wait for their period are sent.
         for _ in 0..<2000 where !harness.queue.isEmpty {
             if case .waits(let until) = try play(&harness, &server, &dice, troubles: false) { harness.now = until }
         }
@@ -123,7 +123,7 @@ private struct Server {
     private let time: ManualTime
     private let simulator: any Simulator
     private(set) var violations: [String] = []
-    /// What came for the first time, in order.
+    /// What arrived for the first time, in order.
     private(set) var arrivals: [String] = []
     private var seen: Set<String> = []
 

@@ -14,7 +14,7 @@ import Testing
     private static let hit = UpstreamResponse(status: 200, body: Array(#"{"hitCode":"h1"}"#.utf8))
     private static let screenEnd = CurioSample.make("screen_end", CurioSample.screenClass)
 
-    /// A lab whose session is alive upstream; what was sent for that is forgotten.
+    /// A harness whose session is alive upstream. The requests for that are not kept.
     private func harness(_ settings: [String: SettingValue] = [:]) throws -> CurioHarness {
         var harness = try CurioHarness(settings)
         try harness.post(CurioSample.sessionStart())
@@ -182,7 +182,7 @@ import Testing
             data(harness.sent[1])
                 == #"[{"type":4,"timestamp":"\#(CurioSample.fresh)","sessionCode":"\#(Self.s)","#
                 + #""eventKey":"Buton%3EGiri%C5%9F","eventValue":"100%25+A%2BB","eventCode":"\#(code)"}]"#)
-        // Its end is fresh: it goes alone and quotes that code.
+        // The end is recent, so it is sent alone and quotes that code.
         try harness.post(CurioSample.eventEnd())
         try play(&harness, Self.ok)
         #expect(harness.trace.last == "/event/end \(Self.s) \(code)")
@@ -532,7 +532,7 @@ import Testing
         #expect(harness.notices.count == remarks)
     }
 
-    // MARK: Looking
+    // MARK: Queries
 
     @Test func session_isShown_withWhatIsOpen() throws {
         var harness = try harness()

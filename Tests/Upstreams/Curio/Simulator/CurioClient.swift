@@ -5,7 +5,7 @@ import PosternTestKit
 
 @testable import CurioSimulator
 
-/// Sends requests to a simulator of its own, well-formed ones unless told otherwise.
+/// Sends requests to a simulator of its own. They are valid unless a test changes them.
 struct CurioClient: SimulatorClient {
     typealias V = CurioVectors
     typealias Parameters = [(name: String, value: String)]
@@ -14,7 +14,7 @@ struct CurioClient: SimulatorClient {
     static let codes = ["6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "7d444840-9dc0-41d1-b245-5ffdce74fad2"]
     static let stranger = "8B3A9001-51C3-4F0B-9A77-3E0D6C5B4A01"
 
-    /// A moment after those in the vectors.
+    /// A time shortly after those in the vectors.
     let time = ManualTime()
     let simulator: CurioSimulator
 
@@ -151,7 +151,7 @@ struct CurioClient: SimulatorClient {
 }
 
 extension SimulatedResult {
-    /// What an answer like `{"hitCode":"e3b0"}` brings.
+    /// The value in a response such as `{"hitCode":"e3b0"}`.
     var code: String? {
         guard let body = answer?.body else { return nil }
         return body.withUnsafeBufferPointer { body in

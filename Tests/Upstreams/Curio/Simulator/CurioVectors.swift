@@ -9,7 +9,7 @@ enum CurioVectors {
     static let trackingCode = "GW7DEM01"
 
     struct Example {
-        /// Of the path, behind `/api/v2`.
+        /// The part of the path after `/api/v2`.
         let suffix: String
         let body: String
     }

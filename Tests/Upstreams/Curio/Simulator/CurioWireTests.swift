@@ -8,7 +8,7 @@ import Testing
 private typealias V = CurioVectors
 private typealias C = CurioClient
 
-/// What one request looks like, whatever went before.
+/// Rules about single requests.
 @Suite struct CurioWireTests {
     private let client = CurioClient()
 

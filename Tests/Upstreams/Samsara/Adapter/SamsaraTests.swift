@@ -7,7 +7,7 @@ import Testing
 
 @testable import SamsaraAdapter
 
-/// What only Samsara has; the rest is in `ConformanceTests`.
+/// What is specific to Samsara; the rest is in `ConformanceTests`.
 @Suite struct SamsaraTests {
     private let fixture = UpstreamFixture.samsara
 

@@ -8,7 +8,7 @@ import Testing
 
 @testable import SeerAdapter
 
-/// What only Seer has; the rest is in `Conformance`.
+/// What is specific to Seer; the rest is in `Conformance`.
 @Suite struct SeerTests {
     private let fixture = UpstreamFixture.seer
 

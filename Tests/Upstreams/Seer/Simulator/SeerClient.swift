@@ -5,13 +5,13 @@ import PosternTestKit
 
 @testable import SeerSimulator
 
-/// Asks a simulator of Seer as a gateway would, but for what a test wants otherwise.
+/// Sends requests to a simulator of Seer as a gateway would, with the changes that a test makes.
 struct SeerClient: SimulatorClient {
     typealias Headers = [(name: String, value: String)]
 
     let time = ManualTime()
     let simulator: SeerSimulator
-    /// How long a request and its response are on their way; nil: no time at all.
+    /// The time that a request and its response take; nil for none.
     var network: (there: Duration, back: Duration)?
 
     init(seed: UInt64 = 0) { simulator = SeerSimulator(seed: seed, time: time) }

@@ -152,7 +152,7 @@ private typealias V = SeerVectors
         #expect(judged.violations == violations)
     }
 
-    /// `c:s`, `Zoë:s` and so on, not as they should be.
+    /// Invalid encodings of `c:s`, `Zoë:s`, and others.
     @Test(arguments: [
         "", "Basic", "Basic ", "basic Yzpz", "Bearer Yzpz", "Basic  Yzpz", "Basic Yzpz ", "Basic Yzpz,Basic Yzpz",
         "Basic Y3M=", "Basic Yzpzcw", "Basic Yzpzcx==", "Basic Yzpz\nYzpz", "Basic Wm/rOnM=", "Basic Wm_DqzpzX-E=",

@@ -66,7 +66,7 @@ private typealias V = SeerVectors
         ("/customendpoint", #"{"any":[1,2]}"#, 13),
     ]
 
-    /// The table "Validation": path, payload, and what is complained about; empty when it is taken.
+    /// The table "Validation": path, payload, and the violation, which is empty if the payload is accepted.
     private static let validation = activities + statements + noObjects
 
     private typealias Payload = (path: String, payload: String, complaints: [String])

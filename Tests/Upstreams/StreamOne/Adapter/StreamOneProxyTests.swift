@@ -454,7 +454,7 @@ import Testing
     }
 }
 
-/// Holds a task until the test opens it.
+/// Blocks a task until the test opens it.
 private final class Gate: Sendable {
     private let waiting = Mutex<CheckedContinuation<Void, Never>?>(nil)
     func wait() async { await withCheckedContinuation { continuation in waiting.withLock { $0 = continuation } } }

@@ -4,12 +4,12 @@ import Testing
 
 @testable import StreamOneAdapter
 
-/// One of the platform's SDKs, as far as its calls go: it puts them together and signs them.
+/// The part of one of the platform's SDKs that builds and signs calls.
 struct StreamOneSDK {
     var actor = StreamOneVectors.application
     var psk = StreamOneVectors.psk(of: StreamOneVectors.application)
     var session: (id: String, key: String)?
-    /// In front of `authentication_type` or behind it, as PHP has them.
+    /// Whether it is placed before or after `authentication_type`, as in PHP.
     var parameters: [(String, String)] = []
 
     struct Sent {
@@ -44,7 +44,7 @@ struct StreamOneSDK {
 }
 
 extension RoutingUpstream {
-    /// Makes a call as an SDK does; `change` spoils it.
+    /// Makes a call as an SDK does. `change` may make it invalid.
     @discardableResult func call(
         _ action: String, with arguments: [(String, String)] = [], by sdk: StreamOneSDK = StreamOneSDK(),
         _ harness: StreamOneHarness, change: (inout StreamOneSDK.Sent) -> Void = { _ in }

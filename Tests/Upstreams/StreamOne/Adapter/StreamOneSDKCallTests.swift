@@ -5,7 +5,7 @@ import Testing
 
 @testable import StreamOneAdapter
 
-/// What the SDKs sign is believed, and nothing else (the specification's section 10).
+/// Only calls that an SDK has signed are accepted (the specification's section 10).
 @Suite struct StreamOneSDKCallTests {
     private static let now = Timestamp(milliseconds: 1_450_000_000_000)
 

@@ -341,7 +341,7 @@ import Testing
         }
         #expect(harness.writes.withLock { $0 } == before + 2)
         #expect(harness.state.credentials.values.first?.expiresAt == harness.clock.now + .seconds(3600))
-        // A former run's deadline counts: over is over.
+        // The deadline of the previous run still applies, so the session has expired.
         harness.clock.advance(by: .seconds(3601))
         let next = try StreamOneSamples.upstream()
         #expect(try next.ask(.post, "proxy/item/view", session: session, harness).problem?.slug == "unknown-session")

@@ -235,7 +235,7 @@ import Testing
             #expect(decision(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
         }
         #expect(decision(StreamOneSamples.answer(0)).changes.isEmpty)
-        // What says nothing about the platform leaves it.
+        // A response that says nothing about the platform does not end the pause.
         #expect(decision("", status: 503, pause: pause).changes.isEmpty)
     }
 

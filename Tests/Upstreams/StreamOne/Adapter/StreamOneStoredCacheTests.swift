@@ -28,7 +28,7 @@ import Testing
 
     private var rows: [String] { harness.state.values.keys.filter { $0.hasPrefix("cache/") } }
 
-    /// How the platform was asked by what `body` does.
+    /// The requests that `body` makes the platform receive.
     private func asked(_ body: () throws -> Void) rethrows -> Int {
         let before = transport.requests.count
         try body()

@@ -14,14 +14,14 @@ struct StreamOneClient: SimulatorClient {
     static let applicationKey = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
     static let user = "Cmv8fnKfjF2l"
     static let userKey = "abcdefghijklmnopqrstuvwxyzABCDEF"
-    /// As quick as bcrypt goes. Tests that log in often take it.
+    /// The lowest cost that bcrypt allows, for tests that log in often.
     static let quickSalt = "$2y$04$gmdjitkypwyd4d1mkeefiv"
-    /// Of `password` with that salt.
+    /// The hash of `password` with that salt.
     static let quickForm = Password.bcrypt(Password.md5("password"), salt: quickSalt) ?? ""
 
     let time = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
     let simulator: StreamOneSimulator
-    /// How long a request is on its way; nil: no time at all.
+    /// The time that a request takes to arrive; nil for none.
     var delay: Duration?
 
     init(_ control: String = "{}") {
@@ -31,7 +31,7 @@ struct StreamOneClient: SimulatorClient {
 
     // MARK: Requests
 
-    /// Sends bytes as they are.
+    /// Sends a request unchanged.
     func send(
         _ path: String, _ query: String?, _ body: String = "", method: String = "POST",
         type: String? = "application/x-www-form-urlencoded", headers: [(name: String, value: String)] = [],
@@ -46,7 +46,7 @@ struct StreamOneClient: SimulatorClient {
         return simulator.judge(request, poisons: poisons)
     }
 
-    /// Sends `parameters` with their signature behind them.
+    /// Sends `parameters`, followed by their signature.
     func signed(
         _ name: String, _ parameters: String, _ body: String, key: String, poisons: [Faults.Poison] = [],
         isLost: Bool = false
@@ -110,7 +110,7 @@ struct StreamOneClient: SimulatorClient {
 }
 
 extension SimulatedResult {
-    /// Of an answer with HTTP 200.
+    /// The status in a response with HTTP 200.
     var apiStatus: Int? { answer?.status == 200 ? json["header"]["status"].int : nil }
     /// The call as `/received` shows it.
     var call: String? { items.ranges.first.map { String(decoding: items.text[$0], as: UTF8.self) } }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import StreamOneSimulator
 
-/// `/control`, and what the actions that the simulator knows answer.
+/// `/control`, and the responses of the actions that the simulator knows.
 @Suite struct StreamOneControlTests {
     private let client = StreamOneClient()
 

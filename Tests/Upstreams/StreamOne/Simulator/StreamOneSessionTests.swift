@@ -6,7 +6,7 @@ import Testing
 
 @testable import StreamOneSimulator
 
-/// Logging in, calling in a session, and its end.
+/// Logging in, calls in a session, and its end.
 @Suite struct StreamOneSessionTests {
     private static let logins = """
         {"users":[{"id":"\(StreamOneClient.user)","psk":"\(StreamOneClient.userKey)",\

@@ -1,6 +1,6 @@
 public import PosternSimulatorKit
 
-/// Accepts notes from clients that have the key.
+/// A simulator that accepts notes from clients with the key.
 struct ToySimulator: Simulator {
     let name = "toy"
     let orderField = "author"

@@ -7,7 +7,7 @@ import Testing
 
 @testable import WebhookAdapter
 
-/// What only webhooks have; the rest is in `WebhookConformance`.
+/// What is specific to webhooks; the rest is in `WebhookConformance`.
 @Suite struct WebhookTests {
     private let fixture = UpstreamFixture.webhook
 
