@@ -91,7 +91,7 @@ extension EndToEnd {
             _ = try manager.wait { $0 == "WATCHDOG=1" }
             process.signal(SIGSTOP)
             var buffer = [UInt8](repeating: 0, count: 4096)
-            // The requests that were sent before the stop.
+            // Discards the notifications that were sent before the stop.
             while recv(manager.socket, &buffer, buffer.count, 0) > 0 {}
             #expect(recv(manager.socket, &buffer, buffer.count, 0) < 0)
             process.signal(SIGCONT)
