@@ -125,7 +125,8 @@ final class Operator {
         guard !candidates.isEmpty else { return }
         let entry = dice.pick(candidates)
         entry.isExempt = true
-        let isOnly = entry.ids.count == 1
+        // A request without a response may have stored another copy.
+        let isOnly = entry.ids.count == 1 && entry.unanswered == 0
         for id in entry.ids {
             Self.post("/v1/messages/\(id)", method: "DELETE", "", in: world) { [world] response, text in
                 guard response.status == 200 else { return }

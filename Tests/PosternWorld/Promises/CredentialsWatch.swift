@@ -49,7 +49,8 @@ final class CredentialsWatch {
             world.promises.fail(
                 "credentials are verified before the first message", "no token of \(service.name) was ever fetched")
         case .fails(.unauthorized) where snapshot.health != .unauthorized,
-            .fails(.outage) where snapshot.health != .down:
+            // What was rejected before an outage is still shown during it.
+            .fails(.outage) where snapshot.health != .down && snapshot.hold == nil:
             world.promises.fail(
                 "credentials are verified before the first message",
                 "\(service.name) is \(snapshot.health.rawValue), and has been failing since the start")
