@@ -23,15 +23,26 @@ import Testing
         #expect(after == 2)
     }
 
-    @Test func readers_areOpenedAgain_afterTheyWereRenewed_alsoDuringARead() throws {
+    @Test func readers_areReused_untilTheyAreRenewed_alsoDuringARead() throws {
         let store = try TestStore()
-        let id = try store.append(to: store.register())
-        let isThere = try store.outbox.readers.readSnapshot { sql in
-            store.outbox.readers.renew()
-            return try sql.exists("SELECT 1 FROM queue_1")
+        try store.append(to: store.register())
+        let readers = store.outbox.readers
+        func read(_ meanwhile: () -> Void = {}) throws -> SQL {
+            try readers.readSnapshot { sql in
+                meanwhile()
+                let isThere = try sql.exists("SELECT 1 FROM queue_1")
+                #expect(isThere)
+                return sql
+            }
         }
-        #expect(isThere)
-        #expect(try sees(id, store))
+        let first = try read()
+        let same = try read { readers.renew() }
+        #expect(same === first)
+        let second = try read()
+        #expect(second !== first)
+        readers.renew()
+        let third = try read()
+        #expect(third !== second)
     }
 
     @Test func read_throws_afterTheStoreWasClosed() throws {
