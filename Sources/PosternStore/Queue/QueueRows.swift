@@ -107,9 +107,23 @@ struct QueueRows {
         }
     }
 
-    /// Whether an earlier message of its separate lane is queued, not counting those that are scheduled for later.
+    /// The first message of a separate lane that does not wait for its scheduled time, if some of its requests were
+    /// sent. No other message of the lane comes between them, not even an earlier one that becomes due.
+    func begunMessage(inLane lane: Int64) throws -> MessageID? {
+        try sql.first(
+            "SELECT id, progress IS NOT NULL FROM queue_# WHERE lane = ? AND waiting <> 2 ORDER BY id LIMIT 1",
+            of: number, lane
+        ) { row in row[1] as Bool ? row[0] : nil } ?? nil
+    }
+
+    /// Whether another message of its separate lane goes before it, not counting those that are scheduled for later.
     func isBehindOthers(_ id: MessageID, lane: Int64, now: Timestamp) throws -> Bool {
-        try sql.exists(
+        try isBehindOthers(id, lane: lane, now: now, begun: begunMessage(inLane: lane))
+    }
+
+    func isBehindOthers(_ id: MessageID, lane: Int64, now: Timestamp, begun: MessageID?) throws -> Bool {
+        if let begun { return begun != id }
+        return try sql.exists(
             """
             SELECT 1 FROM queue_# WHERE lane = ? AND id < ? AND (waiting <> 2 OR nextAttemptAtMs <= ?) LIMIT 1
             """, of: number, lane, id, now)

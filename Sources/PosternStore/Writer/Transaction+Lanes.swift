@@ -258,8 +258,8 @@ private struct LaneFront {
             return
         }
         if let retryAt = front.retryAt {
-            // A scheduled message that was accepted before it is sent before it.
-            self.init(readyAt: min(retryAt, nextScheduled ?? retryAt), isHeld: true)
+            // A scheduled message that was accepted before it is sent before it, but not between its requests.
+            self.init(readyAt: front.hasBegun ? retryAt : min(retryAt, nextScheduled ?? retryAt), isHeld: true)
             return
         }
         let listener = queue.collecting

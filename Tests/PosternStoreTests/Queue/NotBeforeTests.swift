@@ -56,6 +56,25 @@ import Testing
         #expect(try store.drain(queue) == [failed, scheduled])
     }
 
+    @Test func dueMessage_doesNotComeBetweenTheRequestsOfALaterOne() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let lane = lane(.separate)
+        let due = store.time.now + .seconds(2)
+        let scheduled = try store.append(to: queue, lane: lane, notBefore: due)
+        let begun = try store.append(to: queue, lane: lane)
+        let claim = try store.claim(queue)
+        try store.openAttempt(store.outbox.nextBatch(), carrying: [begun], progress: Array("first".utf8), of: queue)
+        try store.sendLater(claim.messages, of: queue, at: store.time.now + .seconds(60))
+        store.time.advance(by: .seconds(2))
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.readiness(queue) == .due(at: due + .seconds(58)))
+        #expect(queue.isHeldUp(scheduled, lane: try #require(try store.record(scheduled)).lane))
+        #expect(!queue.isHeldUp(begun, lane: try #require(try store.record(begun)).lane))
+        store.time.advance(by: .seconds(58))
+        #expect(try store.drain(queue) == [begun, scheduled])
+    }
+
     /// More messages of one lane than one scan reads.
     @Test func manyDueMessages_goInAcceptedOrder() throws {
         let store = try TestStore()

@@ -23,7 +23,8 @@ import Testing
             ),
             ("lanesReady", { try $0.forEachReadyLane { _ in true } }),
             ("queue_1_lane (lane=?)", { try $0.forEach(inLane: 1) { _ in true } }),
-            ("queue_1_lane (lane=? AND id<?)", { _ = try $0.isBehindOthers(id, lane: 1, now: now) }),
+            ("queue_1_lane (lane=?)", { _ = try $0.begunMessage(inLane: 1) }),
+            ("queue_1_lane (lane=? AND id<?)", { _ = try $0.isBehindOthers(id, lane: 1, now: now, begun: nil) }),
         ]
         try store.outbox.pool.read { db in
             for (index, ask) in asked {
