@@ -83,7 +83,7 @@ final class CallbackWatch {
         check(event, text)
         reports[Report(id: event.id, state: event.state), default: []].append(entry)
         subjects.insert(event.id)
-        if let id = rows(about: event.id).first(where: { $0.state == .queued && !known.contains($0.id) })?.id {
+        if let id = rows(about: event.id, in: .queued).first(where: { !known.contains($0.id) })?.id {
             entry.ids = [id]
             known.insert(id)
         }
@@ -121,9 +121,9 @@ final class CallbackWatch {
         world.promises.fail("an event is true", "\(subject.mark), \(id), is \(record.state.name): \(text)")
     }
 
-    private func rows(about id: String) -> [MessageRecord] {
+    private func rows(about id: String, in state: MessageState) -> [MessageRecord] {
         guard let plan, let outbox = world.run?.gateway.outbox else { return [] }
-        let filter = MessageFilter(upstream: UpstreamName(plan.upstream), key: id)
+        let filter = MessageFilter(upstream: UpstreamName(plan.upstream), state: state, key: id)
         return world.weather.quietly { (try? outbox.messages(filter, after: nil, limit: 100))?.messages ?? [] }
     }
 
@@ -157,6 +157,6 @@ final class CallbackWatch {
     private func mayBeDropped(about id: MessageID) -> Bool {
         guard !world.plan.diskFaults.isEmpty else { return false }
         let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
-        return !isKept || rows(about: id.description).contains { $0.state == .dropped }
+        return !isKept || !rows(about: id.description, in: .dropped).isEmpty
     }
 }
