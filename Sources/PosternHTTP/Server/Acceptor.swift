@@ -12,6 +12,8 @@ final class Acceptor: Loop, @unchecked Sendable {
     private let limiter: ConnectionLimiter
     private let logger: Logger
     private let wakeup = EventFD()
+    /// The first number of the descriptors that clients leave to deliveries and the store.
+    private let firstReserved: Int32
     private let isStopped = Atomic<Bool>(false)
     private let running = Mutex<(any RunningLoop)?>(nil)
 
@@ -20,6 +22,7 @@ final class Acceptor: Loop, @unchecked Sendable {
         self.workers = workers
         self.limiter = limiter
         self.logger = logger
+        firstReserved = Self.firstReserved(from: Self.lowestFree(listener.socket))
     }
 
     func start() { running.withLock { $0 = DedicatedThreads().start(self) } }
@@ -37,9 +40,13 @@ final class Acceptor: Loop, @unchecked Sendable {
     /// Nothing is accepted until this time, because the system failed to accept.
     private var pausedUntil = MonotonicInstant.distantPast
     private var nextReport = MonotonicInstant.distantPast
+    /// The descriptor of the latest connection.
+    private var latest: Int32 = 0
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), accept(for: workers[next], at: now) {
+        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now),
+            accept(for: workers[next], at: now)
+        {
             next = (next + 1) % workers.count
         }
         if isStopped.load(ordering: .acquiring) { return nil }
@@ -61,6 +68,7 @@ final class Acceptor: Loop, @unchecked Sendable {
         }
         guard socket >= 0 else { return isWorthRetrying(errno, at: now) }
         _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
+        latest = socket
         if limiter.admit(peer) {
             worker.add(.init(socket: socket, address: address, size: size, peer: peer))
         } else {
@@ -74,10 +82,23 @@ final class Acceptor: Loop, @unchecked Sendable {
         case EAGAIN: return false
         case ECONNABORTED, EINTR, EPROTO: return true
         default:
-            report(code, at: now)
-            pausedUntil = now + .milliseconds(100)
+            pause(code, at: now)
             return false
         }
+    }
+
+    /// Whether one more connection leaves enough descriptors for the gateway's own work. If not, clients wait.
+    private func leavesReserve(at now: MonotonicInstant) -> Bool {
+        guard latest >= firstReserved else { return true }
+        latest = Self.lowestFree(listener.socket) ?? firstReserved
+        guard latest >= firstReserved else { return true }
+        pause(EMFILE, at: now)
+        return false
+    }
+
+    private func pause(_ code: Int32, at now: MonotonicInstant) {
+        report(code, at: now)
+        pausedUntil = now + .milliseconds(100)
     }
 
     /// At most one line a minute: without a free descriptor, ten attempts a second fail.
@@ -86,5 +107,23 @@ final class Acceptor: Loop, @unchecked Sendable {
         nextReport = now + .seconds(60)
         logger.error(
             "cannot accept connections; retrying", metadata: ["error": "\(String(cString: strerror(code)))"])
+    }
+
+    // MARK: Descriptors
+
+    /// The system assigns the lowest free number, so it tells how many are in use. Nil if none is free.
+    private static func lowestFree(_ descriptor: Int32) -> Int32? {
+        let duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+        guard duplicate >= 0 else { return nil }
+        close(duplicate)
+        return duplicate
+    }
+
+    /// A quarter of those that are free at the start is reserved, at most 256.
+    private static func firstReserved(from free: Int32?) -> Int32 {
+        var limit = rlimit()
+        guard let free, getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return .max }
+        let end = Int32(clamping: limit.rlim_cur)
+        return end - min((end - free) / 4, 256)
     }
 }
