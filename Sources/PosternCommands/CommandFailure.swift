@@ -7,7 +7,7 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     /// One sentence for standard error, without the program's name.
     public let description: String
 
-    /// A negative result: not found, rejected, not ready, not balanced.
+    /// A negative result: not found, rejected, not ready, not balanced. Also, that the result cannot be written.
     public static let no: Int32 = 1
     /// A port is in use or not permitted, or a program is missing (`EX_UNAVAILABLE`).
     public static let unavailable: Int32 = 69

@@ -16,7 +16,7 @@ struct Check: ParsableCommand {
 
     func run() throws {
         let report = CheckReport(on: ConfigurationLoader(file: config), asJSON: json)
-        print(report.text)
+        try writeResult(report.text)
         throw ExitCode(report.exitCode)
     }
 }

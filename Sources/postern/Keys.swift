@@ -29,7 +29,7 @@ struct KeysRotateEncryption: ParsableCommand {
         let result = try reporting { () throws(CommandFailure) in
             try KeyRotation.run(ConfigurationLoader(file: config))
         }
-        writeLine(json ? KeyRotation.json(result) : KeyRotation.text(result))
+        try writeResult(json ? KeyRotation.json(result) : KeyRotation.text(result))
     }
 }
 
@@ -62,8 +62,8 @@ struct KeysNew: ParsableCommand {
         guard Set(scopes).count == scopes.count else { throw ValidationError("A scope is named twice.") }
     }
 
-    func run() {
+    func run() throws {
         let key = NewKey(name: name, scopes: scopes)
-        writeLine(json ? key.json : key.text)
+        try writeResult(json ? key.json : key.text)
     }
 }

@@ -12,6 +12,14 @@ extension CommandFailure {
     }
 }
 
+/// Writes the result of a command to standard output. A script must not take a part of it for all of it.
+func writeResult(_ text: String) throws(CommandFailure) {
+    guard writeLine(text) else {
+        throw CommandFailure(
+            CommandFailure.no, "Cannot write to standard output: \(String(cString: strerror(errno))).")
+    }
+}
+
 /// Runs a command's work; a failure ends the process with its exit code.
 func reporting<T>(_ work: () throws(CommandFailure) -> T) throws -> T {
     do throws(CommandFailure) { return try work() } catch { throw error.reported() }

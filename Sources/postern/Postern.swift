@@ -1,5 +1,6 @@
 import ArgumentParser
 import Glibc
+import PosternCommands
 import PosternCore
 import PosternProcess
 
@@ -32,6 +33,8 @@ import PosternProcess
             } else {
                 try command.run()
             }
+        } catch let failure as CommandFailure {
+            exit(withError: failure.reported())
         } catch {
             exit(withError: error)
         }

@@ -15,7 +15,7 @@ struct OutboxAudit: ParsableCommand {
             let inspection = try options.inspection()
             return try Progress.showing("counting rows") { (_) throws(CommandFailure) in try inspection.audit() }
         }
-        writeLine(options.json ? report.json : report.text)
+        try writeResult(options.json ? report.json : report.text)
         throw ExitCode(report.exitCode)
     }
 }

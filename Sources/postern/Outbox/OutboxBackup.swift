@@ -38,6 +38,6 @@ struct OutboxBackup: ParsableCommand {
                 }
             }
         }
-        writeLine(options.json ? report.json : report.text)
+        try writeResult(options.json ? report.json : report.text)
     }
 }

@@ -32,7 +32,7 @@ struct OutboxCancel: AsyncParsableCommand {
             guard ids.isEmpty else { return try await editor.cancel(ids) }
             return try await editor.cancel(filter.filter, isPreview: !yes)
         }
-        writeLine(options.json ? edit.json : edit.text)
+        try writeResult(options.json ? edit.json : edit.text)
         throw ExitCode(edit.exitCode)
     }
 }

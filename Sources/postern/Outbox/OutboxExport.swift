@@ -35,7 +35,7 @@ struct OutboxExport: ParsableCommand {
                 // What an earlier run exported is not counted.
                 if file?.last == nil, let count = inspection.count(filter) { progress.expect(count) }
                 try inspection.export(filter, after: file?.last) { (line) throws(CommandFailure) in
-                    if let file { try file.write(line) } else { writeLine(line) }
+                    if let file { try file.write(line) } else { try writeResult(line) }
                     progress.advance()
                 }
             }

@@ -37,7 +37,7 @@ struct OutboxImport: AsyncParsableCommand {
                 try await work.run(progress)
             }
         }
-        writeLine(json ? report.json : report.text)
+        try writeResult(json ? report.json : report.text)
         throw ExitCode(report.exitCode)
     }
 }

@@ -35,7 +35,7 @@ struct OutboxLanes: ParsableCommand {
         try reporting { () throws(CommandFailure) in
             let list = try options.inspection().lanes(
                 of: upstream, in: state, after: cursor, limit: limit, asJSON: options.json)
-            writeLine(list.text)
+            try writeResult(list.text)
             if let next = list.next, !options.json {
                 writeLine("To continue: --cursor \(next)", to: STDERR_FILENO)
             }

@@ -36,7 +36,7 @@ struct OutboxList: ParsableCommand {
             let list = try options.inspection().list(
                 filter.filter, waitingFor: waitingFor, order: order, after: cursor?.id, limit: limit,
                 asJSON: options.json)
-            writeLine(list.text)
+            try writeResult(list.text)
             if let next = list.next, !options.json {
                 writeLine("To continue: --cursor \(next)", to: STDERR_FILENO)
             }

@@ -48,7 +48,7 @@ struct OutboxPurge: AsyncParsableCommand {
         let text =
             isPreview
             ? "\(messages) would be removed; nothing was changed. Add --yes to do it." : "\(messages) removed."
-        writeLine(
+        try writeResult(
             options.json
                 ? JSONWriter.object { json in
                     json.number("purged", count)

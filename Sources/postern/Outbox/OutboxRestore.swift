@@ -26,6 +26,6 @@ struct OutboxRestore: ParsableCommand {
                 }
             }
         }
-        writeLine(options.json ? report.json : report.text)
+        try writeResult(options.json ? report.json : report.text)
     }
 }

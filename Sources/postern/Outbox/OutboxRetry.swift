@@ -32,7 +32,7 @@ struct OutboxRetry: AsyncParsableCommand {
             filter.state = filter.state ?? .failed
             return try await editor.retry(filter)
         }
-        writeLine(options.json ? edit.json : edit.text)
+        try writeResult(options.json ? edit.json : edit.text)
         throw ExitCode(edit.exitCode)
     }
 }

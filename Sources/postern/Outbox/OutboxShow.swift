@@ -16,7 +16,7 @@ struct OutboxShow: ParsableCommand {
 
     func run() throws {
         try reporting { () throws(CommandFailure) in
-            writeLine(try options.inspection().show(id, payload: payload, asJSON: options.json))
+            try writeResult(options.inspection().show(id, payload: payload, asJSON: options.json))
         }
     }
 }

@@ -11,7 +11,7 @@ struct OutboxStats: ParsableCommand {
 
     func run() throws {
         try reporting { () throws(CommandFailure) in
-            writeLine(try options.inspection().stats(asJSON: options.json))
+            try writeResult(options.inspection().stats(asJSON: options.json))
         }
     }
 }

@@ -18,7 +18,7 @@ struct OutboxVerify: ParsableCommand {
                 try PosternCommands.OutboxBackup.verify(location)
             }
         }
-        writeLine(options.json ? report.json : report.text)
+        try writeResult(options.json ? report.json : report.text)
         throw ExitCode(report.exitCode)
     }
 }

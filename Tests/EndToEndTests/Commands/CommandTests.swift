@@ -55,6 +55,16 @@ import Testing
         #expect(ended.output.isEmpty)
     }
 
+    /// Its output may be a key that is shown once, or the only copy of messages.
+    @Test func resultThatCannotBeWritten_isNoSuccess() async throws {
+        let ended = try await Binary.start(
+            ["keys", "new", "--name", "backend", "--scopes", "write"],
+            through: ["/bin/sh", "-c", #"exec "$0" "$@" >/dev/full"#]
+        ).end()
+        #expect(ended.exitCode == 1)
+        #expect(ended.errors == "postern: Cannot write to standard output: No space left on device.\n")
+    }
+
     // MARK: simulate, healthcheck, keys
 
     @Test func simulate_printsEachAddress_andEndsOnSIGTERM() async throws {

@@ -95,6 +95,11 @@ extension EndToEnd {
                     try await check(["--state", "failed", option.name, option.wrong], [])
                 }
 
+                let full = try await Binary.start(
+                    ["outbox", "export"] + store, through: ["/bin/sh", "-c", #"exec "$0" "$@" >/dev/full"#]
+                ).end()
+                #expect(full.exitCode == 1)
+
                 // Only `outbox list` has this option.
                 #expect(try await keys(store + ["--waiting-for", "pause"]) == Array(all[3...]))
                 #expect(try await keys(store + ["--waiting-for", "pause", "--key", "late-2"]) == ["late-2"])
