@@ -71,7 +71,10 @@ final class Transfer: @unchecked Sendable {
         // A name lookup that hangs must not block the thread when its transfer ends.
         handle.set(CURLOPT_QUICK_EXIT, 1)
         handle.set(CURLOPT_FOLLOWLOCATION, 0)
-        handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_2TLS)
+        // HTTP/2 only with TLS. Even without it, libcurl believes a response that claims to be HTTP/2, and would then send
+        // other requests on its connection, unless they ask for HTTP/1.1.
+        let hasTLS = request.url.prefix(8).lowercased() == "https://"
+        handle.set(CURLOPT_HTTP_VERSION, hasTLS ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1)
         handle.set(CURLOPT_HTTP09_ALLOWED, 0)
         handle.set(CURLOPT_HTTP_CONTENT_DECODING, 0)
         handle.set(CURLOPT_PATH_AS_IS, 1)

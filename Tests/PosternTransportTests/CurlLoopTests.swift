@@ -202,6 +202,33 @@ extension TransferResult {
         #expect(server.connections == 1)
     }
 
+    /// libcurl would otherwise send others on the connection of a request whose response is still coming.
+    @Test func requestsShareNoConnection_whenAResponseClaimsHTTP2() async throws {
+        let isSlowUnderWay = Atomic(false)
+        let server = RawServer { connection, _ in
+            while let request = connection.request() {
+                if request.hasPrefix("POST /slow") {
+                    connection.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+                    isSlowUnderWay.store(true, ordering: .releasing)
+                    if connection.hasEnded(within: 2000) { return }
+                    connection.send("k")
+                } else if request.hasPrefix("POST /claim") {
+                    connection.send("HTTP/2 200\r\nContent-Length: 0\r\n\r\n")
+                } else {
+                    connection.send("HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n")
+                }
+            }
+        }
+        defer { server.stop() }
+        async let slow = fixture.send(UpstreamRequest(url: server.url + "/slow", body: [1]))
+        #expect(eventually { isSlowUnderWay.load(ordering: .acquiring) })
+        _ = await fixture.send(UpstreamRequest(url: server.url + "/claim", body: [1]))
+        async let first = fixture.send(UpstreamRequest(url: server.url + "/other", body: [1]))
+        async let second = fixture.send(UpstreamRequest(url: server.url + "/other", body: [1]))
+        let statuses = try await [first, second, slow].map { try $0.get().status }
+        #expect(statuses == [422, 422, 200])
+    }
+
     // MARK: Failures
 
     @Test func refusedConnection_isUnreachable_andNothingArrived() async {
