@@ -49,6 +49,8 @@ struct CloudEventAttributes {
         case text(String)
         /// Not a string.
         case other
+        /// More than one header.
+        case repeated
     }
     private var values: [Name: Value] = [:]
     /// Whether they are headers, and the data is the body.
@@ -58,7 +60,8 @@ struct CloudEventAttributes {
     init(_ head: RequestHead) {
         areHeaders = true
         for name in Name.allCases where name != .datacontenttype {
-            if let value = head.header("ce-\(name.text)") { values[name] = .text(Self.decoded(value)) }
+            let found = head.headers("ce-\(name.text)")
+            if let value = found.first { values[name] = found.count == 1 ? .text(Self.decoded(value)) : .repeated }
         }
     }
 
@@ -100,6 +103,7 @@ struct CloudEventAttributes {
             case nil: if name.isRequired { add("is required and \(rule.text)", of: name, to: &faults) }
             case .text(let text) where rule.isMet(text): break
             case .text, .other: add(rule.text, of: name, to: &faults)
+            case .repeated: add("is given more than once", of: name, to: &faults)
             }
         }
     }

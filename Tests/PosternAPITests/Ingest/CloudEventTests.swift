@@ -86,6 +86,18 @@ import Testing
         }
     }
 
+    @Test func attributeInTwoHeaders_isRejected() throws {
+        try withPausedGateway { gateway in
+            let headers = [
+                ("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-id", "2"), ("ce-source", "urn:a"),
+                ("ce-type", "picky.event"),
+            ]
+            let answer = try post(#"{"n":1}"#, "application/json", headers, to: gateway)
+            answer.problem(422, "invalid-payload")
+            #expect(answer.text.contains("the header ce-id is given more than once"))
+        }
+    }
+
     // MARK: Traces
 
     private func traces(in gateway: TestGateway) throws -> [String?] {
