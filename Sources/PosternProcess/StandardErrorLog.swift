@@ -37,20 +37,24 @@ public struct StandardErrorLog: LogHandler {
     /// Writes one line, unless the level excludes it.
     public func log(event: LogEvent) {
         let all = event.metadata.map { metadata.merging($0) { $1 } } ?? metadata
-        let sorted = all.sorted { $0.key < $1.key }
+        LogOutput.standardError.write(line(event.level, "\(event.message)", all)) { lost in
+            line(.warning, "log lines were dropped, because they were not read", ["lines": .stringConvertible(lost)])
+        }
+    }
+
+    private func line(_ level: Logger.Level, _ message: String, _ metadata: Logger.Metadata) -> String {
+        let sorted = metadata.sorted { $0.key < $1.key }
         let now = SystemTime().now
-        let line =
-            switch format {
-            case .text:
-                "\(now) \(event.level.rawValue) \(event.message)"
-                    + sorted.map { " \($0.key)=\(Self.quoted("\($0.value)"))" }.joined() + "\n"
-            case .json:
-                "{\"time\":\"\(now)\",\"level\":\"\(event.level.rawValue)\",\"logger\":\(JSONEscapes.quoted(label)),"
-                    + "\"message\":\(JSONEscapes.quoted("\(event.message)"))"
-                    + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(Self.json($0.value))" }.joined()
-                    + "}\n"
-            }
-        Self.write(line)
+        return switch format {
+        case .text:
+            "\(now) \(level.rawValue) \(message)"
+                + sorted.map { " \($0.key)=\(Self.quoted("\($0.value)"))" }.joined() + "\n"
+        case .json:
+            "{\"time\":\"\(now)\",\"level\":\"\(level.rawValue)\",\"logger\":\(JSONEscapes.quoted(label)),"
+                + "\"message\":\(JSONEscapes.quoted(message))"
+                + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(Self.json($0.value))" }.joined()
+                + "}\n"
+        }
     }
 
     /// Numbers stay numbers.
@@ -68,13 +72,7 @@ public struct StandardErrorLog: LogHandler {
     }
 
     /// Writes a line for the user who started the program, outside the log.
-    public static func say(_ text: String) { write(text + "\n") }
-
-    /// One write per line, so that lines of several threads are not mixed.
-    private static func write(_ line: String) {
-        var line = line
-        line.withUTF8 { _ = Glibc.write(STDERR_FILENO, $0.baseAddress, $0.count) }
-    }
+    public static func say(_ text: String) { writeLine(text, to: STDERR_FILENO) }
 
     /// Quotes a value unless it is one plain word, so that a line can be parsed.
     ///
