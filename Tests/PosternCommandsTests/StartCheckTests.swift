@@ -1,5 +1,9 @@
+import Glibc
+import Logging
+import PosternCore
 import PosternGateway
 import PosternGatewayTestKit
+import PosternMetrics
 import PosternStore
 import PosternTestKit
 import Testing
@@ -77,6 +81,29 @@ import Testing
             report.text.contains(
                 "outbox.path cannot be used: no store can be created at /dev/null/a/b.sqlite: /dev/null is not a "
                     + "directory"), "\(report.text)")
+    }
+
+    /// Whether `check` accepts a name, and whether a store can be created under it.
+    @Test func nameThatNoStoreCanHave_isFound() throws {
+        symlink(folder.file("nowhere"), folder.file("link"))
+        func name(_ bytes: Int) -> String { String(repeating: "n", count: bytes) }
+        let start = folder.file("\(name(200))/\(name(150))/")
+        let paths = [
+            (folder.file(name(243)), true), (folder.file(name(244)), false), (folder.file("new/"), false),
+            (start + name(500 - start.utf8.count), true), (start + name(501 - start.utf8.count), false),
+            (folder.file("link/new"), false),
+        ]
+        for (path, isUsable) in paths {
+            let report = try report(on: #"{"server": {"port": 0}, "outbox": {"path": "\#(path)"}}"#)
+            #expect((report.exitCode == 0) == isUsable, "\(path): \(report.text)")
+            var options = OutboxOptions()
+            options.path = path
+            let outbox = try? PosternStore.Outbox(
+                options.located, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
+                logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+            #expect((outbox != nil) == isUsable, "\(path)")
+            outbox?.close()
+        }
     }
 
     @Test func fileThatIsNotAStore_isCalledThat() throws {

@@ -44,17 +44,28 @@ enum StartCheck {
                 return [ConfigurationProblem("outbox.path", "cannot be used: \(error)")]
             }
         }
-        // The gateway creates the folders that are missing.
+        return (unusableName(path) ?? unusableFolder(of: path)).map { reason in
+            [ConfigurationProblem("outbox.path", "cannot be used: no store can be created at \(path): \(reason)")]
+        } ?? []
+    }
+
+    /// Why no store can be created under that name. It is made with `.new` appended, of which SQLite takes 504 bytes, and
+    /// next to it a `-journal`.
+    private static func unusableName(_ path: String) -> String? {
+        let name = (path as NSString).lastPathComponent
+        if path.hasSuffix("/") { return "that is the name of a directory" }
+        if path.utf8.count > 500 { return "the path is longer than 500 bytes" }
+        return name.utf8.count > 243 ? "the name is longer than 243 bytes" : nil
+    }
+
+    /// Why no file can be created there. The gateway creates the folders that are missing.
+    private static func unusableFolder(of path: String) -> String? {
         var folder = (path as NSString).deletingLastPathComponent
-        while access(folder, F_OK) != 0, folder.count > 1 { folder = (folder as NSString).deletingLastPathComponent }
         var status = stat()
-        let isFolder = stat(folder, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
-        guard isFolder, access(folder, W_OK | X_OK) == 0 else {
-            let reason = isFolder ? "\(folder) is not writable" : "\(folder) is not a directory"
-            return [
-                ConfigurationProblem("outbox.path", "cannot be used: no store can be created at \(path): \(reason)")
-            ]
+        while lstat(folder, &status) != 0, folder.count > 1 { folder = (folder as NSString).deletingLastPathComponent }
+        guard stat(folder, &status) == 0, status.st_mode & S_IFMT == S_IFDIR else {
+            return "\(folder) is not a directory"
         }
-        return []
+        return access(folder, W_OK | X_OK) == 0 ? nil : "\(folder) is not writable"
     }
 }
