@@ -60,7 +60,10 @@ extension EndToEnd {
                     for (port, url) in simulators {
                         command = command.replacingOccurrences(of: "http://127.0.0.1:\(port)", with: url)
                     }
-                    command = "cd '\(folder)'\npostern() { '\(Binary.path)' \"$@\"; }\n" + command
+                    // The pauses are for people: what the page asks is asked again until the output agrees.
+                    command =
+                        "cd '\(folder)'\npostern() { '\(Binary.path)' \"$@\"; }\nsleep() { command sleep 0.2; }\n"
+                        + command
                     last = (text, command, try await run(command, text: text, comment: comment))
                     if text.contains("/sessions ") {
                         session = try String(#require(last.output.firstMatch(of: /"id": ?"([^"]+)"/)).output.1)

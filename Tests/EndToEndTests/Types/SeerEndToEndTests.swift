@@ -28,17 +28,17 @@ extension EndToEnd {
             let bundle = 4096
             let seer = try HostedSimulator("seer", faults: "status=503:0.1,reset-after:0.05")
             try seer.control(
-                #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","tokenLifeSeconds":3}"#)
+                #"{"clientId":"gw-client","clientSecret":"gw:secret/1","apiKey":"KEY123","tokenLifeSeconds":1}"#)
             let gateway = try await GatewayDirectory(settings(seer, ["bundleSizeBytes": bundle])).start()
-            let counts = ["tincan": 4500, "activity": 4500, "instrumentation": 1000]
+            let counts = ["tincan": 1800, "activity": 1800, "instrumentation": 400]
             let client = try gateway.client()
             // Mixed: a request holds some of each kind, and they come over a time in which tokens expire.
-            for part in 0..<20 {
+            for part in 0..<8 {
                 let start = ContinuousClock.now
                 var lines: [String] = []
                 for index in 0..<225 {
-                    for (kind, count) in counts where index < count / 20 {
-                        let number = part * (count / 20) + index
+                    for (kind, count) in counts where index < count / 8 {
+                        let number = part * (count / 8) + index
                         lines.append(#"{"upstream":"seer","kind":"\#(kind)","payload":\#(payload(kind, number))}"#)
                     }
                 }
