@@ -184,7 +184,11 @@ func withGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws -> Void)
 func withPausedGateway(_ setup: Setup = Setup(), _ body: (TestGateway) throws -> Void) throws {
     var setup = setup
     setup.paused = Set(setup.upstreams.map(\.name.description))
-    try withGateway(setup, body)
+    try withGateway(setup) { gateway in
+        // Each worker shows it after its first turn.
+        #expect(eventually { gateway.workers.allSatisfy(\.snapshot.isPaused) })
+        try body(gateway)
+    }
 }
 
 extension HTTPClient.Answer {
