@@ -78,10 +78,10 @@ public final class Outbox: Sendable {
             vault = Vault(options.encryptionKeys)
             keyRotation = try pool.write { [vault] db in try KeyRotationReport.run(with: SQL(db), vault: vault) }
             let found = try readers.readSnapshot { try PersistedState($0) }
-            batches = BatchCounter(latest: found.batch)
+            batches = BatchCounter(latest: found.numbers.batch)
             // Ids continue at least from the time of this start. If the file is a copy of an older state, the ids that
             // were assigned after the copy was made are not assigned again.
-            let sequence = max(found.sequence, StoreFile.firstSequence(at: time.now))
+            let sequence = max(found.numbers.sequence, StoreFile.firstSequence(at: time.now))
             let ledgers = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.ledger) })
             let names = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.name) })
             shared = Mutex(Shared(ledgers: ledgers, names: names, sequence: sequence))
@@ -323,16 +323,11 @@ final class BatchCounter: Sendable {
 private struct PersistedState {
     var summaries: [UpstreamSummary]
     var kinds: [(kind: Kind, number: Int)]
-    var sequence: Int64 = 0
-    var batch: Int64
+    var numbers: AssignedNumbers
 
     init(_ sql: SQL) throws {
-        batch = try sql.value("SELECT max(batch) FROM attempts", as: Int64.self) ?? 0
+        numbers = try AssignedNumbers(sql)
         summaries = try UpstreamSummary.all(with: sql)
         kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
-        try sql.each("SELECT sequence, batch FROM store") { row in
-            sequence = row[0]
-            batch = max(batch, row[1])
-        }
     }
 }

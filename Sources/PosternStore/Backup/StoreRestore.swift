@@ -104,29 +104,24 @@ public struct StoreRestore: Sendable {
         _ = try queue.write { db in
             try SQL(db).run(
                 "UPDATE store SET sequence = max(sequence, ?), batch = max(batch, ?)",
-                max(former.sequence, StoreFile.firstSequence(at: now)), former.batch)
+                max(former?.sequence ?? 0, StoreFile.firstSequence(at: now)), former?.batch ?? 0)
         }
         try queue.close()
         try Files.sync(file, for: path)
     }
 
-    /// Zeros if the store cannot be read: it may be damaged, which is a reason to restore a backup.
-    private static func formerNumbers(of path: String) -> (sequence: Int64, batch: Int64) {
+    /// Nil if the store cannot be read: it may be damaged, which is a reason to restore a backup.
+    private static func formerNumbers(of path: String) -> AssignedNumbers? {
         do {
-            guard try Files.size(of: path, for: path) > 0 else { return (0, 0) }
+            guard try Files.size(of: path, for: path) > 0 else { return nil }
             // The lock that this process holds does not matter here: nothing has recovered the log yet.
             try StoreFile.examineLog(of: path, recovering: false, at: SystemTime().now, logger: StoreFile.logger)
             try StoreFile.inspect(path)
             let queue = try StoreFile.openForReading(path)
             defer { try? queue.close() }
-            return try queue.read { db in
-                let sql = SQL(db)
-                // An attempt is recorded before the number of the latest one is.
-                let batch = try sql.value("SELECT max(batch) FROM attempts", as: Int64.self) ?? 0
-                return try sql.first("SELECT sequence, batch FROM store") { ($0[0], max($0[1], batch)) } ?? (0, batch)
-            }
+            return try queue.read { try AssignedNumbers(SQL($0)) }
         } catch {
-            return (0, 0)
+            return nil
         }
     }
 }

@@ -245,6 +245,9 @@ final class Maintenance: @unchecked Sendable {
             return true
         }
         for batch in gone { try sql.run("DELETE FROM attempts WHERE batch = ?", batch) }
+        if old > 0 || !gone.isEmpty {
+            try AssignedNumbers.keep(BatchID(rawValue: outbox.batches.latest), with: sql)
+        }
         guard old < Self.heavyRowsPerTurn, looked < Self.heavyRowsPerTurn else { return true }
         let oldest = try sql.value(
             "SELECT min(endedAtMs) FROM (SELECT endedAtMs FROM attempts ORDER BY batch LIMIT ?)",

@@ -53,9 +53,11 @@ extension Transaction {
     }
 
     private func closeAttempt(_ settlement: Settlement) throws {
-        try sql.run(
+        let closed = try sql.run(
             "UPDATE attempts SET endedAtMs = ?, outcome = ?, status = ?, detail = ? WHERE batch = ?",
             settlement.endedAt, settlement.outcome.rawValue, settlement.status, settlement.detail, settlement.batch)
+        // It was settled without a request.
+        if closed == 0 { try AssignedNumbers.keep(settlement.batch, with: sql) }
     }
 
     // MARK: Delivered

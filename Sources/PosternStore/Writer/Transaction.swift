@@ -82,13 +82,9 @@ final class Transaction {
         try storeCallbacks()
         try accounts.open.forEach(settleLanes)
         try dropUnneededCredentials()
-        var isChanged = false
         for account in accounts.open where account.isChanged {
-            isChanged = true
             try account.ledger.write(of: account.number, with: sql)
         }
-        guard isChanged else { return }
-        try sql.run("UPDATE store SET sequence = ?, batch = ?", sequence, outbox.batches.latest)
     }
 }
 
