@@ -93,6 +93,7 @@ let package = Package(
         .target(name: "CMicrohttpd", linkerSettings: [.linkedLibrary("microhttpd"), .linkedLibrary("gnutls")]),
         .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
+        .target(name: "CSQLite", linkerSettings: [.linkedLibrary("sqlite3")]),
         .target(name: "CCrypt", linkerSettings: [.linkedLibrary("crypt")]),
         .target(name: "CLinux"),
         .target(name: "CPosternChecksum"),
@@ -110,7 +111,11 @@ let package = Package(
         part("PosternCompression", ["CZlib"]),
         part(
             "PosternStore",
-            ["CLinux", "CPosternChecksum", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging, deque, crypto]),
+            [
+                "CLinux", "CPosternChecksum", "CSQLite", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging,
+                deque,
+                crypto,
+            ]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl"]),
         // What Postern is.

@@ -172,7 +172,7 @@ enum StoreFile {
     static func openForReading(
         _ path: String, busyMode: Database.BusyMode = .immediateError
     ) throws -> DatabaseQueue {
-        _ = FailedReads.areCounted
+        _ = SQLiteLibrary.isPrepared
         var configuration = Configuration()
         configuration.readonly = true
         configuration.busyMode = busyMode
@@ -180,7 +180,7 @@ enum StoreFile {
     }
 
     static var writing: Configuration {
-        _ = FailedReads.areCounted
+        _ = SQLiteLibrary.isPrepared
         var configuration = Configuration()
         configuration.label = "postern"
         configuration.prepareDatabase { db in
