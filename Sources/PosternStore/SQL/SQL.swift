@@ -117,9 +117,10 @@ final class SQL {
     /// Runs `body` in a transaction, which is rolled back if `body` or the commit fails. GRDB's own transactions parse
     /// BEGIN and COMMIT each time.
     func transaction<Result>(_ access: Access, _ body: () throws -> Result) throws -> Result {
-        try db.cachedStatement(sql: access.rawValue).execute()
+        try run(access.begin)
         do {
             let result = try body()
+            // Not by `run`: GRDB keeps account of the ends of transactions. It prepares a new statement after a failure.
             try db.cachedStatement(sql: "COMMIT").execute()
             return result
         } catch {
@@ -129,11 +130,18 @@ final class SQL {
         }
     }
 
-    enum Access: String {
+    enum Access {
         /// Sees one snapshot, from its first statement on.
-        case read = "BEGIN DEFERRED"
+        case read
         /// Locks other writers out.
-        case write = "BEGIN IMMEDIATE"
+        case write
+
+        fileprivate var begin: StaticString {
+            switch self {
+            case .read: "BEGIN DEFERRED"
+            case .write: "BEGIN IMMEDIATE"
+            }
+        }
     }
 
     /// The `errno` of the last call of the connection that failed in the file system.
