@@ -123,9 +123,11 @@ public enum JSONKind: UInt8, Sendable {
         return true
     }
 
-    /// Whether this is a string or member name that equals `name`.
-    @inlinable public func equals(_ name: StaticString) -> Bool {
-        equals(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
+    /// Whether this is a string or member name that equals `name`. Where an object is searched for several names, most
+    /// comparisons end with the length.
+    @inlinable @inline(__always) public func equals(_ name: StaticString) -> Bool {
+        guard hasEscapes || end - start == name.utf8CodeUnitCount + 2 else { return false }
+        return equals(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
     }
 
     @inlinable func equals(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
