@@ -121,7 +121,8 @@ extension WorkerLoop {
     }
 
     private func follow(_ settlement: Settlement, of flight: InFlightBatch) {
-        queue.release(settlement.delivered + settlement.ended.map(\.message))
+        queue.release(settlement.delivered)
+        queue.release(settlement.ended.map(\.message))
         for group in settlement.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
         // Any response that is not doubtful resets the count of a message.
         let claim = flight.claim.narrowed(to: flight.batch.messages, history: flight.claim.history.cleared)

@@ -57,7 +57,7 @@ extension WorkerLoop {
 
     /// The result of a batch is on disk.
     func tell(of settlement: Settlement, _ flight: InFlightBatch) {
-        guard settlement.outcome != .unsent, settlement.outcome != .expired else { return }
+        guard upstream.namesEvents, settlement.outcome != .unsent, settlement.outcome != .expired else { return }
         let kind = flight.batch.messages[0].kind
         let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome.rawValue)"]
         var ended = batch

@@ -114,9 +114,11 @@ extension WorkerLoop {
     }
 
     private func send(_ request: UpstreamRequest, carrying count: Int, of claim: Claim, now: Timestamp) {
-        let carried = Array(claim.messages.prefix(count))
-        let rest = Array(claim.messages.dropFirst(count))
-        if !rest.isEmpty { queue.sendAgain(rest, from: now, history: claim.history) }
+        var carried = claim.messages
+        if count < carried.count {
+            queue.sendAgain(Array(carried.dropFirst(count)), from: now, history: claim.history)
+            carried.removeSubrange(count...)
+        }
         var request = request
         request.add(traceParent: carried.commonTraceParent)
         let batch = Batch(id: outbox.nextBatch(), messages: carried, request: request)

@@ -55,7 +55,7 @@ struct ClaimScan {
     }
 
     var now: Timestamp { request.now }
-    var messages: [Message] { batch + expired }
+    var messages: [Message] { expired.isEmpty ? batch : batch + expired }
     var count: Int { batch.count + expired.count }
     var isEmpty: Bool { count == 0 }
 

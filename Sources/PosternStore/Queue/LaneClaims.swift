@@ -129,7 +129,7 @@ struct LaneClaims: QueueClaims {
     }
 
     /// A message that could not be leased is examined again once its removal has ended.
-    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>) {
+    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?) {
         guard let lane = scan.lane, let first = scan.messages.map(\.id).min() else { return }
         let exclusion = scan.request.exclusionOfLane(lane.name)
         inFlight[lane.number] = InFlight(

@@ -96,10 +96,11 @@ struct LaneLines {
 
     /// Returns whether nothing of the lane is in flight any more.
     mutating func endFlight(in lane: Int64) -> Bool {
-        guard lane != 0, let line = lines[lane], line.inFlight > 0 else { return false }
-        lines[lane]?.inFlight -= 1
-        forgetIfEmpty(lane)
-        return line.inFlight == 1
+        guard lane != 0, let index = lines.index(forKey: lane), lines.values[index].inFlight > 0 else { return false }
+        lines.values[index].inFlight -= 1
+        guard lines.values[index].inFlight == 0 else { return false }
+        if lines.values[index].ids.isEmpty { lines.remove(at: index) }
+        return true
     }
 
     // MARK: Free lanes

@@ -18,14 +18,18 @@ struct Leases {
 
     mutating func beginScan() { removedMeanwhile = [] }
 
-    /// Ends the scan and leases what it found. Returns the messages that it may not lease although they are still
-    /// queued: those that are being removed, and later ones of their lanes, because such a removal can be undone.
-    mutating func endScan(taking found: [Message], lane: (Message) -> Int64) -> [MessageID] {
+    /// Ends the scan and leases what it found. Returns nil if that is everything; otherwise, the messages that it may not
+    /// lease although they are still queued: those that are being removed, and later ones of their lanes, because such a
+    /// removal can be undone.
+    mutating func endScan(taking found: [Message], lane: (Message) -> Int64) -> [MessageID]? {
         defer { removedMeanwhile = nil }
-        let isSimple = removing.isEmpty && removedMeanwhile?.isEmpty != false
+        if removing.isEmpty, removedMeanwhile?.isEmpty != false {
+            for message in found { lanes[message.id] = lane(message) }
+            return nil
+        }
         var refused: [MessageID] = []
         var blocked: Set<Int64> = []
-        for message in isSimple ? found : found.sorted(by: { $0.id < $1.id }) {
+        for message in found.sorted(by: { $0.id < $1.id }) {
             let (id, lane) = (message.id, lane(message))
             if removing.contains(id) || blocked.contains(lane) {
                 refused.append(id)

@@ -76,7 +76,11 @@ struct MixedClaims: QueueClaims {
         }
     }
 
-    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>) {
+    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?) {
+        guard let refused else {
+            for message in found { lines.beginFlight(in: message.lane.number) }
+            return
+        }
         for message in found {
             let (id, lane) = (message.id, message.lane.number)
             if leases.contains(id) {

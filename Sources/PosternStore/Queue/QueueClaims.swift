@@ -28,8 +28,9 @@ protocol QueueClaims: Sendable {
     mutating func apply(_ updates: QueueExchange.PendingUpdates)
     /// Collects the rows to be sent next. `end` is called with those that could be leased.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws
-    /// The scan has ended. Some of the messages that it `found` may have been removed since, or are being removed.
-    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>)
+    /// The scan has ended. If `refused` is nil, all that it `found` is leased. Otherwise, some of it may have been removed
+    /// since, or is being removed.
+    mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?)
 
     // MARK: Results of a claim
 

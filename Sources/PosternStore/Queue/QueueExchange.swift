@@ -81,12 +81,12 @@ struct QueueExchange {
         return (arrivals?.newest ?? MessageID(rawValue: .max), due.beginScan())
     }
 
-    /// Leases what was found, and returns the messages that may not be leased.
-    mutating func endScan(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID] {
+    /// Leases what was found, and keeps only that in `scan`. Returns the messages that may not be leased, nil if all were.
+    mutating func endScan(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID]? {
         due.endScan(scan.nextDue ?? scan.due)
         arrivals?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)
         let refused = leases.endScan(taking: scan.messages) { scan.lane?.number ?? $0.lane.number }
-        if scan.count > 0 { scan.keep(leases.contains) }
+        if refused != nil { scan.keep(leases.contains) }
         return refused
     }
 

@@ -182,7 +182,7 @@ public final class UpstreamQueue: Sendable {
             let found = scan.messages
             exchange.withLock { exchange in
                 let refused = exchange.endScan(&scan, through: claims.cursor)
-                claims.end(scan, found: found, as: exchange.leases, refused: Set(refused))
+                claims.end(scan, found: found, as: exchange.leases, refused: refused.map(Set.init))
             }
             return (scan.claim, scan.staleLanes)
         }

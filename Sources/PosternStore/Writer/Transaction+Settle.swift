@@ -98,7 +98,7 @@ extension Transaction {
         let account = accounts[queue.number]
         account.ledger.counts.queued -= messages.count
         account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
-        for message in messages { book(message, of: queue, result: result, at: moment) }
+        book(messages, of: queue, result: result, at: moment)
         return true
     }
 
@@ -115,15 +115,17 @@ extension Transaction {
                 of: queue.number, message.id, account.kindNumber(of: message.kind, in: outbox.kinds),
                 message.acceptedAt, moment, message.attempts + 1, message.key, result)
         }
-        book(message, of: queue, result: result, at: moment)
+        book([message], of: queue, result: result, at: moment)
     }
 
-    private func book(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) {
+    private func book(_ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) {
         let account = accounts[queue.number]
-        account.ledger.counts.delivered += 1
-        if !outbox.keepsDelivered { account.ledger.purged.delivered += 1 }
-        note(.delivered, of: message.id, message.kind, in: account, error: nil, result: result)
-        report(message, of: queue, result: result, at: moment)
+        account.ledger.counts.delivered += messages.count
+        if !outbox.keepsDelivered { account.ledger.purged.delivered += messages.count }
+        for message in messages {
+            note(.delivered, of: message.id, message.kind, in: account, error: nil, result: result)
+            report(message, of: queue, result: result, at: moment)
+        }
     }
 
     /// Deletes a queue row. Returns false if it was deleted already.

@@ -44,7 +44,7 @@ import Testing
             for step in order {
                 switch step {
                 case "begin": leases.beginScan()
-                case "end": refused = leases.endScan(taking: [message]) { _ in 0 }
+                case "end": refused = leases.endScan(taking: [message]) { _ in 0 } ?? []
                 case "try": isRemoving = leases.tryRemoving(message.id)
                 default: if isRemoving { leases.doneRemoving([message.id], areGone: isCommitted) }
                 }
