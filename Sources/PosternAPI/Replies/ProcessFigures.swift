@@ -8,11 +8,7 @@ enum ProcessFigures {
     static let startedAt = SystemTime().now - (age ?? .zero)
 
     static func write(to exposition: inout Exposition) {
-        var usage = rusage()
-        getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
-        func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1_000_000 }
-        exposition.counter(
-            "process_cpu_seconds_total", "User and system time.", seconds(usage.ru_utime) + seconds(usage.ru_stime))
+        exposition.counter("process_cpu_seconds_total", "User and system time.", cpuSeconds)
         let pages = memoryPages()
         let page = Double(sysconf(Int32(_SC_PAGESIZE)))
         exposition.gauges("process_resident_memory_bytes", "Resident memory.", [([], Double(pages.resident) * page)])
@@ -25,6 +21,16 @@ enum ProcessFigures {
             "process_start_time_seconds", "Start of the process since 1970.",
             [([], Double(startedAt.milliseconds) / 1000)])
     }
+
+    private static var cpuSeconds: Double {
+        var usage = rusage()
+        getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
+        func seconds(_ time: timeval) -> Double { Double(time.tv_sec) + Double(time.tv_usec) / 1_000_000 }
+        return seconds(usage.ru_utime) + seconds(usage.ru_stime)
+    }
+
+    /// The time for which this process would have used all processors, since it started.
+    static var busySeconds: Double { cpuSeconds / Double(max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))) }
 
     /// Field 22 of /proc/self/stat is the start in clock ticks since the boot. The name in field 2 may hold blanks and
     /// parentheses, so fields are counted from its last parenthesis.

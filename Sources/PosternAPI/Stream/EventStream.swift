@@ -5,16 +5,14 @@ import Synchronization
 /// Sends events to the clients of `GET /v1/stream`, the listeners. Any thread.
 ///
 /// Events are sent in rounds: what has happened since the last one is merged, written once, and read by the connections of
-/// the listeners from one ring. The more listeners there are, the rarer are the rounds, so that they cost the gateway
-/// about the same; without listeners nothing is collected. Nothing waits for a listener: one that the ring has overtaken
-/// is cut off.
+/// the listeners from one ring. The longer it takes to serve the listeners, the rarer are the rounds (`RoundPace`), so
+/// that they cost the gateway about the same; without listeners nothing is collected. Nothing waits for a listener: one
+/// that the ring has overtaken is cut off.
 final class EventStream: Sendable {
     /// The time between two comments that keep a connection alive (design, section 3.2).
     static let heartbeat = Duration.seconds(15)
     /// Events are collected for at least that many heartbeats after the last listener has left, so that it can come back.
     static let heartbeatsAlone = 4
-    /// The least time between two rounds: for a few listeners, and for each of many.
-    static let (pause, pausePerListener) = (Duration.milliseconds(50), Duration.milliseconds(1))
     /// How many ids all listeners together get in one round. An event has the number of its messages in any case.
     static let idsPerRound = 1_000_000
     /// How long a listener may take for the rest when the gateway stops.
@@ -22,7 +20,11 @@ final class EventStream: Sendable {
 
     fileprivate struct State {
         var ring: EventRing
-        var listeners: [ObjectIdentifier: StreamListener] = [:]
+        /// In the order in which they came. They are served in this order, which is mostly that of their connections in
+        /// memory: libmicrohttpd looks at all that are suspended whenever one is resumed, and takes twice as long for
+        /// connections in disorder.
+        var listeners: [StreamListener] = []
+        var pace = RoundPace()
         var isCollecting = false
         /// Heartbeats since there were listeners.
         var heartbeatsAlone = 0
@@ -33,19 +35,21 @@ final class EventStream: Sendable {
     private let timer: TimerQueue
     private let time: any TimeSource
     private let keys: KeyRing
+    private let busySeconds: @Sendable () -> Double
     private let state: Mutex<State>
     /// When the next round may be, in monotonic nanoseconds. An atomic, so that the writer waits for no listener.
     private let nextRound = Atomic<Int64>(0)
 
-    /// `run` distinguishes this run of the gateway from others.
+    /// `run` distinguishes this run of the gateway from others. `busySeconds` is what `RoundPace` takes.
     init(
         _ feed: EventFeed, run: UInt64, maxBytes: Int = EventRing.maxBytes, keys: KeyRing, timer: TimerQueue,
-        time: any TimeSource
+        time: any TimeSource, busySeconds: @escaping @Sendable () -> Double = { ProcessFigures.busySeconds }
     ) {
         self.feed = feed
         self.keys = keys
         self.timer = timer
         self.time = time
+        self.busySeconds = busySeconds
         state = Mutex(State(ring: EventRing(run: run, maxBytes: maxBytes)))
     }
 
@@ -58,7 +62,9 @@ final class EventStream: Sendable {
     func read(_ listener: StreamListener, into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
         let (part, isFirst) = state.withLock { state in
             let isFirst = listener.next == nil && add(listener, to: &state)
-            return (listener.fill(buffer, from: state.ring), isFirst)
+            let part = listener.fill(buffer, from: state.ring)
+            if let round = listener.takeServedRound() { finish(one: round, &state) }
+            return (part, isFirst)
         }
         if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
         return part
@@ -84,14 +90,16 @@ final class EventStream: Sendable {
             if let next = state.ring.number(after: id) { listener.next = next } else { listener.send(state.ring.gap) }
         }
         state.heartbeatsAlone = 0
-        state.listeners[ObjectIdentifier(listener)] = listener
+        state.listeners.append(listener)
         setLimits(state.listeners.count)
         return isFirst
     }
 
     func remove(_ listener: StreamListener) {
         state.withLock { state in
-            guard state.listeners.removeValue(forKey: ObjectIdentifier(listener)) != nil else { return }
+            guard let index = state.listeners.firstIndex(where: { $0 === listener }) else { return }
+            state.listeners.remove(at: index)
+            if let round = listener.round { finish(one: round, &state) }
             setLimits(state.listeners.count)
         }
     }
@@ -108,19 +116,31 @@ final class EventStream: Sendable {
     /// Called on the thread on which something happens.
     private func scheduleRound() {
         let due = MonotonicInstant(nanoseconds: nextRound.load(ordering: .relaxed))
-        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.tell() }
+        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.beginRound() }
+    }
+
+    private func beginRound() {
+        guard let delay = state.withLock({ $0.pace.delay(at: time.instant) }) else { return tell() }
+        timer.run(after: delay) { [weak self] in self?.beginRound() }
+    }
+
+    /// A listener of round `round` has been served, or has left.
+    private func finish(one round: Int, _ state: inout State) {
+        state.pace.serveOne(of: round, at: time.instant)
+        nextRound.store(state.pace.next.nanoseconds, ordering: .relaxed)
     }
 
     /// Tells what has happened since the last round.
     private func tell() {
-        let events = feed.take()
+        let (events, busySeconds) = (feed.take(), busySeconds())
         let (woken, slow) = state.withLock { state in
-            let next = time.instant + max(Self.pause, Self.pausePerListener * state.listeners.count)
-            nextRound.store(next.nanoseconds, ordering: .relaxed)
             let (first, now) = (state.ring.next, time.now)
-            for listener in state.listeners.values where listener.hasExpired(at: now) { listener.finish() }
+            for listener in state.listeners where listener.hasExpired(at: now) { listener.finish() }
             for event in events { state.ring.append(event) }
-            let woken = state.listeners.values.filter { $0.awaits(eventsFrom: first, in: state.ring) }
+            let woken = state.listeners.filter { $0.awaits(eventsFrom: first, in: state.ring) }
+            state.pace.begin(waking: woken.count, at: time.instant, busySeconds: busySeconds)
+            for listener in woken { listener.beServed(in: state.pace.round) }
+            nextRound.store(state.pace.next.nanoseconds, ordering: .relaxed)
             return (woken, state.ring.trim() ? state.dropSlow() : [])
         }
         for listener in woken { listener.responder.wake() }
@@ -137,7 +157,7 @@ final class EventStream: Sendable {
                 feed.close()
                 return ([StreamListener](), false)
             }
-            for listener in state.listeners.values { listener.owesHeartbeat = true }
+            for listener in state.listeners { listener.owesHeartbeat = true }
             endRevoked(&state, at: now)
             return (state.takeWaiting(), true)
         }
@@ -159,7 +179,7 @@ final class EventStream: Sendable {
     }
 
     private func endRevoked(_ state: inout State, at now: Timestamp) {
-        for listener in state.listeners.values
+        for listener in state.listeners
         where !(listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty) {
             listener.finish()
         }
@@ -173,13 +193,13 @@ final class EventStream: Sendable {
         let (woken, areAllGone) = state.withLock { state in
             state.isClosed = true
             feed.close()
-            for listener in state.listeners.values where listener.end == nil { listener.finish(at: state.ring.next) }
+            for listener in state.listeners where listener.end == nil { listener.finish(at: state.ring.next) }
             return (state.takeWaiting(), state.listeners.isEmpty)
         }
         for listener in woken { listener.responder.wake() }
         guard !areAllGone else { return }
         timer.run(after: Self.endingTime) { [weak self] in
-            for listener in self?.state.withLock({ Array($0.listeners.values) }) ?? [] { listener.responder.cut() }
+            for listener in self?.state.withLock({ $0.listeners }) ?? [] { listener.responder.cut() }
         }
     }
 }
@@ -187,18 +207,20 @@ final class EventStream: Sendable {
 extension EventStream.State {
     /// The listeners that have got everything; they are woken now.
     fileprivate func takeWaiting() -> [StreamListener] {
-        let waiting = listeners.values.filter(\.isWaiting)
+        let waiting = listeners.filter(\.isWaiting)
         for listener in waiting { listener.isWaiting = false }
         return waiting
     }
 
     /// Removes the listeners that would have to read what the ring has lost.
     fileprivate mutating func dropSlow() -> [StreamListener] {
-        let slow = listeners.values.filter { !$0.isWaiting && $0.next.map { $0 < ring.first } ?? false }
-        for listener in slow {
-            listener.finish()
-            listeners[ObjectIdentifier(listener)] = nil
+        let first = ring.first
+        let isSlow = { (listener: StreamListener) in
+            !listener.isWaiting && listener.next.map { $0 < first } ?? false
         }
+        let slow = listeners.filter(isSlow)
+        listeners.removeAll(where: isSlow)
+        for listener in slow { listener.finish() }
         return slow
     }
 }

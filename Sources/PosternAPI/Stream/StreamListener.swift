@@ -33,6 +33,10 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     private var text: [UInt8] = []
     private var sent = 0
     var owesHeartbeat = false
+    /// The round that woke it, until it has been served.
+    private(set) var round: Int?
+    /// Whether it got something in that round.
+    private var hasPart = false
     /// Whether it has received every event so far, so that its connection is suspended.
     var isWaiting = false
     /// The number of the event at which its stream ends; nil while the stream continues.
@@ -78,6 +82,16 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         return !isWaiting
     }
 
+    /// It is woken by round `round`.
+    func beServed(in round: Int) { (self.round, hasPart) = (round, false) }
+
+    /// To be called after each read: the round that woke it, once the first part of that was sent.
+    func takeServedRound() -> Int? {
+        defer { hasPart = true }
+        guard hasPart || isWaiting else { return nil }
+        return round.take()
+    }
+
     /// Whether its key has expired.
     func hasExpired(at now: Timestamp) -> Bool { caller?.key.expiresAt.map { $0 <= now } ?? false }
 
@@ -86,10 +100,8 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     /// Ends the stream. It gets the events before `end`, by default only the rest of what is being sent.
     func finish(at end: Int? = nil) { self.end = end ?? next }
 
-    func send(_ text: [UInt8]) {
-        self.text = Array(self.text[sent...]) + text
-        sent = 0
-    }
+    /// Sends `text`, which other listeners share, after the last one was sent.
+    func send(_ text: [UInt8]) { (self.text, sent) = (text, 0) }
 
     private func takeNext(from ring: EventRing) -> Bool {
         if owesHeartbeat {

@@ -11,13 +11,19 @@ import Testing
         let threads = ManualThreads()
         let feed = EventFeed()
         let keys = KeyRing()
+        /// The share of the processors that the gateway uses.
+        let load = SharedValue(0.0)
         let stream: EventStream
         private let timer: TimerQueue
         private var number: Int64 = 0
 
         init(maxBytes: Int = EventRing.maxBytes, run: UInt64 = 10) {
             timer = TimerQueue(name: "timer", on: threads)
-            stream = EventStream(feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: threads.time)
+            stream = EventStream(
+                feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: threads.time,
+                busySeconds: { [load, time = threads.time] in
+                    load.value * Double(time.instant.nanoseconds) / 1_000_000_000
+                })
         }
 
         func record(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
@@ -68,17 +74,51 @@ import Testing
         #expect(listener.read().map { $0.json["count"].int } == [10])
     }
 
-    @Test func rounds_areRarer_theMoreListen() {
+    @Test(arguments: [(0, 0, 50), (2, 0, 100), (20, 0, 1000), (400, 0, 5000), (4, 0.1, 2000)])
+    func rounds_areRarer_theLongerTheyTake_andTheBusierTheGatewayIs(milliseconds: Int, load: Double, pause: Int) {
+        let bench = Bench()
+        bench.load.set(load)
+        bench.threads.advance(by: .seconds(1))
+        let listeners = (0..<1000).map { _ in bench.listen() }
+        func serve() -> [ReceivedEvent] {
+            bench.threads.advance(by: .milliseconds(milliseconds))
+            return listeners.map { $0.read() }[0]
+        }
+        bench.record()
+        bench.threads.turnAll()
+        #expect(serve().map { $0.json["count"].int } == [1], "the first one at once")
+        bench.record(count: 1000)
+        bench.threads.advance(by: .milliseconds(pause - 1))
+        bench.record(count: 1000)
+        #expect(listeners.allSatisfy { $0.wakes == 1 })
+        bench.threads.advance(by: .milliseconds(2))
+        #expect(listeners.allSatisfy { $0.wakes == 2 })
+        let events = serve()
+        #expect(events.map { $0.json["count"].int } == [2000])
+        #expect(events[0].ids.count == 100, "all of the ids would be too many for so many listeners")
+    }
+
+    @Test func listenersThatLeave_orDoNotRead_doNotDelayTheNextRound() {
         let bench = Bench()
         let listeners = (0..<1000).map { _ in bench.listen() }
-        for _ in 0..<100 {
-            bench.record(count: 1000)
-            bench.threads.advance(by: .milliseconds(30))
-            listeners.forEach { $0.readPart() }
-        }
-        #expect(listeners.allSatisfy { (3...5).contains($0.wakes) }, "one in a second")
-        bench.threads.advance(by: .seconds(2))
-        #expect(listeners[0].read().last?.ids.count == 100, "all of the ids would be too many for so many listeners")
+        bench.record()
+        bench.threads.advance(by: .milliseconds(10))
+        bench.record()
+        listeners[..<500].forEach { $0.read() }
+        listeners[500..<910].forEach { $0.leave() }
+        bench.threads.advance(by: .milliseconds(499))
+        #expect(listeners[0].wakes == 1)
+        bench.threads.advance(by: .milliseconds(1))
+        #expect(listeners[..<500].allSatisfy { $0.wakes == 2 })
+    }
+
+    @Test func listeners_areServedInTheOrderInWhichTheyCame() {
+        let bench = Bench()
+        var order: [Int] = []
+        let listeners = (0..<100).map { _ in bench.listen() }
+        for (index, listener) in listeners.enumerated() { listener.onWake = { order.append(index) } }
+        bench.tell()
+        #expect(order == Array(0..<100))
     }
 
     @Test func filters_selectByTypeAndUpstream_andDoNotWakeForOthers() throws {
@@ -317,6 +357,7 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
     // @unchecked: for the thread of the test only.
     private(set) var listener: StreamListener!
     private(set) var wakes = 0
+    var onWake: (() -> Void)?
     private(set) var isCut = false
     private(set) var hasEnded = false
     private(set) var parser = EventParser()
@@ -334,7 +375,10 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
 
     func settle(_ action: ResponseAction, requestNumber: UInt64) {}
     func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) {}
-    func wake(requestNumber: UInt64) { wakes += 1 }
+    func wake(requestNumber: UInt64) {
+        wakes += 1
+        onWake?()
+    }
     func cut(requestNumber: UInt64?) { isCut = true }
 
     /// Reads once. Returns false if there is nothing.
