@@ -251,7 +251,7 @@ class Bench:
 
     # Generators
 
-    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=()):
+    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=(), seconds=None):
         def run(seconds):
             command = ["wrk", "-t2", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "--latency"]
             command += ["-s", HERE / "post.lua", f"http://127.0.0.1:{port}{path}", "--", bodies, *headers, *key_headers(port)]
@@ -262,7 +262,7 @@ class Bench:
             return json.loads(lines[-1])
 
         run(self.warmup)
-        result = run(self.seconds)
+        result = run(seconds or self.seconds)
         if result["refused"] or result["broken"]:
             raise Failure(f"{result['refused']} requests refused, {result['broken']} broken: {result}")
         return result
