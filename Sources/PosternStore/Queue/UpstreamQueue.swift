@@ -239,11 +239,17 @@ public final class UpstreamQueue: Sendable {
 
     /// Makes everything due now. It is effective when `completion` is called.
     public func makeDue(at now: Timestamp, completion: @escaping @Sendable () -> Void = {}) {
-        if claims.withLock({ $0.makeDue(at: now) }) { return completion() }
+        let isInMemory = claims.withLock { $0.makeDue(at: now) }
+        if isInMemory { completion() }
         writer.change { [self] transaction in
-            try transaction.makeLanesDue(of: self, at: now)
+            // If the clock was set back, the next run would wait for what the rows of a mixed queue say.
+            if isInMemory {
+                try transaction.makeRetriesDue(of: self, at: now)
+            } else {
+                try transaction.makeLanesDue(of: self, at: now)
+            }
         } completion: { _ in
-            completion()
+            if !isInMemory { completion() }
         }
     }
 

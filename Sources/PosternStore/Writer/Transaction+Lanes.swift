@@ -176,7 +176,13 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
-    /// Makes waiting messages due now.
+    /// Makes messages of a mixed queue due now that are to be sent again later.
+    func makeRetriesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
+        try sql.run(
+            "UPDATE queue_# SET nextAttemptAtMs = ?1 WHERE waiting = 1 AND nextAttemptAtMs > ?1", of: queue.number, now)
+    }
+
+    /// Makes waiting lanes due now.
     func makeLanesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
         try sql.run(

@@ -177,4 +177,18 @@ import Testing
         #expect(claim.messages.map(\.id) == [ids[0], ids[2]])
         #expect(try store.append(to: queue, lane: lane) > ids[2])
     }
+
+    @Test(arguments: [LaneRule.mixed, .separate])
+    func waitThatWasEnded_staysEnded_inTheNextRun(laneRule: LaneRule) throws {
+        let store = try TestStore()
+        let upstream = PlainUpstream(laneRule: laneRule)
+        var queue = try store.register(upstream)
+        let id = try store.append(to: queue, lane: laneRule == .mixed ? .digest(1) : .named("lane"))
+        try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(3600))
+        queue.makeDue(at: store.time.now)
+        try store.settleDown()
+        try store.reopen()
+        queue = try store.register(upstream)
+        #expect(try store.claim(queue).messages.map(\.id) == [id])
+    }
 }
