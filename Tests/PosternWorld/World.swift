@@ -199,7 +199,7 @@ public final class World {
     /// No part of the gateway has had a turn meanwhile.
     func stoodStill() {
         clockSetAt = time.instant
-        credentials.beginAgain()
+        credentials.stoodStill()
     }
 
     /// After a start the gateway compares its clock with what the process before has recorded.

@@ -309,6 +309,8 @@ final class Caller {
         world.handOver("response")
     }
 
+    private static let noSession = "no session of this visitor has this sessionCode"
+
     private func take(_ response: HTTPResponse, to post: Post) {
         let text = String(decoding: response.body, as: UTF8.self)
         switch response.status {
@@ -320,6 +322,10 @@ final class Caller {
             // A lenient request rejects each of its events by itself.
             for entry in post.entries { entry.refusals += 1 }
             scenario.refused(404)
+        case 200..<300 where text.contains(Self.noSession) && world.restores > 0:
+            // The sessions that had begun after the backup are not known any more.
+            for entry in post.entries { entry.isWaived = true }
+            scenario.refused(422)
         case 200..<300, 502:
             world.promises.accepted(post.entries, response)
             if response.status != 502 { repeats.accepted(post, response) }

@@ -14,6 +14,7 @@ final class CredentialsWatch {
     private unowned let world: World
     /// Since when each upstream has been sending in this run: it is not paused, and the store takes its results.
     private var sending: [String: MonotonicInstant] = [:]
+    private var stoodStillAt: MonotonicInstant?
 
     init(_ world: World) { self.world = world }
 
@@ -29,14 +30,14 @@ final class CredentialsWatch {
     }
 
     /// Called after the machine stood still: what is due is fetched once it goes on.
-    func beginAgain() { for name in sending.keys { sending[name] = world.time.instant } }
+    func stoodStill() { stoodStillAt = world.time.instant }
 
     func look() {
         guard !world.weather.isExcuse, !world.isDamaged else { return }
         for (story, worker, _) in world.run?.workers ?? [] where worker.snapshot.token != nil {
             let snapshot = worker.snapshot
             guard let service = world.service(story.name), let since = sending[story.name], !snapshot.isPaused,
-                world.time.instant - since > Self.settled
+                world.time.instant - max(since, stoodStillAt ?? since) > Self.settled
             else { continue }
             check(snapshot, of: service, since: since)
         }

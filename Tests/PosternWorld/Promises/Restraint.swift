@@ -53,7 +53,7 @@ final class Restraint {
         }
         let now = world.time.instant
         let until = now + .seconds(min(seconds, 3600) - 2)
-        let former = known[story.name]?.asked
+        let former = known[story.name]?.asked.flatMap { now < $0.until ? $0 : nil }
         if until > former?.until ?? now {
             known[story.name, default: Known()].asked = (former?.from ?? now + Self.grace, until)
         }
