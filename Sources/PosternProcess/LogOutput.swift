@@ -38,9 +38,12 @@ final class LogOutput: Sendable {
             var sent = 0
             while sent < bytes.count {
                 var ready = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
-                guard poll(&ready, 1, milliseconds) > 0 else { return false }
+                let isReady = poll(&ready, 1, milliseconds)
+                if isReady < 0, errno == EINTR { continue }
+                guard isReady > 0 else { return false }
                 let count = Glibc.write(
                     descriptor, bytes.baseAddress! + sent, min(bytes.count - sent, Self.pipeBuffer))
+                if count < 0, errno == EINTR { continue }
                 guard count > 0 else { return false }
                 sent += count
                 state.isInsideLine = sent < bytes.count
