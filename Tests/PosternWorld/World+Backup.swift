@@ -82,6 +82,8 @@ extension World {
                         return promises.fail("a backup can be restored", disk.neutral("\(error)"))
                     }
                     endRestore()
+                    // The disk may have lost the copy with that.
+                    guard self.backup != nil else { return }
                 }
             }
         }

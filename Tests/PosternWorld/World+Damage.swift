@@ -51,9 +51,9 @@ extension World {
     func endDamage() {
         die()
         (damagedUntil, hasLost) = (nil, false)
-        if let backup {
-            restore(backup, Dice(seed: plan.seed, for: "repair"))
-        } else {
+        if let backup { restore(backup, Dice(seed: plan.seed, for: "repair")) }
+        // There was none, or the disk has lost it meanwhile.
+        if backup == nil {
             history.note("the operator begins a new store")
             for end in ["", "-wal", "-shm"] { unlink(path + end) }
         }
