@@ -73,6 +73,7 @@ public final class GatewayHandler: HTTPHandler {
         func admit(_ head: RequestHead) -> HeaderDecision {
             main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
+        var streamPath: String? { main.streamPath }
         func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
             main.commonHeaders(for: head)
         }
@@ -80,6 +81,8 @@ public final class GatewayHandler: HTTPHandler {
 
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
+
+    public var streamPath: String? { "/v1/stream" }
 
     /// No cache keeps a response, and a page of a listed origin may read it.
     public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {

@@ -61,8 +61,6 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
         wakeup.signal()
     }
 
-    var connectionCount: Int { entries.withLock { $0.connections.count } }
-
     func forEach(_ body: (Connection) -> Void) { entries.withLock { $0.connections.values.forEach(body) } }
 
     // MARK: The thread

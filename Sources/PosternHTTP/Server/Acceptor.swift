@@ -3,11 +3,11 @@ import Logging
 internal import PosternCore
 import Synchronization
 
-/// Accepts connections and distributes them to the workers in turn.
+/// Accepts connections and distributes them to the workers in turn, except those that listen to a stream.
 final class Acceptor: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name = "postern-accept"
-    private let workers: [HTTPWorker]
+    private let workers: HTTPWorkers
     private let listener: Listener
     private let limiter: ConnectionLimiter
     private let logger: Logger
@@ -17,7 +17,7 @@ final class Acceptor: Loop, @unchecked Sendable {
     private let isStopped = Atomic<Bool>(false)
     private let running = Mutex<(any RunningLoop)?>(nil)
 
-    init(_ listener: Listener, for workers: [HTTPWorker], _ limiter: ConnectionLimiter, _ logger: Logger) {
+    init(_ listener: Listener, for workers: HTTPWorkers, _ limiter: ConnectionLimiter, _ logger: Logger) {
         self.listener = listener
         self.workers = workers
         self.limiter = limiter
@@ -37,28 +37,46 @@ final class Acceptor: Loop, @unchecked Sendable {
 
     // MARK: State
     private var next = 0
+    /// Nil if no stream is served, or the first bytes are encrypted.
+    private var lobby: Lobby?
     /// Nothing is accepted until this time, because the system failed to accept.
     private var pausedUntil = MonotonicInstant.distantPast
+    private var isPaused = false
     private var nextReport = MonotonicInstant.distantPast
     /// The descriptor of the latest connection.
     private var latest: Int32 = 0
 
+    func begin() { lobby = workers.streams.map { Lobby(streamsAt: $0.path) } }
+
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now),
-            accept(for: workers[next], at: now)
-        {
-            next = (next + 1) % workers.count
+        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now), accept(at: now) {}
+        for arrival in lobby?.takeArrived() ?? [] { distribute(arrival) }
+        for arrival in lobby?.takeOverdue(at: now) ?? [] { distribute(arrival) }
+        if isStopped.load(ordering: .acquiring) {
+            for arrival in lobby?.takeAll() ?? [] { distribute(arrival) }
+            return nil
         }
-        if isStopped.load(ordering: .acquiring) { return nil }
-        return now < pausedUntil ? pausedUntil : .distantFuture
+        isPaused = now < pausedUntil
+        return min(isPaused ? pausedUntil : .distantFuture, lobby?.deadline ?? .distantFuture)
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool {
-        wakeup.wait(until: deadline, or: deadline == .distantFuture ? [listener.socket] : [])
+        var sockets = lobby.map { [$0.descriptor] } ?? []
+        if !isPaused { sockets.append(listener.socket) }
+        return wakeup.wait(until: deadline, or: sockets)
+    }
+
+    private func distribute(_ arrival: HTTPWorker.NewConnection) {
+        if let streams = workers.streams, lobby?.isStream(arrival) == true {
+            streams.worker.add(arrival)
+        } else {
+            workers.ordinary[next].add(arrival)
+            next = (next + 1) % workers.ordinary.count
+        }
     }
 
     /// False when no connection is waiting, or none can be accepted now.
-    private func accept(for worker: HTTPWorker, at now: MonotonicInstant) -> Bool {
+    private func accept(at now: MonotonicInstant) -> Bool {
         var address = sockaddr_storage()
         var size = socklen_t(MemoryLayout<sockaddr_storage>.size)
         let (socket, peer) = withUnsafeMutableBytes(of: &address) {
@@ -70,7 +88,8 @@ final class Acceptor: Loop, @unchecked Sendable {
         _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
         latest = socket
         if limiter.admit(peer) {
-            worker.add(.init(socket: socket, address: address, size: size, peer: peer))
+            let arrival = HTTPWorker.NewConnection(socket: socket, address: address, size: size, peer: peer)
+            if lobby?.add(arrival, at: now) != true { distribute(arrival) }
         } else {
             close(socket)
         }

@@ -16,6 +16,9 @@ final class ConnectionLimiter: Sendable {
         addressLimit = perAddress
     }
 
+    /// How many are admitted and not released.
+    var connections: Int { counts.withLock { $0.total } }
+
     /// Admits one more connection if the limits allow it; it then has to be released. Returns whether it was admitted.
     func admit(_ peer: PeerAddress) -> Bool {
         counts.withLock { counts in

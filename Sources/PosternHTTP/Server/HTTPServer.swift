@@ -9,8 +9,8 @@ import Synchronization
 /// After a successful `start`, `stop` must have returned before the last reference is released.
 public final class HTTPServer: Sendable {
     private struct Running {
-        /// Empty before the start and after the stop.
-        var workers: [HTTPWorker] = []
+        /// None before the start and after the stop.
+        var workers = HTTPWorkers()
         var acceptor: Acceptor?
     }
     private let core: ServerCore
@@ -26,12 +26,12 @@ public final class HTTPServer: Sendable {
         core = ServerCore(settings, memory: memory, handler: handler, logger: logger)
     }
 
-    deinit { precondition(state.withLock { $0.workers.isEmpty }, "an HTTP server must be stopped") }
+    deinit { precondition(state.withLock { $0.workers.all.isEmpty }, "an HTTP server must be stopped") }
 
     /// The number of requests whose headers have arrived and whose response has not been sent.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
     /// Accepted and not closed, whether or not a request is running. Any thread.
-    public var openConnections: Int { core.reaper.connectionCount }
+    public var openConnections: Int { core.limiter.connections }
     /// For leak checks: connections that are suspended, waiting for a response, and all connection objects.
     package var suspendedConnections: Int {
         var count = 0
@@ -64,23 +64,28 @@ public final class HTTPServer: Sendable {
         let acceptor = Acceptor(listener, for: workers, core.limiter, core.logger)
         acceptor.start()
         state.withLock { state in
-            precondition(state.workers.isEmpty, "an HTTP server starts once")
+            precondition(state.workers.all.isEmpty, "an HTTP server starts once")
             state = Running(workers: workers, acceptor: acceptor)
         }
         return listener.port
     }
 
     /// Closes the listener if a worker does not start.
-    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> [HTTPWorker] {
-        var workers: [HTTPWorker] = []
+    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> HTTPWorkers {
+        var workers = HTTPWorkers()
         do throws(HTTPServerError) {
             for number in 0..<workerCount {
-                let worker = HTTPWorker(core, number: number)
+                let worker = HTTPWorker(core, name: "postern-http-\(number)")
                 try worker.start(identity)
-                workers.append(worker)
+                workers.ordinary.append(worker)
+            }
+            if let path = core.handler.streamPath, identity == nil {
+                let worker = HTTPWorker(core, name: "postern-streams")
+                try worker.start(nil)
+                workers.streams = (worker, path)
             }
         } catch {
-            for worker in workers { worker.stop() }
+            for worker in workers.all { worker.stop() }
             close(listener.socket)
             throw error
         }
@@ -124,8 +129,8 @@ public final class HTTPServer: Sendable {
         stopAccepting()
         waitUntilDrained(atMost: grace)
         let workers = state.withLock { state in
-            defer { state.workers = [] }
-            return state.workers
+            defer { state.workers = HTTPWorkers() }
+            return state.workers.all
         }
         guard !workers.isEmpty else { return }
         core.isAborting.store(true, ordering: .sequentiallyConsistent)

@@ -41,9 +41,9 @@ final class HTTPWorker: Loop, @unchecked Sendable {
     private let running = Mutex<(any RunningLoop)?>(nil)
     let receiver = Receiver()
 
-    init(_ core: ServerCore, number: Int) {
+    init(_ core: ServerCore, name: String) {
         self.core = core
-        name = "postern-http-\(number)"
+        self.name = name
     }
 
     func start(_ pem: TLSIdentity?) throws(HTTPServerError) {
@@ -128,6 +128,16 @@ final class HTTPWorker: Loop, @unchecked Sendable {
         // If this fails, the library has closed the socket.
         if isAdded != .YES { core.limiter.release(arrival.peer) }
     }
+}
+
+/// The workers of a server.
+struct HTTPWorkers {
+    var ordinary: [HTTPWorker] = []
+    /// Serves the clients that receive streams, which are at `path`. Nil if the server has no streams, or uses TLS, so
+    /// that only the worker of a connection can read its requests.
+    var streams: (worker: HTTPWorker, path: String)?
+
+    var all: [HTTPWorker] { ordinary + (streams.map { [$0.worker] } ?? []) }
 }
 
 /// The callbacks get `context`, which must outlive the daemon.

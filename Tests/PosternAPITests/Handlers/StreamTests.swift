@@ -12,6 +12,15 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct StreamTests {
     private static let body = #"{"n":1,"name":"hush, a payload"}"#
 
+    /// By its path, the server finds the clients that it serves with a worker of their own.
+    @Test func pathOfStreams_isThatOfTheRoute() throws {
+        try withGateway { gateway in
+            #expect(gateway.handler.streamPath == EventClient.path)
+            let client = try EventClient(gateway.port)
+            #expect(client.head.header("Content-Type") == "text/event-stream")
+        }
+    }
+
     // MARK: What is told
 
     @Test func acceptedMessages_areTold_asQueuedAndSentAndDelivered() throws {
@@ -349,10 +358,12 @@ final class EventClient {
     private(set) var parser = EventParser()
     private var waiting: [ReceivedEvent] = []
 
+    static let path = "/v1/stream"
+
     /// Returns once the stream has begun, so that whatever happens from now on is told.
     init(_ port: UInt16, _ query: String = "", headers: [(String, String)] = []) throws {
         client = try HTTPClient(port: port)
-        client.sendRequest("GET", "/v1/stream" + query, headers: headers)
+        client.sendRequest("GET", Self.path + query, headers: headers)
         head = try client.answer()
         if head.status == 200 { try read() }
     }
