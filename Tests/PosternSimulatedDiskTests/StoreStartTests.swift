@@ -19,6 +19,27 @@ import Testing
         #expect(queued == (accepted == nil ? 1 : 2))
     }
 
+    /// A store that is created while the disk fails is either complete, or created again. Found by seed 201923 of the
+    /// simulated world.
+    @Test(arguments: [DiskCall.read, .write, .sync, .status]) func nextStart_succeeds_whenACallOfTheFirstFailed(
+        call: DiskCall
+    ) throws {
+        var failures = 0
+        for after in stride(from: 0, to: 300, by: 7) {
+            let store = DiskStore(seed: 1)
+            store.disk.strike(.ioError, on: call, after: after)
+            do {
+                try store.run(closing: true) { _ in }
+            } catch {
+                failures += 1
+            }
+            store.disk.endStrikes()
+            store.disk.kill()
+            #expect(throws: Never.self, "after \(after)") { try store.run { try $0.append() } }
+        }
+        #expect(failures > 0)
+    }
+
     /// Another process builds on what the last one left, then the power goes.
     private func expectThatNothingIsLost(of answered: [MessageID], in store: DiskStore) throws {
         store.disk.kill()

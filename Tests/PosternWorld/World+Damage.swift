@@ -55,8 +55,12 @@ extension World {
         // There was none, or the disk has lost it meanwhile.
         if backup == nil {
             history.note("the operator begins a new store")
-            for end in ["", "-wal", "-shm"] { unlink(path + end) }
+            deleteStore()
         }
         promises.lossHappened()
+    }
+
+    func deleteStore() {
+        weather.quietly { for end in ["", "-wal", "-shm"] { unlink(path + end) } }
     }
 }

@@ -74,7 +74,7 @@ extension World {
         switch damage {
         case .corrupt: repair.startFresh = true
         case .logDamaged: repair.recover = true
-        default: for end in ["", "-wal", "-shm"] { unlink(path + end) }
+        default: deleteStore()
         }
     }
 

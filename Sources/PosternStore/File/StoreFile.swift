@@ -65,6 +65,8 @@ enum StoreFile {
             try sql.run("INSERT INTO store (sequence, batch) VALUES (?, 0)", firstSequence(at: now))
             try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
         }
+        // When it closes the last connection, SQLite does this too, but ignores errors. The log would then stay behind.
+        try database.writeWithoutTransaction { _ = try $0.checkpoint(.truncate) }
         try database.close()
         try Files.sync(unfinished, for: path)
         let newLock = try StoreLock(for: unfinished)
