@@ -322,8 +322,8 @@ final class Caller {
             // A lenient request rejects each of its events by itself.
             for entry in post.entries { entry.refusals += 1 }
             scenario.refused(404)
-        case 200..<300 where text.contains(Self.noSession) && world.restores > 0:
-            // The sessions that had begun after the backup are not known any more.
+        case 200..<300 where text.contains(Self.noSession) && (world.restores > 0 || world.promises.losses > 0):
+            // The sessions that had begun after the backup, or in a store that was set aside, are not known any more.
             for entry in post.entries { entry.isWaived = true }
             scenario.refused(422)
         case 200..<300, 502:

@@ -18,6 +18,8 @@ final class Waits {
     private let progress: Progress
     /// Messages that gave no reason when nothing was sent, and how many requests their upstream had had then.
     private var silent: [Int: Int] = [:]
+    /// The life of the gateway in which they gave none.
+    private weak var silentRun: World.Run?
 
     init(_ world: World) {
         self.world = world
@@ -27,6 +29,8 @@ final class Waits {
 
     func look() {
         nextAt = world.time.instant + Self.pause
+        if silentRun !== world.run { silent = [:] }
+        silentRun = world.run
         let open = world.book.entries.suffix(400).filter {
             !$0.isSettled && $0.ids.count == 1 && $0.arrivals == 0
         }
