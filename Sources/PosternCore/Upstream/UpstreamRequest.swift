@@ -35,6 +35,9 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var proofs: [String]
     /// The maximum number of bytes of the response's body; the rest is discarded.
     public var maxResponseBytes: Int
+    /// Returns the request signed at another time. Nil if no time is part of a signature. It is called if the request was
+    /// not sent within a second; not sent.
+    public var signedAgain: (@Sendable (Timestamp) -> UpstreamRequest)?
 
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],

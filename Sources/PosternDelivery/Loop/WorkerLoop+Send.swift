@@ -151,12 +151,22 @@ extension WorkerLoop {
     }
 
     private func submit(_ flight: InFlightBatch) {
-        guard let request = flight.batch.request else { return }
+        guard let request = currentRequest(of: flight) else { return }
         metrics.batchMessages(queue.name.description).observe(Double(flight.batch.messages.count))
         outbox.events.record(Event(.batchSent, queue.name, ids: flight.batch.messages.map(\.id)))
         transport.submit(compressed(request), options: settings.transfer) { [inbox] result in
             inbox.put(.answered(flight, result))
         }
+    }
+
+    /// Recording the request may have taken a while, and the time in a signature is that of sending.
+    private func currentRequest(of flight: InFlightBatch) -> UpstreamRequest? {
+        guard time.instant - flight.startedAt >= .seconds(1), let sign = flight.batch.request?.signedAgain else {
+            return flight.batch.request
+        }
+        var request = sign(time.now)
+        request.add(traceParent: flight.batch.messages.commonTraceParent)
+        return request
     }
 
     private func compressed(_ request: UpstreamRequest) -> UpstreamRequest {

@@ -39,6 +39,20 @@ import Testing
         }
     }
 
+    /// 3.6: signed when it is sent. The disk may take a while to record the request.
+    @Test func timeOfASignature_isThatOfSending() throws {
+        let harness = try harness()
+        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        try harness.accept([Self.call()], lane: .named("account/A1", group: nil), traceParent: trace)
+        _ = harness.worker.turn()
+        #expect(harness.worker.unsettledBatches == 1)
+        harness.time.advance(by: .seconds(7))
+        try harness.turn()
+        let request = try #require(harness.transport.requests.first)
+        #expect(request.url.contains("&timestamp=\(harness.time.now.milliseconds / 1000)&"))
+        #expect(request.headers.count { $0.name == "traceparent" && $0.value == trace } == 1)
+    }
+
     /// What the platform did, in order.
     private final class Platform: Sendable {
         let effects = Mutex<[(account: String, seq: Int)]>([])

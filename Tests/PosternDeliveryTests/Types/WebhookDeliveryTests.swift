@@ -118,6 +118,21 @@ import WebhookAdapter
         #expect(Set(first.map(\.body)).count == 1)
     }
 
+    /// The disk may take a while to record the request.
+    @Test func timeOfASignature_isThatOfSending() throws {
+        let harness = try harness()
+        try harness.post(["{}"], as: "a")
+        harness.time.advance(by: .milliseconds(50))
+        _ = harness.worker.turn()
+        #expect(harness.worker.unsettledBatches == 1)
+        harness.time.advance(by: .seconds(7))
+        try harness.turn()
+        let request = try #require(harness.reports.first)
+        #expect(header("webhook-timestamp", request) == "\(harness.time.now.milliseconds / 1000)")
+        let names = request.headers.map { $0.name.lowercased() }
+        #expect(Set(names).count == names.count)
+    }
+
     /// As after kill -9, with a request whose response is lost, and after a restart, with a planned retry.
     @Test(arguments: [true, false]) func key_isTheSame_inTheNextRun(isKilled: Bool) throws {
         let harness = try harness()

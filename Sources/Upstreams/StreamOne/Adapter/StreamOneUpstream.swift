@@ -84,7 +84,9 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         {
             return .wait(.circuit, until: pause.until)
         }
-        return .send(platform.request(for: call, at: context.now), count: 1)
+        var request = platform.request(for: call, at: context.now)
+        request.signedAgain = { [platform] in platform.request(for: call, at: $0) }
+        return .send(request, count: 1)
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {

@@ -64,20 +64,27 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
         if let authorization { request.headers.append(("Authorization", authorization)) }
         if tokenSource != nil { request.headers.append(("Authorization", "Bearer \(context.token?.value ?? "")")) }
         request.headers += [("Accept", "*/*"), ("Content-Type", body.mediaType), ("Idempotency-Key", key)]
-        sign(&request, id: key, at: context.now)
-        request.headers += fixedHeaders
+        if signer.isOn {
+            let unsigned = request
+            request = signed(unsigned, id: key, at: context.now)
+            request.signedAgain = { signed(unsigned, id: key, at: $0) }
+        } else {
+            request.headers += fixedHeaders
+        }
         return .send(request, count: carried.count)
     }
 
     /// The time is that of the attempt, so that a receiver can refuse old requests.
-    private func sign(_ request: inout UpstreamRequest, id: String, at now: Timestamp) {
-        guard signer.isOn else { return }
+    private func signed(_ request: UpstreamRequest, id: String, at now: Timestamp) -> UpstreamRequest {
         let seconds = now.milliseconds / 1000
+        var request = request
         request.proofs = signer.signatures(id: id, seconds: seconds, body: request.body)
         request.headers += [
             ("webhook-id", id), ("webhook-timestamp", "\(seconds)"),
             ("webhook-signature", request.proofs.map { "v1,\($0)" }.joined(separator: " ")),
         ]
+        request.headers += fixedHeaders
+        return request
     }
 
     // MARK: Judging
