@@ -227,15 +227,13 @@ public final class Outbox: Sendable {
         }
     }
 
-    func tell(_ events: [MessageEvent]) {
-        guard !events.isEmpty else { return }
+    func tell(_ events: MessageEvents) {
+        guard !events.runs.isEmpty else { return }
         let names = names
         for run in events.runs {
-            guard let name = run.first.flatMap({ names[$0.id.upstream] }), let first = run.first else { continue }
-            let named = first.kind.flatMap { kind in
-                queue(first.id.upstream)?.upstream.named(first.type, kind: kind)
-            }
-            self.events.record(Event(first.type, name, ids: run.map(\.id), named: named), isOrdered: first.isAgain)
+            guard let name = names[run.upstream] else { continue }
+            let named = queue(run.upstream)?.upstream.named(run.type, kind: run.kind)
+            self.events.record(Event(run.type, name, ids: run.ids, named: named), isOrdered: run.isAgain)
         }
     }
 

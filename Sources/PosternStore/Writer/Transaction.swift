@@ -14,7 +14,7 @@ final class Transaction {
     /// Settled messages, if a reply waits for one.
     private(set) var notices: [SettledNotice] = []
     /// What happens to messages, if events are collected.
-    private(set) var events: [MessageEvent] = []
+    private(set) var events = MessageEvents()
     /// Rows that must not be claimed until the transaction has ended.
     private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
     /// Queues whose lanes have changed.
@@ -70,9 +70,7 @@ final class Transaction {
 
     /// `isAgain`: the message had an end before.
     func tell(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool = false) {
-        guard collectsEvents else { return }
-        let isNamed = outbox.queue(id.upstream)?.upstream.namesEvents ?? false
-        events.append(MessageEvent(type: type, id: id, kind: isNamed ? kind : nil, isAgain: isAgain))
+        if collectsEvents { events.add(type, of: id, kind, isAgain: isAgain) }
     }
 
     func lanesAreDue(of queue: UpstreamQueue, at moment: Timestamp) { lanesDue.append((queue, moment)) }
@@ -92,14 +90,14 @@ extension Transaction {
     /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
     func attempt(_ body: () throws -> Bool) throws {
         let sequence = sequence
-        let (noted, told, reported) = (notices.count, events.count, reports.count)
+        let (noted, told, reported) = (notices.count, events.end, reports.count)
         let removed = removals.count
         let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
         try sql.db.inSavepoint {
             if try body() { return .commit }
             self.sequence = sequence
             notices.removeSubrange(noted...)
-            events.removeSubrange(told...)
+            events.remove(from: told)
             reports.removeSubrange(reported...)
             for (queue, ids) in removals[removed...] { queue.doneRemoving(ids, areGone: false) }
             removals.removeSubrange(removed...)

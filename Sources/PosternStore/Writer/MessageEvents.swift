@@ -1,0 +1,55 @@
+import PosternCore
+
+/// What a transaction does with messages, in order; published after its commit.
+struct MessageEvents {
+    /// The same for consecutive messages, which can be published as one event.
+    struct Run {
+        let type: EventType
+        let upstream: UpstreamNumber
+        let kind: Kind
+        /// Whether an operator queued the messages again: they had an end before.
+        let isAgain: Bool
+        var ids: [MessageID]
+    }
+    private(set) var runs: [Run] = []
+
+    mutating func add(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool) {
+        if let last = runs.indices.last, runs[last].type == type, runs[last].upstream == id.upstream,
+            runs[last].isAgain == isAgain, runs[last].kind == kind
+        {
+            runs[last].ids.append(id)
+        } else {
+            runs.append(Run(type: type, upstream: id.upstream, kind: kind, isAgain: isAgain, ids: [id]))
+        }
+    }
+
+    // MARK: Undoing
+
+    /// A position between two messages.
+    struct Position {
+        fileprivate let runs: Int
+        fileprivate let idsOfLast: Int
+    }
+
+    var end: Position { Position(runs: runs.count, idsOfLast: runs.last?.ids.count ?? 0) }
+
+    /// Removes what was added since.
+    mutating func remove(from position: Position) {
+        runs.removeSubrange(position.runs...)
+        guard let last = runs.indices.last else { return }
+        runs[last].ids.removeSubrange(position.idsOfLast...)
+    }
+}
+
+extension EventType {
+    /// The event for the end of a message; nil for an end that a caller requested.
+    init?(_ state: MessageState) {
+        switch state {
+        case .delivered: self = .messageDelivered
+        case .failed: self = .messageFailed
+        case .dropped: self = .messageDropped
+        case .expired: self = .messageExpired
+        case .queued, .cancelled: return nil
+        }
+    }
+}
