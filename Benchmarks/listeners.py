@@ -13,6 +13,8 @@ from harness import KEYS, Failure, until
 LISTENERS = 1000
 # Seconds: a busy gateway serves so many listeners every 5 s, and however many every 10 s.
 ROUND = 11
+# What only listeners keep busy: sending to them, and looking for those that hang up.
+THREADS = ("postern-streams", "postern-reaper", "postern-timer")
 
 
 class Crowd:
@@ -97,10 +99,12 @@ def measure(bench, tools, shown, versus):
             if crowd:
                 stack.callback(crowd.process.kill)
                 late = Lateness(gateway.port, bench.events.read_text().splitlines()[0])
-            cpu = gateway.cpu_seconds()
+            cpu, theirs = gateway.cpu_seconds(), gateway.thread_seconds(*THREADS)
             result = bench.wrk(
                 gateway.port, bench.subject.path, bench.single, seconds=max(bench.seconds, ROUND))
-            costs[listeners].append((gateway.cpu_seconds() - cpu) / result["requests"])
+            used = gateway.cpu_seconds() - cpu
+            costs[listeners].append(used / result["requests"])
+            shares[listeners].append((gateway.thread_seconds(*THREADS) - theirs) / used * 100)
             slowest[listeners].append(result["p99Ms"])
             if crowd:
                 lateness.extend(late.end())
@@ -119,6 +123,9 @@ def measure(bench, tools, shown, versus):
             "CPU of a request, in that run", ratios(costs), "× without", limit=1.05,
             note=f"{shown(statistics.median(costs[True]) * 1e6)} µs against {shown(statistics.median(costs[False]) * 1e6)} µs")
         bench.add(
+            "of it, threads that only listeners keep busy", shares[True], "%",
+            note=f"{shown(statistics.median(shares[False]))} % without")
+        bench.add(
             "p99 of a write, in that run", ratios(slowest), "× without",
             note=f"{shown(statistics.median(slowest[True]))} ms against {shown(statistics.median(slowest[False]))} ms")
         per_listener = [each["events"] / each["listeners"] / each["seconds"] for each in got]
@@ -134,5 +141,6 @@ def measure(bench, tools, shown, versus):
 
     with bench.simulator() as simulator:
         for url, what in [(bench.dead_url(), "upstream dead"), (simulator.url(bench.subject.upstream), "delivery going on")]:
-            costs, slowest, lateness, got = {True: [], False: []}, {True: [], False: []}, [], []
+            costs, shares, slowest = ({True: [], False: []} for _ in range(3))
+            lateness, got = [], []
             crowds(url, what)
