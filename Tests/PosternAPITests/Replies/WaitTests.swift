@@ -151,6 +151,8 @@ import Testing
     /// Connections and descriptors are free again long before the wait is over, and the messages are delivered.
     @Test func clientsThatHangUp_leaveNothingBehind_andTheirMessagesAreDelivered() throws {
         try withPausedGateway { gateway in
+            // Its connection is accepted, and so counted, once it has a response.
+            #expect(try gateway.client.get("/v1/messages").status == 200)
             let before = sockets(on: gateway.port)
             var clients = try (0..<200).map { _ in try HTTPClient(port: gateway.port) }
             for client in clients {
