@@ -58,16 +58,19 @@ final class EventStream: Sendable {
 
     // MARK: Listeners
 
-    /// What comes next for `listener`; the first call adds it.
+    /// From now on, `listener` gets what happens.
+    func add(_ listener: StreamListener) {
+        let isFirst = state.withLock { add(listener, to: &$0) }
+        if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
+    }
+
+    /// What comes next for `listener`.
     func read(_ listener: StreamListener, into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
-        let (part, isFirst) = state.withLock { state in
-            let isFirst = listener.next == nil && add(listener, to: &state)
+        state.withLock { state in
             let part = listener.fill(buffer, from: state.ring)
             if let round = listener.takeServedRound() { finish(one: round, &state) }
-            return (part, isFirst)
+            return part
         }
-        if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
-        return part
     }
 
     /// Returns whether events are collected from now on, and were not before.

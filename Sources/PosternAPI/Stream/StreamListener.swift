@@ -27,7 +27,7 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     let responder: Responder
     private let stream: EventStream
 
-    /// The number of the event that comes next; nil before the first read.
+    /// The number of the event that comes next; nil before it listens.
     var next: Int?
     /// What is being sent, and how much of it was.
     private var text: [UInt8] = []
@@ -50,6 +50,7 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         self.stream = stream
     }
 
+    func began() { stream.add(self) }
     func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart { stream.read(self, into: buffer) }
     func ended() { stream.remove(self) }
 

@@ -51,11 +51,15 @@ extension Connection {
             source.release()
             return .NO
         }
-        // The library ends a chunked response to HEAD as if it had a body.
-        if head?.method == "HEAD" { postern_mhd_do_not_chunk(reply) }
         stage.withLock { stage in
             streamState = StreamState()
             stage = .streaming(isSuspended: false)
+        }
+        if head?.method == "HEAD" {
+            // The library ends a chunked response to HEAD as if it had a body.
+            postern_mhd_do_not_chunk(reply)
+        } else {
+            stream.began()
         }
         return queue(reply, for: response)
     }

@@ -1,7 +1,9 @@
 /// The body of a response that is produced while it is sent (`Responder.stream`).
 public protocol ResponseStream: AnyObject, Sendable {
-    /// Fills `buffer` with the next part. Called on the connection's worker thread whenever the previous part was
-    /// sent; must not block. It is not called for HEAD.
+    /// Called once before the head of the response is sent, so that nothing is missed that happens after a client has
+    /// it. Called on the connection's worker thread, like `read`; neither must block, and neither is called for HEAD.
+    func began()
+    /// Fills `buffer` with the next part, whenever the previous one was sent.
     func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart
     /// Called once when nothing will be read any more: the response has ended, the client has left, or the server stops.
     func ended()

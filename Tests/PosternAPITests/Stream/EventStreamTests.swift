@@ -371,6 +371,7 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
         let responder = Responder(self, requestNumber: 0)
         listener = StreamListener(filter, lastID: lastID, caller: caller, responder, of: stream)
         responder.hangUp()
+        listener.began()
     }
 
     func settle(_ action: ResponseAction, requestNumber: UInt64) {}

@@ -13,6 +13,7 @@ import Testing
         private struct State {
             var bytes: [UInt8] = []
             var hasEnd = false
+            var beginnings = 0
             var reads = 0
             var ends = 0
             var responder: Responder?
@@ -47,6 +48,9 @@ import Testing
         func cut() { state.withLock { $0.responder }?.cut() }
         var reads: Int { state.withLock { $0.reads } }
         var ends: Int { state.withLock { $0.ends } }
+        var beginnings: Int { state.withLock { $0.beginnings } }
+
+        func began() { state.withLock { $0.beginnings += 1 } }
 
         func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
             state.withLock { state in
@@ -127,7 +131,20 @@ import Testing
             #expect(head.header("Content-Type") == "text/plain" && head.header("Content-Length") == nil)
             #expect(try client.readToEnd().isEmpty)
         }
-        #expect(source.reads == 0 && source.ends == 1)
+        #expect(source.beginnings == 0 && source.reads == 0 && source.ends == 1)
+    }
+
+    /// Else it may miss what happens once its client has the head, although that counts on hearing it.
+    @Test func stream_begins_beforeTheHeadIsSent() throws {
+        let source = Source()
+        try withServer(source.handler) { _, port in
+            for number in 1...100 {
+                let client = try HTTPClient(port: port)
+                client.send(Self.request)
+                _ = try client.answer()
+                #expect(source.beginnings == number)
+            }
+        }
     }
 
     /// By an end of the stream, or by a reset; while it waits for more.
