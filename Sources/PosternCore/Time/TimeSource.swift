@@ -12,9 +12,13 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
 
     @inlinable public static func < (left: Self, right: Self) -> Bool { left.nanoseconds < right.nanoseconds }
 
+    /// What is further away than the clock can show, 292 years, is `distantFuture`: a caller may ask for any year.
     public static func + (instant: Self, span: Duration) -> Self {
         let (seconds, attoseconds) = span.components
-        return Self(nanoseconds: instant.nanoseconds + seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+        guard seconds < Int64.max / 1_000_000_000 else { return .distantFuture }
+        let (sum, isTooLate) = instant.nanoseconds.addingReportingOverflow(
+            seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
+        return isTooLate ? .distantFuture : Self(nanoseconds: sum)
     }
 
     /// Negative if `later` is earlier.

@@ -56,6 +56,21 @@ import Testing
         #expect(try store.drain(queue) == [failed, scheduled])
     }
 
+    /// Any year of RFC 3339 may be asked for; a monotonic clock ends after 292.
+    @Test(arguments: [LaneRule.mixed, .separate])
+    func farFuture_isWaitedFor_nextToOthers(laneRule: LaneRule) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: laneRule))
+        let latest = try #require(Timestamp(rfc3339: "9999-12-31T23:59:59Z"))
+        try store.append(to: queue, lane: lane(laneRule), notBefore: latest)
+        #expect(try store.claim(queue).messages.isEmpty)
+        #expect(store.readiness(queue) == .due(at: latest))
+        let other = try store.append(to: queue, lane: lane(laneRule))
+        let wait = Duration.milliseconds(50)
+        #expect([.now, .collecting(until: store.time.instant + wait)].contains(store.readiness(queue, wait: wait)))
+        #expect(try store.drain(queue) == [other])
+    }
+
     @Test func dueMessage_doesNotComeBetweenTheRequestsOfALaterOne() throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: .separate))
