@@ -278,6 +278,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         sequence = transaction.sequence
         let changed = accounts.open.filter(\.isChanged)
         accounts.open.forEach { $0.didCommit() }
+        for (kind, number) in transaction.newKinds { outbox.kinds.learn(kind, number: number) }
         outbox.publish(changed)
         outbox.metrics.commitDuration.observe((instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)

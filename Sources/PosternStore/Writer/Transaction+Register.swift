@@ -27,11 +27,12 @@ extension Transaction {
         return (number, MessageID(rawValue: Int64(accounts[number].ledger.lastID)))
     }
 
-    /// Assigns a number to each kind that is new to the store.
+    /// Assigns a number to each kind that is new to the store. It is known once it is committed.
     func enter(_ kinds: [Kind]) throws {
         for kind in kinds where outbox.kinds.number(of: kind) == 0 {
-            try sql.run("INSERT INTO kinds (name) VALUES (?)", kind.description)
-            outbox.kinds.learn(kind, number: sql.lastRowID)
+            let name = kind.description
+            try sql.run("INSERT INTO kinds (name) VALUES (?) ON CONFLICT (name) DO NOTHING", name)
+            newKinds.append((kind, try sql.value("SELECT number FROM kinds WHERE name = ?", name, as: Int.self) ?? 0))
         }
     }
 

@@ -19,6 +19,8 @@ final class Transaction {
     private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
     /// Queues whose lanes have changed.
     private(set) var lanesDue: [(queue: UpstreamQueue, at: Timestamp)] = []
+    /// Kinds that the store did not know, with their numbers.
+    var newKinds: [(kind: Kind, number: Int)] = []
     /// Owners whose credential may no longer be needed.
     var touchedOwners: Set<CredentialOwner> = []
     let callbacks: [Callback]

@@ -33,6 +33,27 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// Else messages of two kinds would share a number, and be sent as what they are not.
+    @Test func kindOfAnUndoneTransaction_hasNoNumber() throws {
+        let store = try TestStore()
+        #expect(throws: StoreError.self) {
+            try store.transact { transaction in
+                try transaction.enter(["undone"])
+                throw StoreError.failed(detail: "after all")
+            }
+        }
+        try store.transact { try $0.enter(["other"]) }
+        try store.transact { try $0.enter(["undone", "undone"]) }
+        try store.settleDown()
+        for _ in 1...2 {
+            let kinds = store.outbox.kinds
+            let numbers = [kinds.number(of: "other"), kinds.number(of: "undone")]
+            #expect(Set(numbers).count == 2 && !numbers.contains(0))
+            #expect(numbers.map(kinds.kind) == ["other", "undone"])
+            try store.reopen()
+        }
+    }
+
     @Test func append_isSeenByAnotherConnection_whenItCompletes() throws {
         let store = try TestStore()
         let queue = try store.register()
