@@ -17,7 +17,10 @@ extension TestStore {
     func runMaintenance(_ former: Maintenance? = nil) throws {
         let maintenance = former ?? Maintenance(outbox: outbox)
         let hasMore = SharedValue(true)
-        while hasMore.value { try transact { hasMore.set(try maintenance.run(in: $0)) } }
+        while hasMore.value {
+            try transact { hasMore.set(try maintenance.run(in: $0)) }
+            maintenance.turnIsCommitted()
+        }
     }
 
     func execute(_ sql: String) throws { try transact { try $0.db.execute(sql: sql) } }

@@ -29,6 +29,8 @@ final class Maintenance: @unchecked Sendable {
     private var dueAt: [Kept: Timestamp] = [:]
     /// The time of the last turn.
     private var lastTurn = Timestamp(milliseconds: 0)
+    /// Whether the last turn may have been undone. What it removed is there again then.
+    private var isUncommitted = false
 
     /// What is removed when it has a certain age.
     private enum Kept: Hashable {
@@ -45,7 +47,8 @@ final class Maintenance: @unchecked Sendable {
         let now = outbox.time.now
         // What has been stored since a clock was set back is older than what was the oldest.
         if now < lastTurn { dueAt = [:] }
-        lastTurn = now
+        if isUncommitted { (dueAt, lookedAtBatch) = ([:], 0) }
+        (lastTurn, isUncommitted) = (now, true)
         let mayExpire = outbox.callbacks != nil
         var hasMore = false
         for account in transaction.accounts.open {
@@ -63,11 +66,7 @@ final class Maintenance: @unchecked Sendable {
         return hasMore
     }
 
-    /// Call it if the transaction of a turn was undone: what it removed is there again.
-    func beginAgain() {
-        dueAt = [:]
-        lookedAtBatch = 0
-    }
+    func turnIsCommitted() { isUncommitted = false }
 
     // MARK: Retention
 
@@ -92,8 +91,15 @@ final class Maintenance: @unchecked Sendable {
         guard gone < Self.rowsPerTurn else { return true }
         let oldest = try sql.value(
             "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?)",
-            of: account.number, Self.rowsPerTurn, as: Timestamp?.self)
-        wait(for: .delivered(account.number), oldest: oldest.flatMap(\.self), at: now, retention)
+            of: account.number, Self.rowsPerTurn, as: Timestamp?.self
+        ).flatMap(\.self)
+        if let oldest, oldest > now {
+            // They are of a clock that was ahead, and would keep those behind them for as long as it was.
+            try sql.run(
+                "UPDATE delivered_# SET settledAtMs = ? WHERE id IN (SELECT id FROM delivered_# ORDER BY id LIMIT ?)",
+                of: account.number, now, Self.rowsPerTurn)
+        }
+        wait(for: .delivered(account.number), oldest: min(oldest ?? now, now), at: now, retention)
         return false
     }
 
@@ -227,6 +233,12 @@ final class Maintenance: @unchecked Sendable {
             DELETE FROM attempts WHERE batch IN (SELECT batch FROM
               (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
             """, Self.heavyRowsPerTurn, now - long)
+        // Those of a clock that was ahead would keep the ones behind them for as long as it was.
+        try sql.run(
+            """
+            UPDATE attempts SET endedAtMs = ?1 WHERE endedAtMs > ?1 AND batch IN
+              (SELECT batch FROM attempts WHERE batch > ?2 ORDER BY batch LIMIT ?3)
+            """, now, lookedAtBatch, Self.heavyRowsPerTurn)
         var looked = 0
         /// When the first of those ended that are too young.
         var next: Timestamp?

@@ -203,9 +203,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
         if outbox.health.condition == .failed { checkAfterFailure() }
         let job = OutboxWriter.Job.change { [self] transaction in
             hasMoreUpkeep = try maintenance.run(in: transaction)
-            return {}
-        } failed: { [maintenance] _ in
-            maintenance.beginAgain()
+            return { [maintenance] in maintenance.turnIsCommitted() }
+        } failed: { _ in
         }
         commit([job])
         if outbox.isFull {

@@ -83,6 +83,49 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// More of them than a turn examines.
+    @Test func futureTimes_delayNoRetention_onceTheClockIsRight() throws {
+        let store = try TestStore { $0.deliveredRetention = .seconds(100) }
+        let queue = try store.register()
+        let years = Duration.seconds(10 * 365 * 86400)
+        store.time.setWallClock(back: .zero - years)
+        let early = try store.append(2500, to: queue)
+        for _ in 0..<250 { try store.deliver(store.claim(queue, most: 10).messages, of: queue) }
+        store.time.setWallClock(back: years)
+        let late = try store.append(10, to: queue)
+        try store.drain(queue)
+        let maintenance = Maintenance(outbox: store.outbox)
+        try store.runMaintenance(maintenance)
+        #expect(try store.state(early[0]) == .delivered)
+        for _ in 1...3 {
+            store.time.advance(by: .seconds(101))
+            try store.runMaintenance(maintenance)
+        }
+        #expect(try store.state(early[2499]) == nil && store.state(late[9]) == nil)
+        #expect(try store.integer("SELECT count(*) FROM attempts") == 0)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func undoneTurn_isDoneAgain() throws {
+        let store = try TestStore { $0.deliveredRetention = .seconds(100) }
+        let queue = try store.register()
+        let old = try store.append(5, to: queue)
+        try store.drain(queue)
+        let maintenance = Maintenance(outbox: store.outbox)
+        try store.runMaintenance(maintenance)
+        store.time.advance(by: .seconds(101))
+        #expect(throws: StoreError.self) {
+            try store.transact { transaction in
+                _ = try maintenance.run(in: transaction)
+                throw StoreError.failed(detail: "after all")
+            }
+        }
+        #expect(try store.state(old[0]) == .delivered)
+        try store.runMaintenance(maintenance)
+        #expect(try store.state(old[0]) == nil && store.state(old[4]) == nil)
+        #expect(try store.isBalanced())
+    }
+
     @Test func deadLetters_areKeptLonger() throws {
         let store = try TestStore { options in
             options.deliveredRetention = .seconds(100)
