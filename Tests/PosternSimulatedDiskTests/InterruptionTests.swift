@@ -125,6 +125,31 @@ import Testing
     }
 }
 
+extension InterruptionTests {
+    /// The process goes on, so it may clean up; but nothing that a later start needs.
+    @Test func restoreThatFails_leavesAStore_orStartsNothing() throws {
+        let places = try forEachPlace { place in
+            let store = try closedStore()
+            store.disk.strike(.ioError, on: place.call, after: place.number)
+            try? store.restore()
+            let isLast = store.disk.strikesLeft > 0
+            store.disk.endStrikes()
+            guard !isLast else { return false }
+            _ = try starts(store)
+            try checkRepeated(store)
+            return true
+        }
+        #expect(places > 20)
+    }
+
+    /// As `killedStore`, but stopped, so that nothing is in a log.
+    private func closedStore() throws -> DiskStore {
+        let store = try killedStore()
+        try store.run(closing: true) { _ in }
+        return store
+    }
+}
+
 extension DiskStore {
     fileprivate var path: String { disk.path("store.sqlite") }
     fileprivate var backup: String { disk.path("backup.sqlite") }

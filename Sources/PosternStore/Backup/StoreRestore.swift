@@ -59,8 +59,12 @@ public struct StoreRestore: Sendable {
         let unfinished = unfinishedName(of: path)
         let wasInterrupted = try wasInterrupted(at: path)
         let former = wasInterrupted ? try completeRenaming(of: path) : nil
-        // After an interruption, the unfinished file is what keeps a gateway from starting with an empty store.
-        defer { if !wasInterrupted { StoreBackup.remove(unfinished) } }
+        // Without the former store, the unfinished file is what keeps a gateway from starting with an empty one.
+        var isFormerGone = wasInterrupted
+        defer {
+            let isThere = ((try? Files.size(of: path, for: path)) ?? 0) > 0
+            if !isFormerGone || isThere { StoreBackup.remove(unfinished) }
+        }
         let verification: StoreVerification
         do {
             verification = try StoreBackup.copy(backup, to: unfinished, at: BackupPace(), progress: progress)
@@ -75,6 +79,7 @@ public struct StoreRestore: Sendable {
         let hasKept = try StoreFile.sizes(of: path) > 0
         // A kill between the two leaves no store at the path, or only a log: see `refuseInterrupted`. Running the restore
         // again completes it.
+        isFormerGone = isFormerGone || hasKept
         if hasKept { try StoreFile.rename(path, to: kept) }
         try Files.rename(unfinished, to: path, for: path)
         return StoreRestore(verification: verification, keptAs: hasKept ? kept : former)
