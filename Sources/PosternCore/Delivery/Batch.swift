@@ -3,7 +3,7 @@ public struct Batch: Sendable {
     public let id: BatchID
     /// In accepted order; all of one lane if the upstream's lanes are separate.
     public let messages: [Message]
-    /// The request that carried them, as it was planned; nil if none did.
+    /// The request that carried them; nil if none did.
     public let request: UpstreamRequest?
 
     public init(id: BatchID, messages: [Message], request: UpstreamRequest? = nil) {

@@ -18,7 +18,7 @@ enum WorkerEvent: Sendable {
 
 /// A batch from its claim until its result is on disk.
 struct InFlightBatch: Sendable {
-    let batch: Batch
+    var batch: Batch
     /// The claim on exactly its messages.
     let claim: Claim
     let startedAt: MonotonicInstant

@@ -150,23 +150,24 @@ extension WorkerLoop {
         }
     }
 
-    private func submit(_ flight: InFlightBatch) {
-        guard let request = currentRequest(of: flight) else { return }
+    private func submit(_ planned: InFlightBatch) {
+        var flight = planned
+        flight.batch = currentBatch(of: planned)
+        guard let request = flight.batch.request else { return }
         metrics.batchMessages(queue.name.description).observe(Double(flight.batch.messages.count))
         outbox.events.record(Event(.batchSent, queue.name, ids: flight.batch.messages.map(\.id)))
-        transport.submit(compressed(request), options: settings.transfer) { [inbox] result in
+        transport.submit(compressed(request), options: settings.transfer) { [inbox, flight] result in
             inbox.put(.answered(flight, result))
         }
     }
 
     /// Recording the request may have taken a while, and the time in a signature is that of sending.
-    private func currentRequest(of flight: InFlightBatch) -> UpstreamRequest? {
-        guard time.instant - flight.startedAt >= .seconds(1), let sign = flight.batch.request?.signedAgain else {
-            return flight.batch.request
-        }
+    private func currentBatch(of flight: InFlightBatch) -> Batch {
+        let batch = flight.batch
+        guard time.instant - flight.startedAt >= .seconds(1), let sign = batch.request?.signedAgain else { return batch }
         var request = sign(time.now)
-        request.add(traceParent: flight.batch.messages.commonTraceParent)
-        return request
+        request.add(traceParent: batch.messages.commonTraceParent)
+        return Batch(id: batch.id, messages: batch.messages, request: request)
     }
 
     private func compressed(_ request: UpstreamRequest) -> UpstreamRequest {

@@ -53,6 +53,22 @@ import Testing
         #expect(request.headers.count { $0.name == "traceparent" && $0.value == trace } == 1)
     }
 
+    @Test func signatureOfSending_isMasked_ifThePlatformEchoesIt() throws {
+        let harness = try harness()
+        let ids = try harness.post([Self.call()], as: "call")
+        harness.transport.answerAll { request in
+            let signature = request.url.components(separatedBy: "signature=")[1].prefix { $0 != "&" }
+            return .status(200, #"{"header":{"status":6,"statusmessage":"not \#(signature)"},"body":null}"#)
+        }
+        _ = harness.worker.turn()
+        #expect(harness.worker.unsettledBatches == 1)
+        harness.time.advance(by: .seconds(7))
+        try harness.run(for: .seconds(1))
+        #expect(harness.transport.requests.count == 1)
+        let record = try harness.record(ids[0])
+        #expect(record.lastError?.detail.contains("not ***") == true, "\(record)")
+    }
+
     /// What the platform did, in order.
     private final class Platform: Sendable {
         let effects = Mutex<[(account: String, seq: Int)]>([])
