@@ -229,11 +229,12 @@ public final class UpstreamQueue: Sendable {
         suspend(claim) { [self] transaction in try transaction.park(lane, of: self) }
     }
 
-    /// Ends the claim once its wait has been stored in the row of its lane.
+    /// Ends the claim once its wait has been stored in the row of its lane. If that fails, the worker is not woken, because
+    /// it would claim the same again at once: it looks by itself after a while.
     private func suspend(_ claim: Claim, _ change: @escaping @Sendable (Transaction) throws -> Void) {
-        writer.change(change) { [self] _ in
+        writer.change(change) { [self] result in
             exchange.withLock { $0.suspend(claim) }
-            wake()
+            if case .success = result { wake() }
         }
     }
 
