@@ -111,11 +111,14 @@ final class Connection: @unchecked Sendable {
         _ = resumeIfSuspended { stage in requestNumber == self.requestNumber && settle(&stage, action) }
     }
 
-    /// Ends the request that waits here.
-    func abort() {
+    /// Ends the request that waits here. Called under the lock of the reaper's entries, so that the socket is open.
+    ///
+    /// - Parameter cutsResponse: Whether a response that is being sent is cut off, too. Its client may not be reading.
+    func abort(cutsResponse: Bool) {
         cut(requestNumber: nil)
         let action = resumeIfSuspended { stage in
             if case .receiving = stage { shutdown(socket, Int32(SHUT_RDWR)) }
+            if cutsResponse, case .sending = stage { shutdown(socket, Int32(SHUT_RDWR)) }
             // A running handler is not interrupted: its thread checks `core.isAborting` when it returns.
             if case .answering = stage { return false }
             return settle(&stage, .hangUp)

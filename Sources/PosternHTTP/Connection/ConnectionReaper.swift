@@ -61,6 +61,8 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
         wakeup.signal()
     }
 
+    /// Calls `body` under the lock of the entries. A connection is removed before its socket is closed, so no socket is
+    /// closed meanwhile.
     func forEach(_ body: (Connection) -> Void) { entries.withLock { $0.connections.values.forEach(body) } }
 
     // MARK: The thread

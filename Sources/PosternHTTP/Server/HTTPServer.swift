@@ -14,6 +14,8 @@ public final class HTTPServer: Sendable {
         var acceptor: Acceptor?
     }
     private let core: ServerCore
+    /// How long responses that are being sent when the grace period is over may take for their rest.
+    private static let endingTime = Duration.milliseconds(100)
     // Mutex: start and stop may come from different threads.
     private let state = Mutex(Running())
 
@@ -134,9 +136,11 @@ public final class HTTPServer: Sendable {
         }
         guard !workers.isEmpty else { return }
         core.isAborting.store(true, ordering: .sequentiallyConsistent)
+        let end = ContinuousClock.now + Self.endingTime
         // Repeated: a handler may be about to suspend its connection without having seen the flag.
         repeat {
-            core.reaper.forEach { $0.abort() }
+            let cutsResponses = ContinuousClock.now >= end
+            core.reaper.forEach { $0.abort(cutsResponse: cutsResponses) }
             if runningRequests > 0 { core.drained.wait(.milliseconds(5)) }
         } while runningRequests > 0
         for worker in workers { worker.stop() }

@@ -65,6 +65,38 @@ import Testing
         for client in clients { try client.waitForEnd() }
     }
 
+    /// Of one response that does not fit into the buffers of its socket, or of many small ones.
+    @Test(arguments: [(8 << 20, 1), (60 << 10, 400)])
+    func stop_cutsOffClients_thatDoNotRead(bodyBytes: Int, requests: Int) throws {
+        let body = [UInt8](repeating: 0x61, count: bodyBytes)
+        let answered = Atomic<Int>(0)
+        let handler = TestHandler { request, responder in
+            guard request.head.path != "/other" else { return responder.respond(.init(status: 204)) }
+            answered.wrappingAdd(1, ordering: .relaxed)
+            responder.respond(.init(status: 200, body: body))
+        }
+        // No time limit ends the responses before minutes have passed.
+        try withServer(handler, idleTimeout: .seconds(600)) { server, port in
+            let deaf = try HTTPClient(port: port, receiveBuffer: 4096)
+            deaf.send(String(repeating: "GET / HTTP/1.1\r\nHost: t\r\n\r\n", count: requests))
+            // Until nothing more is sent to it, although each worker takes turns.
+            var (before, count) = (0, 0)
+            while count == 0 || count != before {
+                before = count
+                for _ in 0..<4 {
+                    let other = try HTTPClient(port: port)
+                    other.send("GET /other HTTP/1.1\r\nHost: t\r\n\r\n")
+                    #expect(try other.answer().status == 204)
+                }
+                count = answered.load(ordering: .relaxed)
+            }
+            #expect(eventually { server.runningRequests == 1 }, "no response is being sent")
+            let took = ContinuousClock().measure { server.stopAndWait(grace: .zero) }
+            #expect(took < .seconds(60))
+            #expect(throws: (any Error).self) { while true { _ = try deaf.read(1 << 16) } }
+        }
+    }
+
     @Test func stop_doesNotHang_whileClientsComeAndAsk() throws {
         for _ in 0..<5 {
             let isDone = Atomic<Bool>(false)
