@@ -137,11 +137,14 @@ final class EventStream: Sendable {
     private func tell() {
         let (events, busySeconds) = (feed.take(), busySeconds())
         let (woken, slow) = state.withLock { state in
-            let (first, now) = (state.ring.next, time.now)
+            let (start, first, now) = (time.instant, state.ring.next, time.now)
             for listener in state.listeners where listener.hasExpired(at: now) { listener.finish() }
             for event in events { state.ring.append(event) }
-            let woken = state.listeners.filter { $0.awaits(eventsFrom: first, in: state.ring) }
-            state.pace.begin(waking: woken.count, at: time.instant, busySeconds: busySeconds)
+            let woken = state.takeListeners(forEventsFrom: first)
+            let found = time.instant
+            state.pace.begin(
+                waking: woken.count, of: state.listeners.count, foundIn: found - start, at: found,
+                busySeconds: busySeconds)
             for listener in woken { listener.beServed(in: state.pace.round) }
             nextRound.store(state.pace.next.nanoseconds, ordering: .relaxed)
             return (woken, state.ring.trim() ? state.dropSlow() : [])
@@ -208,6 +211,19 @@ final class EventStream: Sendable {
 }
 
 extension EventStream.State {
+    /// The listeners that wait for one of the events from `first` on, or for their end; they are woken now. Many have
+    /// the same filter, which is compared with the events once.
+    fileprivate func takeListeners(forEventsFrom first: Int) -> [StreamListener] {
+        var known: [StreamListener.Filter: Bool] = [:]
+        func admitsAny(_ filter: StreamListener.Filter) -> Bool {
+            if let known = known[filter] { return known }
+            let admits = (first..<ring.next).contains { filter.admits(ring[$0]) }
+            known[filter] = admits
+            return admits
+        }
+        return listeners.filter { $0.awaits(eventsBefore: ring.next, admitsAny) }
+    }
+
     /// The listeners that have got everything; they are woken now.
     fileprivate func takeWaiting() -> [StreamListener] {
         let waiting = listeners.filter(\.isWaiting)

@@ -7,7 +7,7 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     // @unchecked: protected by the lock of `stream`.
 
     /// Which events a listener gets. Nil means all.
-    struct Filter: Equatable {
+    struct Filter: Hashable {
         var types: Set<EventType>?
         var upstream: UpstreamName?
         /// The upstreams of its key.
@@ -71,15 +71,13 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         return .nothing
     }
 
-    /// Whether it has to be woken for the new events, those from `first` on, or for its end. If it waits and none of them
-    /// matches its filter, they count as received.
-    func awaits(eventsFrom first: Int, in ring: EventRing) -> Bool {
+    /// Whether it has to be woken for the new events, those before `next`, or for its end. If it waits and its filter
+    /// admits none of them, they count as received.
+    ///
+    /// - Parameter admitsAny: Whether a filter admits any of the new events.
+    func awaits(eventsBefore next: Int, _ admitsAny: (Filter) -> Bool) -> Bool {
         guard isWaiting else { return false }
-        if end != nil || (first..<ring.next).contains(where: { filter.admits(ring[$0]) }) {
-            isWaiting = false
-        } else {
-            next = ring.next
-        }
+        if end != nil || admitsAny(filter) { isWaiting = false } else { self.next = next }
         return !isWaiting
     }
 

@@ -7,8 +7,23 @@ import Testing
 
 /// Rounds, heartbeats, lagging and returning listeners, in virtual time.
 @Suite struct EventStreamTests {
+    /// A clock that advances by `step` whenever it is read.
+    private final class SteppingTime: TimeSource {
+        let step = SharedValue(Duration.zero)
+        private let time: ManualTime
+
+        init(_ time: ManualTime) { self.time = time }
+
+        var now: Timestamp { time.now }
+        var instant: MonotonicInstant {
+            time.advance(by: step.value)
+            return time.instant
+        }
+    }
+
     private final class Bench {
         let threads = ManualThreads()
+        let time: SteppingTime
         let feed = EventFeed()
         let keys = KeyRing()
         /// The share of the processors that the gateway uses.
@@ -19,8 +34,9 @@ import Testing
 
         init(maxBytes: Int = EventRing.maxBytes, run: UInt64 = 10) {
             timer = TimerQueue(name: "timer", on: threads)
+            time = SteppingTime(threads.time)
             stream = EventStream(
-                feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: threads.time,
+                feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: time,
                 busySeconds: { [load, time = threads.time] in
                     load.value * Double(time.instant.nanoseconds) / 1_000_000_000
                 })
@@ -112,6 +128,21 @@ import Testing
         #expect(listeners[..<500].allSatisfy { $0.wakes == 2 })
     }
 
+    /// Their filters have to be compared with the events.
+    @Test func listenersThatAreNotWoken_delayTheNextRound() {
+        let bench = Bench()
+        let listeners = (0..<1000).map { _ in bench.listen(.init(types: [.flushFinished])) }
+        bench.time.step.set(.milliseconds(5))
+        bench.record()
+        bench.threads.turnAll()
+        bench.time.step.set(.zero)
+        bench.record(.flushFinished)
+        bench.threads.advance(by: .milliseconds(249))
+        #expect(listeners.allSatisfy { $0.wakes == 0 })
+        bench.threads.advance(by: .milliseconds(2))
+        #expect(listeners.allSatisfy { $0.wakes == 1 })
+    }
+
     @Test func listeners_areServedInTheOrderInWhichTheyCame() {
         let bench = Bench()
         var order: [Int] = []
@@ -136,6 +167,20 @@ import Testing
         #expect(byUpstream.read().map { $0.json["upstream"].string } == ["two"])
         #expect(byKey.read().map { $0.json["upstream"].string } == ["two"])
         #expect(none.read().isEmpty && none.wakes == 0)
+    }
+
+    @Test func listenersWithTheSameFilter_areAllWoken_ifTheyWait() {
+        let bench = Bench()
+        let listeners = (0..<9).map { index in
+            bench.listen(.init(types: [index % 3 == 0 ? .messageFailed : .messageExpired]))
+        }
+        bench.tell(.messageFailed)
+        #expect(listeners.map(\.wakes) == [1, 0, 0, 1, 0, 0, 1, 0, 0])
+        bench.tell(.messageFailed)
+        #expect(listeners[0].wakes == 1, "it has not read yet")
+        bench.tell(.messageExpired)
+        #expect(listeners.map(\.wakes) == [1, 1, 1, 1, 1, 1, 1, 1, 1])
+        #expect(listeners.map { $0.read().count } == [2, 1, 1, 2, 1, 1, 2, 1, 1])
     }
 
     @Test func heartbeat_isACommentEvery15Seconds() {

@@ -74,6 +74,28 @@ import Testing
         #expect(pace.delay(at: Self.instant(5_000_000)) == nil)
     }
 
+    /// As if many had filters that rarely match.
+    @Test(
+        arguments: [
+            (1000, 0, 100, 50), (1000, 0, 2000, 100), (1000, 1, 10_000, 500), (1000, 0, 400_000, 5000),
+            (10, 0, 400_000, 50), (10_000, 10, 400_000, 10_000),
+        ] as [(Int, Int, Int, Int)])
+    func search_countsInThePause_howeverFewAreWoken(listeners: Int, woken: Int, took: Int, milliseconds: Int) {
+        var pace = RoundPace()
+        let now = Self.instant(took)
+        pace.begin(waking: woken, of: listeners, foundIn: .microseconds(took), at: now, busySeconds: 0)
+        #expect(pace.delay(at: now) == .milliseconds(milliseconds), "also while they do not read")
+        for _ in 0..<woken { pace.serveOne(of: pace.round, at: now) }
+        #expect(pace.delay(at: now) == .milliseconds(milliseconds))
+    }
+
+    @Test func searchAndServing_addUp() {
+        var pace = RoundPace()
+        pace.begin(waking: 1000, of: 1000, foundIn: .milliseconds(2), at: Self.instant(0), busySeconds: 0)
+        for _ in 0..<1000 { pace.serveOne(of: pace.round, at: Self.instant(10_000)) }
+        #expect(pace.next == Self.instant(610_000))
+    }
+
     @Test func listenerOfAnEarlierRound_doesNotCount() {
         var pace = RoundPace()
         pace.begin(waking: 1, at: Self.instant(0), busySeconds: 0)
