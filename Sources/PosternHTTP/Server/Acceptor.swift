@@ -14,6 +14,8 @@ final class Acceptor: Loop, @unchecked Sendable {
     private let wakeup = EventFD()
     /// The first number of the descriptors that clients leave to deliveries and the store.
     private let firstReserved: Int32
+    /// How many connections are accepted before those are distributed whose first bytes have arrived.
+    private static let acceptedAtOnce = 64
     private let isStopped = Atomic<Bool>(false)
     private let running = Mutex<(any RunningLoop)?>(nil)
 
@@ -49,7 +51,10 @@ final class Acceptor: Loop, @unchecked Sendable {
     func begin() { lobby = workers.streams.map { Lobby(streamsAt: $0.path) } }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now), accept(at: now) {}
+        for _ in 0..<Self.acceptedAtOnce {
+            guard now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now), accept(at: now)
+            else { break }
+        }
         for arrival in lobby?.takeArrived() ?? [] { distribute(arrival) }
         for arrival in lobby?.takeOverdue(at: now) ?? [] { distribute(arrival) }
         if isStopped.load(ordering: .acquiring) {
