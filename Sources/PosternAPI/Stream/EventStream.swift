@@ -78,7 +78,8 @@ final class EventStream: Sendable {
         listener.next = state.ring.next
         // Clients and proxies see at once that the response has begun.
         listener.owesHeartbeat = true
-        guard !state.isClosed else {
+        // Its key may have been removed since the request was admitted.
+        guard !state.isClosed, mayListen(listener, at: time.now) else {
             listener.finish()
             return false
         }
@@ -185,10 +186,12 @@ final class EventStream: Sendable {
     }
 
     private func endRevoked(_ state: inout State, at now: Timestamp) {
-        for listener in state.listeners
-        where !(listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty) {
-            listener.finish()
-        }
+        for listener in state.listeners where !mayListen(listener, at: now) { listener.finish() }
+    }
+
+    /// Whether its key is still configured and has not expired, or no key is required if it has none.
+    private func mayListen(_ listener: StreamListener, at now: Timestamp) -> Bool {
+        listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty
     }
 
     // MARK: Stopping

@@ -395,6 +395,28 @@ import Testing
         #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 0])
         #expect(listeners.filter(\.hasEnded).count == 2)
     }
+
+    /// After its request was admitted.
+    @Test func keyRevokedBeforeItsStreamBegins_getsNoEvents() {
+        let bench = Bench()
+        let expiry = bench.threads.time.now + .seconds(1)
+        let kept = APIKey(name: "kept", sha256: KeyText.digest(of: "1"), scopes: [.read])
+        let removed = APIKey(name: "removed", sha256: KeyText.digest(of: "2"), scopes: [.read])
+        let expiring = APIKey(name: "expiring", sha256: KeyText.digest(of: "3"), scopes: [.read], expiresAt: expiry)
+        bench.keys.replace(with: [kept, removed, expiring], at: bench.threads.instant)
+        let callers = bench.keys.all
+        bench.keys.replace(with: [kept, expiring], at: bench.threads.instant)
+        bench.stream.endRevoked()
+        bench.threads.advance(by: .seconds(2))
+        let listeners =
+            callers.map { ManualListener(bench.stream, caller: $0) } + [ManualListener(bench.stream)]
+        bench.tell()
+        let counts = listeners.map { $0.read().count }
+        #expect(callers.map(\.key.name) == ["expiring", "kept", "removed"])
+        #expect(counts == [0, 1, 0, 0])
+        #expect(listeners.map(\.hasEnded) == [true, false, true, true])
+        #expect(bench.stream.listenerCount == 1)
+    }
 }
 
 /// A listener in virtual time, without a connection: the test says when it reads.
