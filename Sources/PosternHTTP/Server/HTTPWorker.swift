@@ -90,6 +90,8 @@ final class HTTPWorker: Loop, @unchecked Sendable {
     // MARK: State
     /// Set before the thread starts.
     private var daemon: OpaquePointer?
+    /// The socket that libmicrohttpd is being given; nil once it has reported that the connection is closed.
+    private var arriving: Int32?
 
     func begin() { postern_receive_by(socketRead, Unmanaged.passUnretained(self).toOpaque()) }
 
@@ -120,13 +122,21 @@ final class HTTPWorker: Loop, @unchecked Sendable {
     }
 
     private func add(_ arrival: NewConnection, to daemon: OpaquePointer?) {
+        arriving = arrival.socket
+        defer { arriving = nil }
         var address = arrival.address
         let isAdded = withUnsafeBytes(of: &address) {
             MHD_add_connection(
                 daemon, arrival.socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, arrival.size)
         }
-        // If this fails, the library has closed the socket.
-        if isAdded != .YES { core.limiter.release(arrival.peer) }
+        // If this fails, the library has closed the socket. It may have reported the connection before, and its end.
+        if isAdded != .YES, arriving != nil { core.limiter.release(arrival.peer) }
+    }
+
+    /// libmicrohttpd has reported that `connection` is closed, and closes its socket next.
+    func release(_ connection: Connection) {
+        if connection.socket == arriving { arriving = nil }
+        core.limiter.release(connection.peer)
     }
 }
 

@@ -80,7 +80,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         connection.finish()
         connection.endTurn(.closed)
         core.reaper.remove(connection, lingering: connection.lingers)
-        core.limiter.release(connection.peer)
+        worker.release(connection)
     }
 }
 
