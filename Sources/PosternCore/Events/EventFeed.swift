@@ -82,10 +82,11 @@ extension EventFeed.Collected {
     fileprivate mutating func add(_ event: Event, isOrdered: Bool) {
         let isCrowded = events.count >= limits.orderedEvents
         if isOrdered, !isCrowded { segment += 1 }
-        let index = events.indices.last { index in
-            let earlier = events[index]
-            return earlier.event.type == event.type && earlier.event.upstream == event.upstream
-                && earlier.event.named == event.named && (earlier.segment == segment || isCrowded)
+        // Segments ascend. An ordered event has one of its own, and is compared with no other.
+        let first = isCrowded ? 0 : (events.lastIndex { $0.segment != segment } ?? -1) + 1
+        let index = events[first...].lastIndex { earlier in
+            earlier.event.type == event.type && earlier.event.upstream == event.upstream
+                && earlier.event.named == event.named
         }
         let room = min(limits.ids - ids, limits.idsPerEvent - (index.map { events[$0].event.ids.count } ?? 0))
         let kept = event.ids.prefix(max(0, room))

@@ -86,6 +86,19 @@ import Testing
             ])
     }
 
+    @Test func eventsAfterAnOrderedOne_areMergedWithEachOther_andWithNoneBeforeIt() {
+        open()
+        feed.record(Event(.messageFailed, one, ids: ids(1...1)))
+        feed.record(Event(.messageFailed, two, ids: ids(2...2)))
+        feed.record(Event(.messageQueued, one, ids: ids(1...1)), isOrdered: true)
+        feed.record(Event(.messageFailed, two, ids: ids(3...3)))
+        feed.record(Event(.messageFailed, one, ids: ids(1...1)))
+        feed.record(Event(.messageFailed, two, ids: ids(4...4)))
+        let taken = feed.take()
+        #expect(taken.map(\.type) == [.messageFailed, .messageFailed, .messageQueued, .messageFailed, .messageFailed])
+        #expect(taken.map { $0.ids.map(\.rawValue) } == [[1], [2], [1], [3, 4], [1]])
+    }
+
     @Test func ids_areLimited_andTheCountIsNot() {
         var limits = EventFeed.Limits()
         (limits.idsPerEvent, limits.ids) = (3, 5)
