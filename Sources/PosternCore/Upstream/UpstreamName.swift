@@ -4,12 +4,20 @@ public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConverti
     public let description: String
 
     /// Path segments below `/v1/` that have another meaning.
-    public static let reserved: Set<String> = ["messages", "cloudevents", "events", "upstreams", "stream"]
+    public static let reserved: Set<String> = [
+        "messages", "cloudevents", "events", "upstreams", "stream", "keys", "gateway", "history", "operations", "nodes",
+    ]
 
     /// Nil if `text` breaks the rule above.
     public init?(_ text: String) {
+        guard !Self.reserved.contains(text) else { return nil }
+        self.init(stored: text)
+    }
+
+    /// The name of an upstream in a store. It may be one that was not reserved when the upstream was configured.
+    public init?(stored text: String) {
         let bytes = text.utf8
-        guard (1...31).contains(bytes.count), !Self.reserved.contains(text) else { return nil }
+        guard (1...31).contains(bytes.count) else { return nil }
         for (index, byte) in bytes.enumerated() {
             switch byte {
             case UInt8(ascii: "a")...UInt8(ascii: "z"): continue

@@ -60,7 +60,7 @@ public struct MessageFilter: Sendable, Equatable {
     }
 
     public func matches(_ record: MessageRecord) -> Bool {
-        UpstreamName(record.upstream).map(shows) == true
+        UpstreamName(stored: record.upstream).map(shows) == true
             && matches(record.state, record.acceptedAt, kind: record.kind, key: record.key)
             && matches(record.lastError)
     }

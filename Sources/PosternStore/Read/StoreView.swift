@@ -27,7 +27,7 @@ public final class StoreView: Sendable {
                 let kinds = KindTable()
                 try sql.each("SELECT number, name FROM kinds") { kinds.learn(Kind($0[1]), number: $0[0]) }
                 var names: [UpstreamNumber: UpstreamName] = [:]
-                try sql.each("SELECT number, name FROM upstreams") { names[$0[0]] = UpstreamName($0[1]) }
+                try sql.each("SELECT number, name FROM upstreams") { names[$0[0]] = UpstreamName(stored: $0[1]) }
                 return try body(StoreReader(sql: sql, kinds: kinds, names: names))
             }
         } catch {

@@ -27,7 +27,7 @@ public struct UpstreamSummary: Sendable, Equatable {
             FROM upstreams ORDER BY name
             """
         ) { row -> UpstreamSummary? in
-            guard let name = UpstreamName(row[1]) else { return nil }
+            guard let name = UpstreamName(stored: row[1]) else { return nil }
             let ledger = Ledger(
                 lastID: row[6], accepted: row[7], queuedBytes: row[8],
                 counts: Ledger.Counts(

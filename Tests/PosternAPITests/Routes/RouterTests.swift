@@ -100,6 +100,7 @@ import Testing
     @Test(arguments: [
         ("/", "not found"), ("/v1", "not found"), ("/v1/", "not found"), ("*", "not found"), ("x/livez", "not found"),
         ("/v2/plain/thing", "not found"), ("/livez/", "not found"), ("/v1/stream/thing", "not found"),
+        ("/v1/keys/thing", "not found"), ("/v1/nodes/thing", "not found"),
         ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "no such message"),
         ("/v1/upstreams/plain/burn", "not found"), ("/v1/upstreams/plain/batches/x", "not found"),
         ("/v1/plain/thing/more", "not found"), ("/v1/plain/shelves//books", "not found"),

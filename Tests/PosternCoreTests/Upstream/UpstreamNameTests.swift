@@ -9,10 +9,16 @@ import Testing
 
     @Test(arguments: [
         "", "9a", "-a", "A", "aB", "a_b", "a.b", "a/b", "a b", "ä", "aé", String(repeating: "a", count: 32),
-        "messages", "cloudevents", "events", "upstreams", "stream",
+        "messages", "cloudevents", "events", "upstreams", "stream", "keys", "gateway", "history", "operations", "nodes",
     ])
     func name_isRefused_whenItIsMalformedOrReserved(text: String) {
         #expect(UpstreamName(text) == nil)
+    }
+
+    /// Design, section 3.1. A store may hold messages of an upstream whose name was reserved later.
+    @Test func reservedName_isRead_fromAStore() {
+        for text in UpstreamName.reserved { #expect(UpstreamName(stored: text)?.description == text) }
+        #expect(UpstreamName(stored: "a_b") == nil)
     }
 
     @Test func names_sortByTheirText() throws {

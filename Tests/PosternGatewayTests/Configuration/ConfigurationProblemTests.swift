@@ -140,6 +140,10 @@ import Testing
             "upstreams.events has a name that the API needs for itself; choose another"
         ),
         (
+            #"{"upstreams": {"history": {"type": "post"}}}"#,
+            "upstreams.history has a name that the API needs for itself; choose another"
+        ),
+        (
             #"{"upstreams": {"My_Post": {"type": "post"}}}"#,
             "upstreams.My_Post has no valid name; allowed are 1 to 31 of a-z, 0-9 and -, starting with a letter"
         ),

@@ -36,6 +36,17 @@ import Testing
         try body(store, ids)
     }
 
+    /// An older version accepted the name.
+    @Test func messages_areListed_ofAnUpstreamWhoseNameIsReservedNow() throws {
+        let store = try TestStore()
+        let id = try store.append(to: try store.register())
+        try store.execute("UPDATE upstreams SET name = 'history'")
+        try store.reopen()
+        #expect(try all(MessageFilter(), in: store) == [id])
+        #expect(try store.outbox.disabledUpstreams(besides: []).map(\.name.description) == ["history"])
+        #expect(try StoreView(path: store.path).message(id, payload: false)?.upstream == "history")
+    }
+
     @Test func newestFirst_isTheOldestFirst_reversed() throws {
         try withMessages { store, ids in
             let newest = try all(MessageFilter(), .newest, in: store)
