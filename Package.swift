@@ -208,7 +208,7 @@ let package = Package(
             of: "PosternAPI",
             [
                 "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
-                "PosternCompression", "PosternCommands", logging,
+                "PosternCompression", "PosternCommands", logging, memoryLogging,
             ] + adapters),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
         tests(

@@ -45,10 +45,9 @@ final class APIRequest: AdmittedRequest {
 
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
 
-    func wasRefused(with status: Int) {
-        // Of the body, only its size and its framing are checked while it is read.
-        if !isDryRun { match.countRefusal(status == 413 ? .payloadTooLarge : .badRequest, in: handler.context.metrics) }
-        handler.record(status, nil, head, match.metrics, caller, since: receivedAt)
+    func wasRefused(with status: Int, _ slug: ProblemSlug) {
+        if !isDryRun { match.countRefusal(slug, in: handler.context.metrics) }
+        handler.record(status, slug, head, match.metrics, caller, since: receivedAt)
     }
 
     func answer(_ body: [UInt8], _ responder: Responder) {

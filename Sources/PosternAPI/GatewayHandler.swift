@@ -161,7 +161,7 @@ public final class GatewayHandler: HTTPHandler {
 
     /// Counts and logs a request that no handler gets. `since`: when its headers had arrived.
     func record(
-        _ status: Int, _ slug: ProblemSlug?, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?,
+        _ status: Int, _ slug: ProblemSlug, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?,
         since: MonotonicInstant
     ) {
         metrics.count(status)
@@ -200,7 +200,9 @@ public final class GatewayHandler: HTTPHandler {
             }
         }
 
-        func wasRefused(with status: Int) { handler.record(status, nil, head, metrics, nil, since: since) }
+        func wasRefused(with status: Int, _ slug: ProblemSlug) {
+            handler.record(status, slug, head, metrics, nil, since: since)
+        }
     }
 }
 

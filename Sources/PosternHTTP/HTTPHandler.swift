@@ -1,3 +1,5 @@
+public import PosternCore
+
 /// Handles the requests of a server. Its methods run on a worker thread, which serves no other connection meanwhile, so
 /// they must not block.
 public protocol HTTPHandler: Sendable {
@@ -33,13 +35,13 @@ public protocol AdmittedRequest: Sendable {
     func answer(_ body: [UInt8], _ responder: Responder)
     /// Headers that are added if the server itself refuses the body, for example because it is too large.
     var refusalHeaders: [(name: String, value: String)] { get }
-    /// Called instead of `answer` if the server itself refuses the body.
-    func wasRefused(with status: Int)
+    /// Called instead of `answer` if the server itself refuses the body. `slug` is that of the problem it sends.
+    func wasRefused(with status: Int, _ slug: ProblemSlug)
 }
 
 extension AdmittedRequest {
     /// None by default.
     public var refusalHeaders: [(name: String, value: String)] { [] }
     /// Does nothing by default.
-    public func wasRefused(with status: Int) {}
+    public func wasRefused(with status: Int, _ slug: ProblemSlug) {}
 }

@@ -67,6 +67,8 @@ struct Setup {
         return limits
     }()
     var memory = ByteBudget(256 << 20)
+    /// For bodies that are being read.
+    var bodyMemory = ByteBudget(.max)
     var delivery = DeliverySettings.with {
         ($0.maxInFlight, $0.batchMaxWait, $0.retry) = (
             1, .zero, RetryPolicy(base: .seconds(3600), longest: .seconds(3600))
@@ -85,6 +87,7 @@ struct Setup {
     /// Whether there is a separate listener for operators.
     var hasAdminListener = false
     var time: any TimeSource = SystemTime()
+    var log: any LogHandler = SwiftLogNoOpLogHandler()
 }
 
 /// A gateway with a real store and a real server. The test determines how its upstreams respond.
@@ -105,7 +108,7 @@ final class TestGateway: GatewayHarness {
 
     init(_ setup: Setup) throws {
         folder = setup.folder ?? ScratchFolder()
-        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let logger = Logger(label: "test") { _ in setup.log }
         let metrics = Metrics()
         let time = setup.time
         var options = OutboxOptions(path: folder.file("postern.sqlite"))
@@ -132,7 +135,7 @@ final class TestGateway: GatewayHarness {
         workers.forEach { $0.start() }
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
         let settings = HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls) }
-        server = HTTPServer(settings, handler: handler, logger: logger)
+        server = HTTPServer(settings, memory: setup.bodyMemory, handler: handler, logger: logger)
         port = try server.start()
         adminServer = setup.hasAdminListener ? HTTPServer(settings, handler: handler.admin, logger: logger) : nil
         adminPort = try adminServer?.start() ?? port

@@ -50,7 +50,7 @@ extension Connection {
             return
         }
         // The size of a chunked body is not known beforehand.
-        guard reserve(reader.body.count - reservedBytes) else { return stopReading(head.map(overloaded)) }
+        guard reserve(reader.body.count - reservedBytes) else { return stopReading(rejection(Self.overloaded)) }
         if bodyStartedAt == nil {
             bodyStartedAt = now
             keptOpenAt = now
@@ -87,7 +87,7 @@ extension Connection {
         case .accept(let maxBodyBytes, let request):
             admitted = request
             if case .length(let length) = parsed.framing.body, length <= maxBodyBytes, !reserve(length) {
-                refusal = overloaded(head)
+                refusal = rejection(Self.overloaded)
                 return .stop
             }
             return .accept(limit: maxBodyBytes)
@@ -123,13 +123,10 @@ extension Connection {
         reservedBytes = 0
     }
 
-    private func overloaded(_ head: RequestHead) -> HTTPResponse {
-        Problem(
-            slug: .overloaded, status: 503,
-            detail: "Too many large requests are in flight; nothing was stored. Send the request again later.",
-            headers: [("Retry-After", "1")], close: true
-        ).response(to: head)
-    }
+    private static let overloaded = Problem(
+        slug: .overloaded, status: 503,
+        detail: "Too many large requests are in flight; nothing was stored. Send the request again later.",
+        headers: [("Retry-After", "1")], close: true)
 
     // MARK: Refusals
 
@@ -137,9 +134,15 @@ extension Connection {
         // The body of a rejected request is too long to be discarded: the response is sent without waiting for the
         // body's end.
         if case .bodyTooLarge = fault, let refusal { return stopReading(refusal) }
+        stopReading(rejection(fault.problem))
+    }
+
+    /// The response to a request that the server itself rejects. `deliver` reports it to the handler.
+    private func rejection(_ problem: Problem) -> HTTPResponse {
+        rejectedFor = problem.slug
         let id = head?.requestID ?? RequestID.fresh()
         requestID = id
-        stopReading(fault.problem.response(instance: head?.path ?? reader.path ?? "", requestID: id))
+        return problem.response(instance: head?.path ?? reader.path ?? "", requestID: id)
     }
 
     /// Sends `response` and closes; what the client still sends is read and discarded meanwhile.
@@ -196,7 +199,7 @@ extension Connection {
         clearDeadline()
         beginAnswering()
         if let refusal {
-            admitted?.wasRefused(with: refusal.status)
+            if let rejectedFor { admitted?.wasRefused(with: refusal.status, rejectedFor) }
             settle(.response(refusal), requestNumber: requestNumber)
         } else {
             callHandler()
@@ -217,6 +220,7 @@ extension Connection {
         head = nil
         admitted = nil
         refusal = nil
+        rejectedFor = nil
         readsOn = false
         requestID = nil
         bodyStartedAt = nil

@@ -59,6 +59,8 @@ final class Connection: @unchecked Sendable {
     var admitted: (any AdmittedRequest)?
     /// A response that is sent instead of calling the handler.
     var refusal: HTTPResponse?
+    /// Why the server itself rejects the request; nil unless it does.
+    var rejectedFor: ProblemSlug?
     /// Whether the client closes the connection after this request, or expects that.
     var closes = false
     var expectsContinue = false

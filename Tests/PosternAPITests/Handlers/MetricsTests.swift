@@ -1,3 +1,5 @@
+import InMemoryLogging
+import Logging
 import PosternCompression
 import PosternCore
 import PosternDelivery
@@ -123,6 +125,22 @@ import Testing
             #expect(try post(path + "?dryRun=true", "{") == 400)
             #expect(try refused(gateway, "picky", .invalidJSON) == 1)
             #expect(try refused(gateway, "unknown", .invalidJSON) == 1)
+        }
+    }
+
+    /// The server refuses such a body before it is read.
+    @Test func bodyThatDoesNotFitIntoMemory_isCountedAndLogged_asOverloaded() throws {
+        let log = InMemoryLogHandler()
+        var setup = Setup()
+        setup.log = log
+        setup.bodyMemory = ByteBudget(1000)
+        setup.bodyMemory.takeAnyway(1000)
+        try withPausedGateway(setup) { gateway in
+            try HTTPClient(port: gateway.port).post("/v1/picky/event", #"{"n":1}"#).problem(503, "overloaded")
+            #expect(try refused(gateway, "picky", .overloaded) == 1)
+            #expect(try refused(gateway, "picky", .badRequest) == 0)
+            let line = try #require(log.entries.first { $0.message == "request rejected" })
+            #expect(line.metadata["problem"] == "overloaded")
         }
     }
 
