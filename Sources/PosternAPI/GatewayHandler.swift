@@ -42,7 +42,7 @@ public final class GatewayHandler: HTTPHandler {
         gatekeeper = Gatekeeper(context.keys)
         routers = Mutex(Routers(handlers, hasAdminListener: hasAdminListener))
         unroutedMetrics = RouteMetrics("unknown", metrics: context.metrics)
-        for status in [400, 401, 403, 404, 405] { _ = context.metrics.requests("unknown", String(status)) }
+        for status in [400, 401, 403, 404, 405, 431, 505] { _ = context.metrics.requests("unknown", String(status)) }
         for slug in ProblemSlug.refusingMessages { _ = context.metrics.refused("unknown", slug.rawValue) }
     }
 
@@ -73,6 +73,7 @@ public final class GatewayHandler: HTTPHandler {
         func admit(_ head: RequestHead) -> HeaderDecision {
             main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
+        func wasRefused(_ request: UnreadRequest) { main.wasRefused(request) }
         var streamPath: String? { main.streamPath }
         func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
             main.commonHeaders(for: head)
@@ -81,6 +82,12 @@ public final class GatewayHandler: HTTPHandler {
 
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
+
+    /// Counts and logs it like a request for an unknown path.
+    public func wasRefused(_ request: UnreadRequest) {
+        unroutedMetrics.count(request.status)
+        log.rejected(request, route: unroutedMetrics.route)
+    }
 
     public var streamPath: String? { "/v1/stream" }
 

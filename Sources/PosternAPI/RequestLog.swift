@@ -41,7 +41,12 @@ final class RequestLog: Sendable {
         logger.debug("request answered", metadata: Self.metadata(entry()))
     }
 
-    func rejected(_ entry: @autoclosure () -> Entry) {
+    func rejected(_ entry: @autoclosure () -> Entry) { logRejection(Self.metadata(entry())) }
+
+    /// The same for a request whose headers were not complete.
+    func rejected(_ request: UnreadRequest, route: String) { logRejection(Self.metadata(request, route)) }
+
+    private func logRejection(_ metadata: @autoclosure () -> Logger.Metadata) {
         guard logger.logLevel <= .info else { return }
         let number = time(nil)
         let (lines, before) = current.withLock { current in
@@ -55,7 +60,16 @@ final class RequestLog: Sendable {
             logger.info("requests rejected; lines omitted", metadata: ["requests": .stringConvertible(omitted)])
         }
         guard lines <= Self.rejectionsPerSecond else { return }
-        logger.info("request rejected", metadata: Self.metadata(entry()))
+        logger.info("request rejected", metadata: metadata())
+    }
+
+    private static func metadata(_ request: UnreadRequest, _ route: String) -> Logger.Metadata {
+        var metadata: Logger.Metadata = [
+            "request.id": "\(request.id)", "route": "\(route)", "http.status": .stringConvertible(request.status),
+            "client": "\(request.peer)", "problem": "\(request.slug.rawValue)",
+        ]
+        metadata["http.method"] = request.method.map { "\($0)" }
+        return metadata
     }
 
     private static func metadata(_ entry: Entry) -> Logger.Metadata {

@@ -5,6 +5,8 @@ public import PosternCore
 public protocol HTTPHandler: Sendable {
     /// Called once the headers are in, before any of the body is read.
     func admit(_ head: RequestHead) -> HeaderDecision
+    /// Called instead of `admit` if the server itself rejects a request before its headers are complete.
+    func wasRefused(_ request: UnreadRequest)
     /// Headers that are added to the response to this request, also if the server itself refuses it, unless the response
     /// has them. `head` is nil if the server could not read it.
     func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)]
@@ -16,6 +18,8 @@ public protocol HTTPHandler: Sendable {
 extension HTTPHandler {
     /// None by default.
     public var streamPath: String? { nil }
+    /// Does nothing by default.
+    public func wasRefused(_ request: UnreadRequest) {}
     /// None by default.
     public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] { [] }
 }

@@ -21,6 +21,9 @@ struct TestHandler: HTTPHandler {
     var onAnswer: @Sendable (IncomingRequest, Responder) -> Void = { request, responder in
         responder.respond(HTTPResponse(status: 200, body: request.body))
     }
+    var onRefusal: @Sendable (UnreadRequest) -> Void = { _ in }
+
+    func wasRefused(_ request: UnreadRequest) { onRefusal(request) }
     func admit(_ head: RequestHead) -> HeaderDecision {
         refusal(head).map { .refuse($0) }
             ?? .accept(maxBodyBytes: maxBodyBytes, Admitted(head: head, onAnswer: onAnswer))

@@ -1,3 +1,4 @@
+import PosternCore
 import PosternTestKit
 import Testing
 
@@ -15,6 +16,54 @@ import Testing
             guard status == 431 else { return }
             #expect(answer.text.contains("urn:postern:problem:header-too-large"))
             try client.waitForEnd()
+        }
+    }
+
+    private static let long = String(repeating: "h", count: 17_000)
+
+    /// Design, section 3: an id is echoed or made on every response, and logged.
+    @Test(
+        arguments: [
+            ("PUT /a HTTP/1.1\r\nHost: t\r\nX-Request-Id: mine\r\nno colon\r\n\r\n", 400, "mine", "PUT"),
+            ("PUT /a HTTP/1.1\r\nX-Request-Id: mine\r\n\r\n", 400, "mine", "PUT"),
+            ("GET /a HTTP/1.1\r\nX-Request-Id: mine\r\nX: \(long)\r\n", 431, "mine", "GET"),
+            ("GET /a HTTP/1.1\r\nno colon\r\nX-Request-Id: late\r\n\r\n", 400, nil, "GET"),
+            ("GET /a HTTP/1.1\r\nX-Request-Id: a b\r\n\r\n", 400, nil, "GET"),
+            ("GET /a HTTP/2.0\r\nX-Request-Id: mine\r\n\r\n", 505, nil, nil),
+            ("\u{16}\u{3}\u{1}", 400, nil, nil),
+        ] as [(String, Int, String?, String?)])
+    func requestWithoutHead_isReported_underTheIDThatArrived(
+        text: String, status: Int, id: String?, method: String?
+    ) throws {
+        let refused = SharedValue<[UnreadRequest]>([])
+        var handler = TestHandler()
+        handler.onRefusal = { refused.set(refused.value + [$0]) }
+        try withServer(handler) { _, port in
+            let client = try HTTPClient(port: port)
+            client.send(text)
+            let answer = try client.answer()
+            let request = try #require(refused.value.first)
+            #expect(refused.value.count == 1)
+            #expect(answer.status == status && request.status == status)
+            #expect(answer.header("X-Request-Id") == request.id)
+            #expect(request.id == id || id == nil && request.id.count == 13)
+            #expect(request.method == method)
+            #expect(request.peer.description == "127.0.0.1")
+            let slug: ProblemSlug = status == 431 ? .headerTooLarge : .badRequest
+            #expect(request.slug == slug)
+        }
+    }
+
+    /// The handler knows about a request whose head has arrived.
+    @Test func requestWithHead_isNotReported() throws {
+        let refused = SharedValue<[UnreadRequest]>([])
+        var handler = TestHandler.limited
+        handler.onRefusal = { refused.set(refused.value + [$0]) }
+        try withServer(handler) { _, port in
+            let client = try HTTPClient(port: port)
+            client.send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 11\r\n\r\n")
+            #expect(try client.answer().status == 413)
+            #expect(refused.value.isEmpty)
         }
     }
 

@@ -140,7 +140,7 @@ extension Connection {
     /// The response to a request that the server itself rejects. `deliver` reports it to the handler.
     private func rejection(_ problem: Problem) -> HTTPResponse {
         rejectedFor = problem.slug
-        let id = head?.requestID ?? RequestID.fresh()
+        let id = head?.requestID ?? reader.requestID ?? RequestID.fresh()
         requestID = id
         return problem.response(instance: head?.path ?? reader.path ?? "", requestID: id)
     }
@@ -199,13 +199,22 @@ extension Connection {
         clearDeadline()
         beginAnswering()
         if let refusal {
-            if let rejectedFor { admitted?.wasRefused(with: refusal.status, rejectedFor) }
+            reportRejection(refusal.status)
             settle(.response(refusal), requestNumber: requestNumber)
         } else {
             callHandler()
         }
         releaseReservation()
         return conclude()
+    }
+
+    /// Reports a request that the server itself rejects. The handler knows about those that it has refused.
+    private func reportRejection(_ status: Int) {
+        guard let rejectedFor else { return }
+        admitted?.wasRefused(with: status, rejectedFor)
+        guard head == nil, let requestID else { return }
+        core.handler.wasRefused(
+            UnreadRequest(id: requestID, method: reader.method, peer: peer, status: status, slug: rejectedFor))
     }
 
     /// A function of its own, so that request and responder are released, unless the handler keeps them, before the

@@ -53,7 +53,7 @@ final class Connection: @unchecked Sendable {
     /// Bytes that were read from the socket and belong to the next request.
     var unread: [UInt8] = []
     var head: RequestHead?
-    /// The id of a request that has no head.
+    /// The id of a request that the server itself rejects.
     var requestID: String?
     /// Set until the request is complete.
     var admitted: (any AdmittedRequest)?

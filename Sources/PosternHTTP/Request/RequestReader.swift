@@ -48,8 +48,11 @@ struct RequestReader {
     var isIdle: Bool {
         if case .head = phase { headBytes.isEmpty } else { false }
     }
-    /// The request line, once it has arrived.
+    /// Of the request line, once it has arrived.
     var path: String? { parser.line?.target.path }
+    var method: String? { parser.line?.method }
+    /// The client's `X-Request-Id` if it is valid, once it has arrived.
+    var requestID: String? { parser.framing.requestID }
     /// How many bytes the body still needs; nil while that is not known.
     var missingBodyBytes: Int? { if case .length(let left) = phase { left } else { nil } }
 

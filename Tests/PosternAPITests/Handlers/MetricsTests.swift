@@ -184,6 +184,29 @@ import Testing
         }
     }
 
+    /// The server refuses such requests before the gateway has their heads.
+    @Test func requestWithoutHead_isCountedAndLogged() throws {
+        let log = InMemoryLogHandler()
+        var setup = Setup()
+        setup.log = log
+        setup.hasAdminListener = true
+        try withPausedGateway(setup) { gateway in
+            for port in [gateway.port, gateway.adminPort] {
+                let client = try HTTPClient(port: port)
+                client.send("PUT /v1/messages HTTP/1.1\r\nX-Request-Id: mine-\(port)\r\n\r\n")
+                try client.answer().problem(400, "bad-request")
+                let lines = log.entries.map { $0.metadata.mapValues { "\($0)" } }
+                let line = try #require(lines.first { $0["request.id"] == "mine-\(port)" })
+                #expect(line["http.status"] == "400" && line["http.method"] == "PUT" && line["route"] == "unknown")
+                #expect(line["problem"] == "bad-request" && line["client"] == "127.0.0.1")
+            }
+            let operators = try HTTPClient(port: gateway.adminPort)
+            let text = try operators.get("/metrics").text
+            #expect(text.contains(#"postern_http_requests_total{route="unknown",status="400"} 2"# + "\n"))
+            #expect(text.contains(#"postern_http_requests_total{route="unknown",status="431"} 0"# + "\n"))
+        }
+    }
+
     // MARK: Forms
 
     @Test(
