@@ -24,6 +24,8 @@ struct Route: Sendable {
     /// which serves all routes.
     let listeners: Set<Listener>
     let body: Body
+    /// The statuses of its successful responses.
+    let successes: Set<Int>
     let action: Action
 
     enum Body: Sendable {
@@ -96,7 +98,7 @@ struct Route: Sendable {
     /// The statuses that the route usually responds with, whose series exist from the start. Others, which an upstream or
     /// a rare error causes, appear when they happen.
     var statuses: Set<Int> {
-        var statuses: Set = [body.holdsMessages ? 202 : 200, 400, 500]
+        var statuses = successes.union([400, 500])
         if case .scope = access { statuses.formUnion([401, 403, 429]) }
         if template.text.contains("{") { statuses.insert(404) }
         if body != .none { statuses.formUnion([413, 415]) }
@@ -115,7 +117,7 @@ struct Route: Sendable {
     init(
         _ method: Method, _ template: String, query: [String]? = [], repeatable: Set<String> = [],
         readsQuery: Bool = false, _ access: RouteAccess,
-        on listeners: Set<Listener>? = nil, body: Body = .none, _ action: Action
+        on listeners: Set<Listener>? = nil, body: Body = .none, successes: Set<Int> = [200], _ action: Action
     ) {
         self.method = method
         self.template = PathTemplate(template)
@@ -125,6 +127,7 @@ struct Route: Sendable {
         self.access = access
         self.listeners = listeners ?? Self.usualListeners(access)
         self.body = body
+        self.successes = successes
         self.action = action
     }
 
@@ -144,20 +147,20 @@ struct Route: Sendable {
             }
         self.init(
             resource.method, "/v1/{upstream}/\(resource.template)", query: resource.query, resource.access, body: body,
-            .resource(resource))
+            successes: [resource.status], .resource(resource))
     }
 
     /// The routes that do not depend on the configured upstreams. `Router` adds those of the upstreams' types.
     static let common: [Route] = [
         Route(
-            .post, "/v1/{upstream}/{kind}", query: ["dryRun"], .scope(.write), body: .messages,
+            .post, "/v1/{upstream}/{kind}", query: ["dryRun"], .scope(.write), body: .messages, successes: [200, 202],
             .payloads { $0.ingest.payloads(of: $1, $2, $3, $4) }),
         Route(
-            .post, "/v1/messages", query: ["dryRun"], .scope(.write), body: .messages,
+            .post, "/v1/messages", query: ["dryRun"], .scope(.write), body: .messages, successes: [200, 202],
             .plain { $0.ingest.envelopes($1, $2) }),
 
         Route(
-            .post, "/v1/cloudevents", query: ["dryRun"], .scope(.write), body: .events,
+            .post, "/v1/cloudevents", query: ["dryRun"], .scope(.write), body: .events, successes: [200, 202],
             .plain { $0.ingest.events($1, $2) }),
 
         Route(
@@ -168,9 +171,12 @@ struct Route: Sendable {
             .get, "/v1/messages/{id}", query: ["include"], readsQuery: true, .scope(.read),
             .message { $0.messages.show($1, $2) }),
         Route(.delete, "/v1/messages/{id}", .scope(.admin), .message { $0.messages.cancel($1, $2) }),
-        Route(.post, "/v1/messages/{id}/retry", .scope(.admin), body: .json, .message { $0.messages.retry($1, $2) }),
         Route(
-            .post, "/v1/messages/retry", .scope(.admin), body: .json, .plain { $0.messages.changeMany(.retry, $1, $2) }),
+            .post, "/v1/messages/{id}/retry", .scope(.admin), body: .json, successes: [202],
+            .message { $0.messages.retry($1, $2) }),
+        Route(
+            .post, "/v1/messages/retry", .scope(.admin), body: .json, successes: [200, 202],
+            .plain { $0.messages.changeMany(.retry, $1, $2) }),
         Route(
             .post, "/v1/messages/cancel", .scope(.admin), body: .json,
             .plain { $0.messages.changeMany(.cancel, $1, $2) }),
@@ -187,13 +193,13 @@ struct Route: Sendable {
         Route(
             .get, "/v1/upstreams/{name}/batches/{batch}", .scope(.read), .batch { $0.upstreams.show($2, of: $1, $3) }),
         Route(
-            .post, "/v1/upstreams/{name}/flush", .scope(.admin), body: .json,
+            .post, "/v1/upstreams/{name}/flush", .scope(.admin), body: .json, successes: [200, 202],
             .upstream { $0.upstreams.perform(.flush, on: $1, $2) }),
         Route(
-            .post, "/v1/upstreams/{name}/pause", .scope(.admin), body: .json,
+            .post, "/v1/upstreams/{name}/pause", .scope(.admin), body: .json, successes: [202],
             .upstream { $0.upstreams.perform(.pause, on: $1, $2) }),
         Route(
-            .post, "/v1/upstreams/{name}/resume", .scope(.admin), body: .json,
+            .post, "/v1/upstreams/{name}/resume", .scope(.admin), body: .json, successes: [202],
             .upstream { $0.upstreams.perform(.resume, on: $1, $2) }),
         Route(
             .post, "/v1/upstreams/{name}/probe", .scope(.admin), body: .json,

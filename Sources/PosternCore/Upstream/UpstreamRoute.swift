@@ -37,19 +37,22 @@ public struct UpstreamRoute: Sendable {
     /// What the caller needs; checked before the request reaches the upstream.
     public let access: RouteAccess
     public let body: Body
+    /// The status of its successful responses.
+    public let status: Int
     public let response: Response
     private let path: PathTemplate
 
     /// `access` is by default the scope `read` for GET and `write` for any other method.
     public init(
         _ method: Method, _ template: String, query: [String]? = [], access: RouteAccess? = nil, body: Body = .json,
-        _ response: Response
+        status: Int = 200, _ response: Response
     ) {
         self.method = method
         self.template = template
         self.query = query
         self.access = access ?? .scope(method == .get ? .read : .write)
         self.body = body
+        self.status = status
         self.response = response
         path = PathTemplate(template)
     }

@@ -76,6 +76,26 @@ import Testing
         }
     }
 
+    @Test func successes_haveTheirSeries_andOnlyThose() throws {
+        var setup = Setup()
+        let shelf = UpstreamRoute(.put, "shelf", status: 204, .read { _, _ in .empty() })
+        setup.upstreams = [PlainUpstream("shop", resources: [shelf])]
+        try withPausedGateway(setup) { gateway in
+            let requests = series("postern_http_requests_total", in: try gateway.client.get("/metrics").text)
+            let expected: [(String, Set<Int>)] = [
+                ("/v1/{upstream}/{kind}", [200, 202]), ("/v1/cloudevents", [200, 202]),
+                ("/v1/messages/{id}", [200]), ("/v1/messages/{id}/retry", [202]), ("/v1/messages/retry", [200, 202]),
+                ("/v1/messages/cancel", [200]), ("/v1/upstreams/{name}/flush", [200, 202]),
+                ("/v1/upstreams/{name}/pause", [202]), ("/v1/upstreams/{name}/resume", [202]),
+                ("/v1/upstreams/{name}/probe", [200]), ("/v1/{upstream}/shelf", [204]),
+            ]
+            for (route, statuses) in expected {
+                let found = (200..<300).filter { requests.contains(#"{route="\#(route)",status="\#($0)"}"#) }
+                #expect(Set(found) == statuses, "\(route)")
+            }
+        }
+    }
+
     @Test func tokens_haveTheirSeries_onlyWhereTheyAreFetched() throws {
         try withPausedGateway { gateway in
             let text = try gateway.client.get("/metrics").text

@@ -12,9 +12,9 @@ struct Login: Sendable {
 
     var resources: [UpstreamRoute] {
         [
-            UpstreamRoute(.post, "sessions", .perform(begin)),
+            UpstreamRoute(.post, "sessions", status: 201, .perform(begin)),
             UpstreamRoute(.get, "sessions/{sessionCode}", .perform(show)),
-            UpstreamRoute(.delete, "sessions/{sessionCode}", .perform(end)),
+            UpstreamRoute(.delete, "sessions/{sessionCode}", status: 204, .perform(end)),
             UpstreamRoute(.post, "passwords", .perform(hash)),
         ]
     }
