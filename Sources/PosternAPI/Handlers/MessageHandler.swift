@@ -163,13 +163,17 @@ struct MessageHandler: Sendable {
             guard let next else { return reply.send(request.response(count)) }
             context.readers.run { [self] in change(request, after: next, count: count, reply) }
         }
+        let fail: @Sendable (StoreError) -> Void = { error in
+            // The messages of earlier pages are changed.
+            reply.send(Problem(error), isCarriedOut: count > 0 && !request.isDryRun)
+        }
         do throws(StoreError) {
             let (ids, next) = try request.page(of: context.outbox, after: cursor)
             guard !request.isDryRun else { return goOn(next, count + ids.count) }
             let completion: @Sendable (Result<[MessageID], StoreError>) -> Void = { result in
                 switch result {
                 case .success(let done): goOn(next, count + done.count)
-                case .failure(let error): reply.send(Problem(error))
+                case .failure(let error): fail(error)
                 }
             }
             switch request.action {
@@ -177,7 +181,7 @@ struct MessageHandler: Sendable {
             case .cancel: context.outbox.cancel(ids, completion: completion)
             }
         } catch {
-            reply.send(Problem(error))
+            fail(error)
         }
     }
 }

@@ -32,7 +32,7 @@ final class FlushReply: PendingReply {
         context.readers.run { [self] in
             let remaining = try? context.outbox.queued(of: target.queue.number, through: report.through)
             if let error = report.error, remaining != 0 {
-                return reply.send(failure(error, report, remaining: remaining).response(to: reply.head))
+                return reply.send(failure(error, report, remaining: remaining), isCarriedOut: true)
             }
             send(200) { json in
                 json.number("sent", report.sent)

@@ -60,8 +60,9 @@ struct MeteredResponder: Sendable {
         return response
     }
 
-    func send(_ problem: Problem) {
-        record(problem.status, problem.slug)
+    /// - Parameter isCarriedOut: Whether the request has taken effect, although its response is a problem.
+    func send(_ problem: Problem, isCarriedOut: Bool = false) {
+        record(problem.status, problem.slug, isCarriedOut: isCarriedOut)
         responder.respond(withLimits(problem.response(to: head)))
     }
 
@@ -74,9 +75,9 @@ struct MeteredResponder: Sendable {
     /// Calls `action` if the client hangs up before the response is sent.
     func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
 
-    /// The client has hung up: counts the request under 499, which is never sent.
+    /// The client has hung up while its request was carried out: counts the request under 499, which is never sent.
     func abandon() {
-        record(499)
+        record(499, isCarriedOut: true)
         responder.hangUp()
     }
 
@@ -86,7 +87,7 @@ struct MeteredResponder: Sendable {
         idempotent.replace(with: response, in: request.handler.context.outbox) { send(response) }
     }
 
-    private func record(_ status: Int, _ slug: ProblemSlug? = nil) {
+    private func record(_ status: Int, _ slug: ProblemSlug? = nil, isCarriedOut: Bool = false) {
         idempotent?.end()
         let (match, handler) = (request.match, request.handler)
         let now = handler.context.time.instant
@@ -96,6 +97,7 @@ struct MeteredResponder: Sendable {
             .init(
                 head: head, route: match.metrics.route, status: status, slug: slug, key: caller?.key.name, bytes: bytes,
                 duration: now - request.receivedAt, ids: ids))
-        if match.route.isSteering, status < 400 { note() }
+        // A refused request leaves no such line.
+        if match.route.isSteering, status < 400 || isCarriedOut { note() }
     }
 }

@@ -1,4 +1,6 @@
 import Glibc
+import InMemoryLogging
+import Logging
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -214,6 +216,24 @@ import Testing
             #expect(answer.header("Preference-Applied") == "wait=20")
             let second = try gateway.client.post("/v1/upstreams/picky/flush", "", headers: Self.wait(20))
             #expect(second.status == 200 && second.json["sent"].int == 1, "\(second.text)")
+        }
+    }
+
+    /// Design, section 3.5: it was carried out. A refused one leaves no line.
+    @Test func flushThatFails_isRecorded() throws {
+        let log = InMemoryLogHandler()
+        var setup = Setup()
+        setup.log = log
+        setup.results = [.status(503), .status(503)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitFor("retry", of: id)
+            for path in ["/v1/upstreams/picky/flush", "/v1/upstreams/absent/flush"] {
+                #expect(try gateway.client.post(path, "", headers: Self.wait(20)).status >= 400)
+            }
+            let lines = log.entries.filter { $0.message == "steered" }
+            #expect(lines.map(\.level) == [.notice])
+            #expect(lines.first?.metadata["request"] == "POST /v1/upstreams/picky/flush")
         }
     }
 
