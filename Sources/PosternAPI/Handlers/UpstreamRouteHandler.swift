@@ -70,9 +70,10 @@ struct UpstreamRouteHandler: Sendable {
             let change = try respond(question, state)
             return (change.changes, change.answer)
         } completion: { [self] result in
-            if case .success(let answer) = result { return send(answer, reply) }
-            reply.send(
-                Problem(slug: .internal, status: 500, detail: "The store cannot be written; nothing was changed."))
+            switch result {
+            case .success(let answer): send(answer, reply)
+            case .failure(let error): reply.send(Problem(error))
+            }
         }
     }
 

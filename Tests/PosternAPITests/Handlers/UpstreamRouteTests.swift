@@ -160,6 +160,22 @@ import Testing
         }
     }
 
+    @Test(arguments: [
+        (StoreError.full(detail: "as the test demands"), 507, "disk-full"),
+        (StoreError.failed(detail: "as the test demands"), 503, "store-failed"),
+    ])
+    func changeThatTheStoreRefuses_isAnsweredLikeOtherWrites(error: StoreError, status: Int, slug: String) throws {
+        var setup = Setup()
+        setup.upstreams = [
+            PlainUpstream("plain", resources: [UpstreamRoute(.put, "shelf", .change { _, _ in throw error })])
+        ]
+        try withPausedGateway(setup) { gateway in
+            let answer = try gateway.client.ask("PUT", "/v1/plain/shelf", Array("{}".utf8))
+            answer.problem(status, slug)
+            #expect(answer.header("Retry-After") == "30")
+        }
+    }
+
     /// For example a cached response: no other thread has to be woken for it.
     @Test func answerThatNeedsNoWaiting_isMadeOnTheConnectionsThread() throws {
         try withGateway(Self.setup) { gateway in
