@@ -76,10 +76,13 @@ final class APIRequest: AdmittedRequest {
 }
 
 extension Problem {
-    init(_ fault: JSONError) {
+    init(_ fault: JSONError) { self.init(invalidJSON: "\(fault)", offset: fault.offset) }
+
+    /// - Parameter fault: Names the byte at `offset`, too.
+    init(invalidJSON fault: String, offset: Int) {
         self.init(
             slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON: \(fault).",
-            members: [("offset", String(fault.offset))])
+            members: [("offset", String(offset))])
     }
 
     static var overloaded: Problem {

@@ -94,6 +94,10 @@ struct UpstreamRouteHandler: Sendable {
                 Problem(
                     slug: slug, status: status, detail: detail,
                     members: faults.isEmpty ? [] : faults.members, headers: headers))
+        case .invalidJSON(let fault, let offset):
+            var problem = Problem(invalidJSON: fault, offset: offset)
+            problem.headers += headers
+            reply.send(problem)
         case .later(let answer, let after):
             // Rounded up: a second too early would only be refused again.
             let seconds = max(1, (after.wholeMilliseconds + 999) / 1000)
@@ -123,7 +127,7 @@ extension UpstreamRouteResponse {
         case .problem(let slug, let status, let detail, let faults):
             .problem(slug: slug, status: status, detail: mask.excerpt(detail), faults: faults)
         case .later(let answer, let after): .later(answer.shown(by: mask), after: after)
-        case .json, .forwarded, .empty: self
+        case .json, .forwarded, .empty, .invalidJSON: self
         }
     }
 }

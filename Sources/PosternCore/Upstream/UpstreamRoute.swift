@@ -112,6 +112,8 @@ public enum UpstreamRouteResponse: Sendable, Equatable {
     case empty(status: Int = 204)
     /// A problem document.
     case problem(slug: ProblemSlug, status: Int, detail: String, faults: PayloadErrors = [])
+    /// The problem of a body that is not valid JSON. The text says what is wrong, and at which byte: `offset`.
+    case invalidJSON(String, offset: Int)
     /// A problem document with a `Retry-After`.
     indirect case later(UpstreamRouteResponse, after: Duration)
 

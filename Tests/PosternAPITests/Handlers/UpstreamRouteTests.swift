@@ -176,6 +176,19 @@ import Testing
         }
     }
 
+    @Test func bodyThatARouteCannotParse_isRefusedWithItsOffset() throws {
+        var setup = Setup()
+        let fault = "duplicate member name at byte 7"
+        let route = UpstreamRoute(.post, "shelf", .read { _, _ in .invalidJSON(fault, offset: 7) })
+        setup.upstreams = [PlainUpstream("plain", resources: [route])]
+        try withPausedGateway(setup) { gateway in
+            let answer = try gateway.client.post("/v1/plain/shelf", #"{"n":1,"n":2}"#)
+            answer.problem(400, "invalid-json")
+            #expect(answer.json["offset"].int == 7)
+            #expect(answer.json["detail"].string == "The body is not acceptable JSON: \(fault).")
+        }
+    }
+
     /// For example a cached response: no other thread has to be woken for it.
     @Test func answerThatNeedsNoWaiting_isMadeOnTheConnectionsThread() throws {
         try withGateway(Self.setup) { gateway in

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 
 /// The routes of an AppServices upstream in addition to ingest.
 enum Resources {
@@ -90,8 +91,12 @@ enum Resources {
         let read = JSONParser.ofThisThread.parse(request.body) {
             Auth($0, byDefault: provider, now: request.receivedAt, at: "", &faults)
         }
-        guard case .success(let auth) = read else { return UpstreamRouteChange(answer: notJSON) }
-        guard faults.found.isEmpty, let auth else {
+        let found: Auth?
+        switch read {
+        case .success(let auth): found = auth
+        case .failure(let fault): return UpstreamRouteChange(answer: .notJSON(fault))
+        }
+        guard faults.found.isEmpty, let auth = found else {
             return UpstreamRouteChange(
                 answer: invalid("The token is not valid; see errors.", faults.found))
         }
@@ -127,15 +132,12 @@ enum Resources {
         }
         let read = JSONParser.ofThisThread.parse(request.body) { APNsPayload.read($0, received: reception) }
         switch read {
-        case .failure: return notJSON
+        case .failure(let fault): return .notJSON(fault)
         case .success(.success(let text)): return .json(text)
         case .success(.failure(let invalid)):
             return Self.invalid("The body is not a valid APNs payload; see errors.", invalid.faults)
         }
     }
-
-    private static let notJSON = UpstreamRouteResponse.problem(
-        slug: .invalidJSON, status: 400, detail: "The body is not acceptable JSON.")
 
     private static func invalid(_ detail: String, _ faults: PayloadErrors) -> UpstreamRouteResponse {
         .problem(slug: .invalidPayload, status: 422, detail: detail, faults: faults)

@@ -192,12 +192,11 @@ import Testing
         #expect(!"\(detail)\(faults)".contains("private"))
     }
 
-    @Test func brokenJSON_is400() throws {
-        guard case .problem(.invalidJSON, 400, _, _) = try change("users/u/token", "{").answer else {
-            return #expect(Bool(false))
-        }
-        guard case .problem(.invalidJSON, 400, _, _) = try read(.post, "notifications/parse", "{") else {
-            return #expect(Bool(false))
+    @Test(arguments: [("{", 1), (#"{"token":"T","token":"T"}"#, 13)])
+    func brokenJSON_is400_withItsOffset(body: String, offset: Int) throws {
+        for answer in [try change("users/u/token", body).answer, try read(.post, "notifications/parse", body)] {
+            guard case .invalidJSON(_, let found) = answer else { return #expect(Bool(false), "\(answer)") }
+            #expect(found == offset)
         }
     }
 

@@ -114,7 +114,7 @@ final class StreamOneReply: Sendable {
         switch answer {
         case .json(let text, let status, let headers)?: (text, status, headers)
         case .forwarded(let text, let headers)?: (text, 200, headers)
-        case .empty, .problem, .later, nil: nil
+        case .empty, .problem, .invalidJSON, .later, nil: nil
         }
     }
 
@@ -122,6 +122,7 @@ final class StreamOneReply: Sendable {
         switch answer {
         case .problem(let slug, let status, let detail, _)?, .later(.problem(let slug, let status, let detail, _), _)?:
             (slug.rawValue, status, detail)
+        case .invalidJSON(let detail, _)?: (ProblemSlug.invalidJSON.rawValue, 400, detail)
         default: nil
         }
     }

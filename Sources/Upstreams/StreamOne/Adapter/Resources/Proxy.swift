@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 
 /// `POST /v1/{name}/proxy/{command}/{action}`: a call that is made at once and whose response is that of the platform.
 struct Proxy: Sendable {
@@ -126,7 +127,7 @@ extension UpstreamRouteRequest {
         }
         switch parsed {
         case .success(let value): return value
-        case .failure(let fault): throw UpstreamRouteError(.invalidJSON, 400, "The body is not valid JSON: \(fault).")
+        case .failure(let fault): throw UpstreamRouteError(.notJSON(fault))
         }
     }
 }
