@@ -57,6 +57,35 @@ import Testing
         #expect(described == Set(resources).sorted())
     }
 
+    /// If the store fails, a read is answered with 500, and a change with 503 or 507.
+    @Test func documentedStatuses_includeThoseOfAStoreThatFails() throws {
+        var expected: [String: Set<Int>] = [
+            "GET /v1/messages": [500], "GET /v1/upstreams": [500], "GET /v1/upstreams/{name}": [500],
+            "POST /v1/messages/retry": [503, 507], "POST /v1/messages/cancel": [503, 507],
+        ]
+        for route in Route.common {
+            let name = "\(route.method.rawValue) \(route.template.text)"
+            switch route.action {
+            case .message, .backlog, .batch:
+                let statuses: Set<Int> = route.method == .get ? [500] : [500, 503, 507]
+                expected[name] = statuses
+            case .payloads: expected[name] = [503, 507]
+            case .plain, .upstream, .resource: continue
+            }
+        }
+        for resource in try Self.upstreams().flatMap(\.resources) {
+            let name = "\(resource.method.rawValue) /v1/{upstream}/\(resource.template)"
+            switch resource.response {
+            case .read: expected[name] = [500]
+            case .change: expected[name] = [503, 507]
+            case .perform: continue
+            }
+        }
+        for (name, statuses) in expected {
+            #expect(document.statuses[name]?.isSuperset(of: statuses) == true, "\(name)")
+        }
+    }
+
     /// The paths of kinds, under the usual name of an upstream, are those of `/v1/{upstream}/{kind}`.
     @Test func describedKinds_exist_andRequireTheScopeWrite() throws {
         let known = try Self.upstreams().flatMap { upstream in upstream.kinds.map { "\(upstream.name)/\($0)" } }
@@ -123,12 +152,15 @@ struct OpenAPIOutline {
     let operations: [Operation]
     /// By "GET /path": the scopes that the operation requires, joined by a comma; "open" if it requires no key.
     let access: [String: String]
+    /// By "GET /path": the statuses of its responses, unless these are those of another operation.
+    let statuses: [String: Set<Int>]
 
     init(_ yaml: String) {
         let lines = yaml.split(separator: "\n").map(Line.init)
         let shared = Self.sharedQueryParameters(lines)
         var operations: [Operation] = []
         var access: [String: String] = [:]
+        var statuses: [String: Set<Int>] = [:]
         var (section, path, method) = ("", "", "")
         var query: Set<String> = []
         func finishOperation() {
@@ -144,6 +176,9 @@ struct OpenAPIOutline {
             case 6 where line.text == "security: []": access["\(method) \(path)"] = "open"
             case 8 where line.text.hasPrefix("- key: [") && section == "paths":
                 access["\(method) \(path)"] = String(line.text.dropFirst(8).dropLast())
+            case 8 where line.text.hasPrefix("\"") && section == "paths":
+                let status = Int(line.text.dropFirst().prefix { $0 != "\"" })
+                if let status { statuses["\(method) \(path)", default: []].insert(status) }
             case 8 where line.text.hasPrefix("- $ref: \"#/components/parameters/"):
                 let name = line.text.split(separator: "/").last?.dropLast() ?? ""
                 if let name = shared[String(name)] { query.insert(name) }
@@ -155,6 +190,7 @@ struct OpenAPIOutline {
         finishOperation()
         self.operations = operations.sorted()
         self.access = access
+        self.statuses = statuses
     }
 
     private struct Line {
