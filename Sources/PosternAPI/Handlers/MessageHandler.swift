@@ -79,10 +79,10 @@ struct MessageHandler: Sendable {
 
     /// The number of messages whose wait is derived for one page. Each may take a query.
     static let mostWaitsPerPage = 2000
-    /// The size that a page has at most, whatever its `limit`.
-    private static let pageBytes = 1 << 20
-    /// More than what follows the last message of a page.
-    private static let endBytes = 64
+    /// The size that a page has at most, whatever its `limit`, and the response with the results of many messages.
+    static let pageBytes = 1 << 20
+    /// More than what a page has in addition to its messages.
+    static let endBytes = 64
     /// The same as `pageBytes` for a page with payloads.
     private static let payloadPageBytes = 16 << 20
 

@@ -56,21 +56,35 @@ final class SettlementReply: PendingReply {
 
     private func final(_ settled: [MessageID: SettledNotice]) -> HTTPResponse {
         if answer.request.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
-        let results = receipt.ids.compactMap { settled[$0] }.map { notice in
-            JSONWriter.object { json in
-                json.string("id", notice.id.description)
-                json.string("state", notice.state.name)
-                if let error = notice.error { json.raw("lastError", MessageJSON.error(error)) }
-                if let result = notice.result { json.raw("result", MessageJSON.result(result)) }
-            }
-        }
+        let rejected = answer.request.preferences.isLenient ? answer.rejections : nil
+        let room = MessageHandler.pageBytes - MessageHandler.endBytes - (rejected?.utf8.count ?? 0)
         return .json(
             200,
             JSONWriter.object { json in
                 json.number("accepted", receipt.ids.count)
-                json.raw("messages", JSONWriter.array(results))
-                if answer.request.preferences.isLenient { json.raw("rejected", answer.rejections) }
+                json.raw("messages", Self.list(receipt.ids.compactMap { settled[$0] }, within: room))
+                if let rejected { json.raw("rejected", rejected) }
             }, headers: answer.preferenceApplied + IngestReply.replay(receipt))
+    }
+
+    /// Each message with its id and its state, and with its error and its result until the text has `bytes`.
+    private static func list(_ notices: [SettledNotice], within bytes: Int) -> String {
+        var messages = notices.map { notice in
+            var json = JSONWriter()
+            json.string("id", notice.id.description)
+            json.string("state", notice.state.name)
+            return json
+        }
+        // With the closing brace and the comma of each.
+        var room = bytes - messages.reduce(0) { $0 + $1.text.utf8.count + 2 }
+        for (index, notice) in notices.enumerated() where room > 0 {
+            var json = messages[index]
+            if let error = notice.error { json.raw("lastError", MessageJSON.error(error)) }
+            if let result = notice.result { json.raw("result", MessageJSON.result(result)) }
+            room -= json.text.utf8.count - messages[index].text.utf8.count
+            if room >= 0 { messages[index] = json }
+        }
+        return JSONWriter.array(messages.map(\.finished))
     }
 
     /// 200 says that the message was delivered; any other end is a 502.

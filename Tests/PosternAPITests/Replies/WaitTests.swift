@@ -94,6 +94,25 @@ import Testing
         }
     }
 
+    /// Design, section 3.6: a response has at most 1 MiB.
+    @Test func manyWithLongResults_areAnsweredWithThoseThatFit() throws {
+        let result = "\"" + String(repeating: "x", count: 600_000) + "\""
+        var setup = Setup()
+        setup.delivery.batchMaxMessages = 1
+        setup.results = [.status(200, result), .status(200, result), .status(422)]
+        try withGateway(setup) { gateway in
+            let answer = try gateway.client.post(
+                "/v1/picky/event", #"[{"n":1},{"n":2},{"n":3}]"#, headers: Self.wait(20))
+            #expect(answer.status == 200 && answer.body.count <= 1 << 20)
+            let messages = answer.json["messages"].array
+            #expect(messages.map { $0["state"].string } == ["delivered", "delivered", "failed"])
+            #expect(messages.map { $0["result"].isThere } == [true, false, false])
+            #expect(messages.map { $0["lastError"].isThere } == [false, false, false])
+            let id = try #require(messages.last?["id"].string)
+            #expect(try gateway.message(id)["lastError"]["status"].int == 422)
+        }
+    }
+
     @Test func lenientMany_nameTheRejectedOnesToo() throws {
         var setup = Setup()
         setup.results = [.status(200)]
