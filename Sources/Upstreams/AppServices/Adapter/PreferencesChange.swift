@@ -2,7 +2,7 @@ import PosternCore
 import PosternJSON
 
 /// What an item does to the preferences of its device.
-enum PreferencesChange: Equatable {
+enum PreferencesChange {
     /// The lists as a whole.
     case replace(PreferenceLists)
     /// As the framework's helpers change single entries: first types of notifications are added, each with its
@@ -43,9 +43,11 @@ enum PreferencesChange: Equatable {
 }
 
 /// A whitelist and a blacklist: types of notifications, each with the canonical text of its exceptions (section 4.4).
-struct PreferenceLists: Equatable {
-    var whitelist: [String: String] = [:]
-    var blacklist: [String: String] = [:]
+///
+/// A type is its UTF-8, because nothing is normalized: as a `String`, `é` equals `e` with a combining accent.
+struct PreferenceLists {
+    var whitelist: [[UInt8]: String] = [:]
+    var blacklist: [[UInt8]: String] = [:]
 
     init() {}
 
@@ -59,15 +61,17 @@ struct PreferenceLists: Equatable {
         if case .success(let lists) = JSONParser.ofThisThread.parse(Array(text.utf8), { Self($0) }) { self = lists }
     }
 
-    private static func entries(_ list: JSONValue?) -> [String: String] {
-        let types = list?.elements.map { ($0.string ?? "", "[]") } ?? []
-        let entries = list?.members.map { ($0.key.string ?? "", CanonicalJSON.text($0.value)) } ?? []
+    private static func entries(_ list: JSONValue?) -> [[UInt8]: String] {
+        let types = list?.elements.map { ($0.stringBytes ?? [], "[]") } ?? []
+        let entries = list?.members.map { ($0.key.stringBytes ?? [], CanonicalJSON.text($0.value)) } ?? []
         return Dictionary(types + entries) { $1 }
     }
 
     /// Both lists are always sent.
     var text: String {
-        func object(_ list: [String: String]) -> String { CanonicalJSON.object(list.map { (name: $0, json: $1) }) }
+        func object(_ list: [[UInt8]: String]) -> String {
+            CanonicalJSON.object(list.map { (name: String(decoding: $0, as: UTF8.self), json: $1) })
+        }
         return #"{"blacklist":\#(object(blacklist)),"whitelist":\#(object(whitelist))}"#
     }
 }

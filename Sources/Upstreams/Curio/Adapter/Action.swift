@@ -83,6 +83,17 @@ struct Device: Equatable, Sendable {
         "model", "osType", "osVer", "curioSdkVer", "appVer",
     ]
     static let names = required + ["batteryLevel", "bluetooth", "storage", "activityWidth", "activityHeight"]
+
+    /// Compared byte by byte: to Swift, `é` and `e` with a combining accent are equal, and a batch has one device block.
+    static func == (left: Self, right: Self) -> Bool {
+        left.values.elementsEqual(right.values) { left, right in
+            switch (left, right) {
+            case (nil, nil): true
+            case (let left?, let right?): left.utf8.elementsEqual(right.utf8)
+            case (nil, _?), (_?, nil): false
+            }
+        }
+    }
 }
 
 extension Action {

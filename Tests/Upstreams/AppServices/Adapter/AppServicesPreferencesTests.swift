@@ -50,6 +50,23 @@ import Testing
         #expect(Self.sent(try harness.run(id, answer: Harness.usual)) == #"{"blacklist":{},"whitelist":{"b":[]}}"#)
     }
 
+    /// To Swift, the two spellings of a type are equal; nothing is normalized (section 4.4).
+    @Test func typesThatDifferInTheirBytes_areDifferentTypes() throws {
+        var harness = try harness()
+        let (composed, decomposed) = ("caf\u{E9}", "cafe\u{301}")
+        func send(_ preferences: String) throws -> [UInt8] {
+            let id = try harness.post("preferences", Self.item(preferences))
+            return Array(try #require(Self.sent(try harness.run(id, answer: Harness.usual))).utf8)
+        }
+        #expect(
+            try send(#"{"whitelist":{"\#(composed)":["x"],"\#(decomposed)":[]}}"#)
+                == Array(#"{"blacklist":{},"whitelist":{"\#(decomposed)":[],"\#(composed)":["x"]}}"#.utf8))
+        #expect(
+            try send(
+                #"{"add":{"whitelist":{"\#(decomposed)":["y"]}},"remove":{"whitelist":["\#(composed)"]}}"#)
+                == Array(#"{"blacklist":{},"whitelist":{"\#(decomposed)":["y"]}}"#.utf8))
+    }
+
     @Test func null_sendsTheLastOnesAgain() throws {
         var harness = try harness()
         _ = try harness.steps(try harness.post("preferences", Self.item(#"{"whitelist":{"a":["x"]}}"#)))

@@ -446,6 +446,22 @@ import Testing
         #expect(harness.sent.map { $0.form["appVer"] } == ["2.4.0", "2.5.0"])
     }
 
+    /// To Swift, the two spellings of the brand are equal.
+    @Test func sessionsOfDevicesThatDifferInTheirBytes_goApart() throws {
+        var harness = try CurioHarness()
+        let brands = ["Caf\u{E9}", "Cafe\u{301}"]
+        for (index, brand) in brands.enumerated() {
+            let code = "6d551000-a21d-11e4-8123-03ab5c7d9e3\(index)"
+            let device = CurioSample.device.replacing("Apple", with: brand)
+            try harness.post(CurioSample.sessionStart(at: CurioSample.fresh - 99_000, session: code, device: device))
+            try harness.post(CurioSample.make("session_end", at: CurioSample.fresh - 98_000, session: code))
+        }
+        try play(&harness, Self.ok, Self.ok)
+        #expect(harness.queue.isEmpty)
+        let sent = harness.sent.map { $0.form["brand"] ?? "" }
+        #expect(sent.map { Array($0.utf8) } == brands.map { Array($0.utf8) })
+    }
+
     @Test func sessionWhoseStartNeverWent_isStartedByItsFirstAction() throws {
         for isLate in [false, true] {
             var harness = try CurioHarness()

@@ -199,6 +199,18 @@ import Testing
         }
     }
 
+    @Test(arguments: ["account", "accounts", "customer", "timezone"])
+    func keptAnswer_isForTheVeryBytesOfTheScope(parameter: String) throws {
+        transport.answerAll { [kept] _ in .status(200, kept) }
+        let upstream = try upstream()
+        for text in ["caf\u{E9}", "cafe\u{301}"] {
+            for found in ["miss", "hit"] {
+                let reply = try upstream.ask(.post, "proxy/item/view", query: [parameter: text], harness)
+                #expect(reply.json?.headers["X-Cache"] == found)
+            }
+        }
+    }
+
     @Test func otherAnswers_areNotKept() throws {
         let answers: [(String, String, [String: SettingValue])] = [
             ("item/view", StreamOneSamples.answer(cacheable: false), [:]),

@@ -25,6 +25,13 @@ struct StreamOneCall: Hashable, Sendable {
     /// In the order sent.
     var arguments: [Argument] = []
 
+    /// Compared byte by byte, like its arguments. Commands and actions are ASCII.
+    static func == (left: Self, right: Self) -> Bool {
+        left.command == right.command && left.action == right.action && left.scope == right.scope
+            && left.timezone.map { Array($0.utf8) } == right.timezone.map { Array($0.utf8) }
+            && left.arguments == right.arguments
+    }
+
     /// The path as it is signed: without the prefix of the configured URL.
     var path: String { "/api/\(command)/\(action)" }
 
@@ -44,6 +51,17 @@ enum Scope: Hashable, Sendable {
     /// At least one, without commas.
     case accounts([String])
     case customer(String)
+
+    /// Compared byte by byte, like arguments.
+    static func == (left: Self, right: Self) -> Bool {
+        switch (left, right) {
+        case (.none, .none): true
+        case (.accounts(let left), .accounts(let right)):
+            left.elementsEqual(right) { $0.utf8.elementsEqual($1.utf8) }
+        case (.customer(let left), .customer(let right)): left.utf8.elementsEqual(right.utf8)
+        case (.none, _), (.accounts, _), (.customer, _): false
+        }
+    }
 
     var accounts: [String] {
         if case .accounts(let accounts) = self { accounts } else { [] }

@@ -24,7 +24,7 @@ final class Cache: Sendable {
 
         init(_ call: StreamOneCall, by actor: StreamOneActor, user: String? = nil, for use: Use = .requests) {
             var call = call
-            call.arguments.sort { $0.name < $1.name }
+            call.arguments.sort { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }
             self.call = call
             self.actor = actor
             self.user = user
