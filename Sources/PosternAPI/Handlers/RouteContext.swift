@@ -52,4 +52,6 @@ struct RouteContext: UpstreamRouteContext {
         } completion: { _ in
         }
     }
+
+    func report(_ notice: String) { target.worker.report(target.upstream.mask.excerpt(notice)) }
 }

@@ -186,4 +186,7 @@ public protocol UpstreamRouteContext: Sendable {
     /// Passes the changes to the writer, after all earlier ones, without waiting for the disk. If the process stops
     /// before the next commit they are lost.
     func enqueue(_ changes: [StateChange])
+
+    /// Reports something that an operator should read once, as `Judgement.notice` does for a message.
+    func report(_ notice: String)
 }

@@ -86,6 +86,9 @@ public final class UpstreamWorker: Sendable {
             request, options: TransferOptions(requestTimeout: timeout, trust: status.trust), isAbortable: isAbortable)
     }
 
+    /// Logs a notice in the response to such a request, unless it is the same as the last one.
+    public func report(_ notice: String) { inbox.put(.noticed(notice)) }
+
     /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
     /// other credentials or another URL.
     public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {

@@ -14,6 +14,8 @@ enum WorkerEvent: Sendable {
     /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan
     case adopt(DeliverySettings, upstream: RegisteredUpstream?)
+    /// A request outside the queue got a response with a notice.
+    case noticed(String)
 }
 
 /// A batch from its claim until its result is on disk.

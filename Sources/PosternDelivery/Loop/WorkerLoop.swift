@@ -133,6 +133,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .flush(let completion): flush(completion)
         case .flushBegan: machine.flushBegan()
         case .adopt(let settings, let upstream): adopt(settings, upstream)
+        case .noticed(let notice): perform(machine.noticed(notice).map(DeliveryMachine.Action.notify))
         case .stop: stop()
         case .end:
             stop()

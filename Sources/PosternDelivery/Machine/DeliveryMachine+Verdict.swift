@@ -27,14 +27,18 @@ extension DeliveryMachine {
             settlement: Settlement(
                 batch: flight.batch.id, outcome: .delivered, status: result.error.status, endedAt: result.at))
         evaluation.settlement.isAmbiguous = result.isAmbiguous
-        if let said = result.judgement.notice, said != lastSaid {
-            lastSaid = said
-            evaluation.notices.append(.said(said))
-        }
+        if let notice = result.judgement.notice { evaluation.notices += noticed(notice) }
         apply(&evaluation, others: others)
         if evaluation.settlement.outcome.isFailure { noteForFlushes(result.error, of: flight.batch.messages) }
         return [.record(evaluation.settlement)] + (evaluation.wakesHeldLanes ? [.wakeHeldLanes] : [])
             + evaluation.notices.map(Action.notify)
+    }
+
+    /// A notice in a response, which may be one to a request outside the queue.
+    mutating func noticed(_ text: String) -> [Notice] {
+        guard text != lastSaid else { return [] }
+        lastSaid = text
+        return [.said(text)]
     }
 
     private mutating func apply(_ evaluation: inout Evaluation, others: OtherMessages) {

@@ -120,6 +120,15 @@ import Testing
         #expect(notices.map(\.level) == [.warning, .notice])
     }
 
+    @Test func notice_isLoggedOnce() throws {
+        let harness = try DeliveryHarness()
+        for notice in ["a", "a", "b"] { harness.worker.report(notice) }
+        try harness.turn()
+        let lines = harness.log.entries.filter { $0.message == "upstream response contains a notice" }
+        #expect(lines.map { $0.metadata["notice"].map { "\($0)" } } == ["a", "b"])
+        #expect(lines.allSatisfy { $0.level == .warning })
+    }
+
     /// A request has room for one trace, so it has none if its messages belong to several.
     @Test func trace_isSentAndLogged_ifAllMessagesBelongToIt() throws {
         let harness = try DeliveryHarness()

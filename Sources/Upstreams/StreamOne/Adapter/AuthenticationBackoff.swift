@@ -10,6 +10,8 @@ final class AuthenticationBackoff: Sendable {
         case address(String)
         /// Calls in a session.
         case session(String)
+        /// Reports of a wrong clock.
+        case clock
     }
 
     private let lengths: Pause.Lengths

@@ -55,11 +55,12 @@ struct Judge {
     /// (A2).
     private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Decision {
         var decision = paused(.clock, answer)
-        decision.judgement.notice = skew(response)
+        decision.judgement.notice = Self.skew(response, now: now)
         return decision
     }
 
-    private func skew(_ response: UpstreamResponse) -> String? {
+    /// For the operator: how far this clock is off; nil if that is a minute at most, or not known.
+    static func skew(_ response: UpstreamResponse, now: Timestamp) -> String? {
         guard let date = response.header("Date").flatMap({ Timestamp(httpDate: $0, now: now) }) else { return nil }
         let seconds = (now - date).components.seconds
         guard seconds.magnitude > 60 else { return nil }

@@ -58,6 +58,10 @@ final class StreamOneHarness: UpstreamRouteContext {
         writes.withLock { $0 += 1 }
     }
 
+    func report(_ notice: String) { notices.withLock { $0.append(notice) } }
+
+    /// What was reported to the operator.
+    let notices = Mutex<[String]>([])
     /// How long each request was given.
     let timeouts = Mutex<[Duration]>([])
     /// Called between a read of the state and its result.

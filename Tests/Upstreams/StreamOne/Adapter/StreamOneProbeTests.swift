@@ -28,6 +28,14 @@ import Testing
         #expect(await upstream.probe(in: harness).outcome == .ok)
     }
 
+    @Test func wrongClock_isReported() async throws {
+        harness.transport.answerAll { _ in
+            .status(200, StreamOneSamples.answer(2), headers: [("Date", "Sun, 13 Dec 2015 09:44:40 GMT")])
+        }
+        _ = try await StreamOneSamples.upstream().probe(in: harness)
+        #expect(harness.notices.withLock { $0 } == ["the clock here is 120 s ahead of the platform's"])
+    }
+
     /// The queue has to know it: its calls would prolong the block.
     @Test func blockedActor_isKnownToTheQueue() async throws {
         harness.transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }

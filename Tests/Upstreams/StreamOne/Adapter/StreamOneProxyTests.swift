@@ -130,6 +130,21 @@ import Testing
         #expect(transport.requests.count == 8)
     }
 
+    /// Assumption A2. `now` is 09:46:40.
+    @Test func wrongClock_isReported_whenItIsOurs_butNotWithEachCall() throws {
+        let upstream = try upstream()
+        func reports(after date: String) throws -> [String] {
+            transport.answerAll { _ in .status(200, StreamOneSamples.answer(2), headers: [("Date", date)]) }
+            try upstream.ask(.post, "proxy/item/edit", harness)
+            return harness.notices.withLock { $0 }
+        }
+        #expect(try reports(after: "Sun, 13 Dec 2015 09:47:30 GMT") == [])
+        let notice = "the clock here is 120 s behind the platform's"
+        for _ in 0..<2 { #expect(try reports(after: "Sun, 13 Dec 2015 09:48:40 GMT") == [notice]) }
+        harness.clock.advance(by: .seconds(60))
+        #expect(try reports(after: "Sun, 13 Dec 2015 09:49:40 GMT") == [notice, notice])
+    }
+
     @Test func fault_isTriedAgain_forReadsOnly() throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(1)) }
         let upstream = try upstream()

@@ -128,6 +128,7 @@ struct Client: Sendable {
                     throw .failed(CallFailure.unusable(response) + effect(of: call, isClear: false, context))
                 }
                 renewSession(of: call, answer, context)
+                if answer.status.meaning == .clock { reportSkew(response, context) }
                 if answer.status.meaning == .fault, mayRepeat { continue }
                 if !wasSignedAgain, isSignatureRefused(answer, call) {
                     wasSignedAgain = true
@@ -178,6 +179,15 @@ struct Client: Sendable {
     private func renewSession(of call: Call, _ answer: Answer, _ context: any UpstreamRouteContext) {
         guard let session = call.session, let timeout = answer.sessionTimeout else { return }
         sessions.renew(session.id, until: context.time.now + .seconds(timeout.seconds), context)
+    }
+
+    /// The platform rejected the timestamp. If this clock is wrong, the operator has to know it (A2). The difference in
+    /// seconds varies, so that the reports have pauses.
+    func reportSkew(_ response: UpstreamResponse, _ context: any UpstreamRouteContext) {
+        let now = context.time.now
+        guard backoff.pause(of: .clock, now: now) == nil, let skew = Judge.skew(response, now: now) else { return }
+        backoff.begin(.clock, .clock, now: now)
+        context.report(skew)
     }
 
     func apply(_ answer: Answer, to call: Call, _ context: any UpstreamRouteContext) async {

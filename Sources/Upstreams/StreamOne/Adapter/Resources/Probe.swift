@@ -21,6 +21,7 @@ extension Client {
                 if report.outcome == .ok { report.outcome = .failed }
                 return report
             }
+            if answer.status.meaning == .clock { reportSkew(response, context) }
             await apply(answer, to: call, context)
             return ProbeReport(answer.status.meaning.outcome, status: response.status, detail: answer.summary)
         }
