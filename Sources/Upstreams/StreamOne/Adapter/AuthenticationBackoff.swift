@@ -41,6 +41,6 @@ final class AuthenticationBackoff: Sendable {
     /// Adopts a pause that the queue has begun.
     func begin(_ subject: Subject, as pause: Pause) { pauses.withLock { $0[subject] = pause } }
 
-    /// The platform has accepted an authentication.
-    func end(_ subject: Subject) { pauses.withLock { $0[subject] = nil } }
+    /// The platform has accepted an authentication. Returns the pause that ends with that, or has ended before.
+    @discardableResult func end(_ subject: Subject) -> Pause? { pauses.withLock { $0.removeValue(forKey: subject) } }
 }

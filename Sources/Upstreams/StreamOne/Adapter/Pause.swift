@@ -17,6 +17,9 @@ struct Pause: Sendable, Equatable {
     /// 0 for the first.
     let step: Int
     let until: Timestamp
+    /// `StreamOnePlatform.fingerprint` of the credentials that the platform rejected in a call that was answered at once.
+    /// Nil for any other pause: after such a queued call, the upstream itself is held.
+    var credentials: String?
 
     /// Whether it keeps the actor from authenticating at all.
     var holdsActor: Bool {
@@ -74,13 +77,16 @@ extension Pause {
 
     init?(stored value: [UInt8]) {
         let parts = String(decoding: value, as: UTF8.self).split(separator: " ")
-        guard parts.count == 3, let reason = Reason(rawValue: String(parts[0])), let step = Int(parts[1]),
-            let until = Int64(parts[2])
+        guard (3...4).contains(parts.count), let reason = Reason(rawValue: String(parts[0])),
+            let step = Int(parts[1]), let until = Int64(parts[2])
         else { return nil }
-        self.init(reason: reason, step: step, until: Timestamp(milliseconds: until))
+        self.init(
+            reason: reason, step: step, until: Timestamp(milliseconds: until),
+            credentials: parts.count > 3 ? String(parts[3]) : nil)
     }
 
     var change: StateChange {
-        .set(key: Self.key, value: Array("\(reason.rawValue) \(step) \(until.milliseconds)".utf8))
+        let words = [reason.rawValue, "\(step)", "\(until.milliseconds)", credentials].compactMap(\.self)
+        return .set(key: Self.key, value: Array(words.joined(separator: " ").utf8))
     }
 }

@@ -79,14 +79,24 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
             // this.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }
-        if let pause = try Pause(in: context.state), pause.reason == .rateLimited,
-            !pause.isOver(at: context.now, settings.pauses)
-        {
-            return .wait(.circuit, until: pause.until)
-        }
+        if let wait = try wait(of: messages[0], in: context) { return wait }
         var request = platform.request(for: call, at: context.now)
         request.signedAgain = { [platform] in platform.request(for: call, at: $0) }
         return .send(request, count: 1)
+    }
+
+    /// Nil unless the actor is held.
+    private func wait(of message: Message, in context: PlanContext) throws -> Plan? {
+        guard let pause = try Pause(in: context.state), !pause.isOver(at: context.now, settings.pauses) else {
+            return nil
+        }
+        switch pause.reason {
+        case .rateLimited: return .wait(.circuit, until: pause.until)
+        // Like a hold of the upstream, it ends with other credentials, and a flush tries at once.
+        case .authentication where pause.credentials == platform.fingerprint && !context.isFlushed(message):
+            return .wait(.credentials, until: pause.until)
+        case .authentication, .clock, .readOnly: return nil
+        }
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {

@@ -167,6 +167,56 @@ import Testing
         #expect(try upstream.ask(.post, "proxy/item/edit", harness).json != nil)
     }
 
+    /// Assumption A3: the queue keeps its calls.
+    @Test func refusedActor_isNotUsedByTheQueueEither() throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(3)) }
+        let upstream = try upstream()
+        try upstream.ask(.post, "proxy/item/edit", harness)
+        let held = Plan.wait(.credentials, until: harness.clock.now + .seconds(60))
+        #expect(try plan(by: upstream) == held)
+        #expect(try plan(by: self.upstream()) == held, "also after a restart")
+        #expect(
+            harness.notices.withLock { $0 } == [
+                "status 3 AUTHENTICATION_FAILED: M3; nothing is sent as this actor until 2015-12-13T09:47:40.000Z"
+            ])
+        #expect(try isSent(plan(by: upstream, isFlushed: true)))
+        for setting in ["id", "psk"] {
+            #expect(try isSent(plan(by: self.upstream([setting: .text("other")]))), "\(setting)")
+        }
+        harness.clock.advance(by: .seconds(60))
+        #expect(try isSent(plan(by: upstream)))
+    }
+
+    /// The response was on its way when another call was rejected.
+    @Test func refusedActor_isUsedByTheQueueAgain_afterASuccess() throws {
+        let upstream = try upstream()
+        let late = try upstream.ask(.post, "proxy/item/edit", harness)
+        try upstream.ask(.post, "proxy/item/view", harness)
+        for _ in 0..<2 {
+            transport.answer(.status(200, StreamOneSamples.answer(3))) { $0.url.contains("/view") }
+        }
+        #expect(try !isSent(plan(by: upstream)))
+        transport.answer(.status(200, StreamOneSamples.answer()))
+        #expect(late.json != nil)
+        #expect(try isSent(plan(by: upstream)))
+        #expect(harness.state.values.isEmpty)
+    }
+
+    private func plan(by upstream: StreamOneUpstream, isFlushed: Bool = false) throws -> Plan {
+        let message = Message(
+            id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
+            acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
+        return try upstream.plan(
+            for: [message],
+            in: PlanContext(
+                now: harness.clock.now, token: nil, state: harness.state,
+                flushedThrough: isFlushed ? message.id : nil))
+    }
+
+    private func isSent(_ plan: Plan) -> Bool {
+        if case .send = plan { true } else { false }
+    }
+
     @Test func blockedActor_isNotUsedForAWhile_norByTheQueue() throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }
         let upstream = try upstream()

@@ -214,6 +214,17 @@ import Testing
         #expect(try pauses(3, times: 3) == [.retry(after: .seconds(1)), held, held])
     }
 
+    /// A call that was answered at once has been signed again already.
+    @Test func refusedActor_isHeldAtOnce_afterACallOutsideTheQueue() {
+        for until in [now, now + .seconds(30)] {
+            let pause = Pause(reason: .authentication, step: 1, until: until, credentials: "c0ffee")
+            let decision = decision(StreamOneSamples.answer(3), pause: pause)
+            #expect(
+                decision.judgement.verdict
+                    == .holdUpstream(.credentials, detail: "status 3 AUTHENTICATION_FAILED: M3"))
+        }
+    }
+
     /// Several were under way when it began.
     @Test func pause_doesNotGrow_whileItLasts() {
         let pause = Pause(reason: .readOnly, step: 0, until: now + .seconds(20))
@@ -240,10 +251,14 @@ import Testing
     }
 
     @Test func pause_survivesTheStore() throws {
-        let pause = Pause(reason: .clock, step: 2, until: now)
         var state = DictionaryState()
-        state.apply([pause.change])
-        #expect(try Pause(in: state) == pause)
+        for pause in [
+            Pause(reason: .clock, step: 2, until: now),
+            Pause(reason: .authentication, step: 1, until: now, credentials: "c0ffee"),
+        ] {
+            state.apply([pause.change])
+            #expect(try Pause(in: state) == pause)
+        }
         state.values["pause"] = Array("nonsense".utf8)
         #expect(try Pause(in: state) == nil)
     }

@@ -26,6 +26,12 @@ struct StreamOnePlatform: Sendable {
         return String(SHA256.hash(data: Array(text.utf8)).hexadecimal.prefix(16))
     }
 
+    /// Distinguishes these credentials from others, without showing the key.
+    var fingerprint: String {
+        let key = SymmetricKey(data: Array(psk.utf8))
+        return Array(HMAC<SHA256>.authenticationCode(for: Data(realm.utf8), using: key).prefix(8)).hexadecimal
+    }
+
     /// The request for `call`, signed at `now`: its timestamp is taken here and nowhere else. `session`: a session's id
     /// and key; only an application has them.
     func request(for call: StreamOneCall, in session: (id: String, key: String)? = nil, at now: Timestamp)

@@ -194,16 +194,30 @@ struct Client: Sendable {
         let session = call.session
         switch answer.status.meaning {
         case .ok:
-            backoff.end(session.map { .session($0.id) } ?? .actor)
+            authenticated(call, context)
             invalidateAfterWrite(call, context)
         case .fault: invalidateAfterWrite(call, context)
-        case .authentication where session == nil: backoff.begin(.actor, .authentication, now: context.time.now)
+        case .authentication where session == nil: actorRefused(answer, context)
         case .authentication, .sessionGone: if let session { await forget(session, context) }
         case .rateLimited: rateLimited(call, context)
         case .denied: enqueue(cache.forgetRights(of: session?.user), context)
         case .clock, .readOnly, .permanent, .settledBefore, .needsHash, .loginRefused: break
         }
         if call.content.path == "/api/session/delete", let session { await forget(session, context) }
+    }
+
+    private func authenticated(_ call: Call, _ context: any UpstreamRouteContext) {
+        let former = backoff.end(call.session.map { .session($0.id) } ?? .actor)
+        if call.session == nil, former?.reason == .authentication { context.enqueue([.remove(key: Pause.key)]) }
+    }
+
+    /// Every further call as the actor would be rejected, too. So the queue keeps its calls, and the operator has to know
+    /// it (A3).
+    private func actorRefused(_ answer: Answer, _ context: any UpstreamRouteContext) {
+        var pause = backoff.begin(.actor, .authentication, now: context.time.now)
+        pause.credentials = platform.fingerprint
+        context.enqueue([pause.change])
+        context.report("\(answer.summary); nothing is sent as this actor until \(pause.until)")
     }
 
     private func invalidateAfterWrite(_ call: Call, _ context: any UpstreamRouteContext) {
