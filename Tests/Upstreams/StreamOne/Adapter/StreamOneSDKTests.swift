@@ -253,6 +253,15 @@ import Testing
         #expect(harness.state.credentials.isEmpty)
     }
 
+    /// A challenge is used once: the SDK has to request another one.
+    @Test func secondStepOfALogin_isNotSignedAgain() throws {
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer(2)) }
+        let upstream = try StreamOneSamples.upstream()
+        #expect(
+            try upstream.call("session/create", with: [("challenge", "c"), ("response", "r")], harness).status == 2)
+        #expect(transport.requests.count == 1)
+    }
+
     /// The platform blocks the address of a client that tries passwords; the second step of a login does not name it.
     @Test func blockedLogin_holdsNobodyElse() throws {
         let upstream = try StreamOneSamples.upstream()

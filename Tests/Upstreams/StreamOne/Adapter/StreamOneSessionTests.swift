@@ -80,6 +80,19 @@ import Testing
         }
     }
 
+    /// A challenge is used once, so both steps are repeated, once.
+    @Test func loginWithAWrongTimestamp_startsAgain_withAnotherChallenge() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let quick = initialized(salt: "$2y$04$gmdjitkypwyd4d1mkeefiv")
+        let refused = TransferResult.status(200, StreamOneSamples.answer(2))
+        let reply = try login(upstream, quick, refused, quick, .status(200, StreamOneSamples.created()))
+        #expect(reply.json?.status == 201)
+        let steps = ["api/session/initialize", "api/session/create"]
+        #expect(harness.calls.map(\.path) == steps + steps)
+        #expect(try login(upstream, quick, refused, quick, refused).problem?.status == 502)
+        #expect(harness.calls.map(\.path) == steps + steps + steps + steps)
+    }
+
     @Test func blockedAddress_isNotTriedAgain_othersAre() throws {
         let upstream = try StreamOneSamples.upstream()
         _ = try login(upstream, .status(200, StreamOneSamples.answer(8)))

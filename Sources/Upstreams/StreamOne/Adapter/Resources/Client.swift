@@ -155,11 +155,12 @@ struct Client: Sendable {
         return [.actor] + (address.map { [.address($0.value)] } ?? [])
     }
 
-    /// Whether the platform rejected the timestamp or signature of a call that may be sent again. A login may not,
-    /// because it would count as another failed one.
+    /// Whether the platform rejected the timestamp or signature of a call that may be sent again. After status 3 a login
+    /// may not, because it would count as another failed one, and its second step never, because a challenge is used
+    /// once.
     private func isSignatureRefused(_ answer: Answer, _ call: Call) -> Bool {
         switch answer.status.meaning {
-        case .clock: true
+        case .clock: call.content.path != "/api/session/create"
         case .authentication: call.session == nil && actions.nature(of: call.content) != .session
         default: false
         }

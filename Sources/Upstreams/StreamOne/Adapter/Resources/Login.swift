@@ -48,6 +48,8 @@ struct Login: Sendable {
         // If the store cannot be read, the session's key cannot be stored either.
         let keepsKeys = (try? await context.read { $0.keepsCredentials }) ?? false
         var answer = try await logIn(credentials, sendingOldHash: false, context)
+        // Signed again, but with another challenge: one is used once.
+        if answer.status.meaning == .clock { answer = try await logIn(credentials, sendingOldHash: false, context) }
         // The platform requires the old hash, although it did not request it at first.
         if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, context) }
         try check(answer, credentials, context)
