@@ -30,6 +30,11 @@ import Testing
         }
     }
 
+    /// An upstream that keeps roles and tokens outside sessions, too.
+    private func keeping() throws -> StreamOneUpstream {
+        try StreamOneSamples.upstream(["tokenCache": .text("memory")])
+    }
+
     @Test(arguments: [
         (simple, "", "", "a", "d"), (simple, "account", "A1", "a f g", "h d"),
         (simple, "accounts", "A1,A2", "g a", "f h"),
@@ -40,7 +45,7 @@ import Testing
         roles: [String], parameter: String, value: String, has: String, lacks: String
     ) throws {
         serve(roles: roles, tokens: "z y p w v")
-        let upstream = try StreamOneSamples.upstream()
+        let upstream = try keeping()
         let query = parameter.isEmpty ? [:] : [parameter: value]
         for (tokens, answer) in [(has, "true"), (lacks, "false")] {
             for token in tokens.split(separator: " ") {
@@ -104,7 +109,7 @@ import Testing
 
     @Test func rights_areKept_forAWhile_butNotForProxiedCalls() throws {
         serve(roles: Self.simple)
-        let upstream = try StreamOneSamples.upstream()
+        let upstream = try keeping()
         try upstream.ask(.get, "roles", harness)
         try upstream.ask(.get, "tokens/a", harness)
         #expect(transport.requests.count == 1)
@@ -115,10 +120,22 @@ import Testing
         #expect(transport.requests.count == 3)
     }
 
+    /// The specification's 7.4, and the default of the SDKs.
+    @Test func rights_areNotKept_unlessASettingSaysSo_orInASession() throws {
+        serve(roles: Self.simple)
+        let upstream = try StreamOneSamples.upstream()
+        for _ in 0..<2 { try upstream.ask(.get, "roles", harness) }
+        #expect(harness.calls.map(\.path) == ["api/application/getmyroles", "api/application/getmyroles"])
+        let session = try StreamOneSamples.login(upstream, harness)
+        serve(roles: Self.simple)
+        for _ in 0..<2 { try upstream.ask(.get, "roles", session: session, harness) }
+        #expect(harness.calls.filter { $0.path == "api/user/getmyroles" }.count == 1)
+    }
+
     /// Roles say themselves where they hold; tokens are asked for in each scope.
     @Test func roles_areAskedForOnce_whateverTheScope() throws {
         serve(roles: Self.mixed, tokens: "w")
-        let upstream = try StreamOneSamples.upstream()
+        let upstream = try keeping()
         for scope in [[:], ["account": "A1"], ["account": "A2"], ["customer": "C1"], ["accounts": "A1,A2"]] {
             try upstream.ask(.get, "tokens/w", query: scope, harness)
         }
@@ -152,7 +169,7 @@ import Testing
 
     @Test func deniedCall_makesRightsBeAskedForAnew() throws {
         serve(roles: Self.simple)
-        let upstream = try StreamOneSamples.upstream()
+        let upstream = try keeping()
         try upstream.ask(.get, "roles", harness)
         transport.expect(.status(200, StreamOneSamples.answer(4)))
         try upstream.ask(.post, "proxy/item/edit", harness)

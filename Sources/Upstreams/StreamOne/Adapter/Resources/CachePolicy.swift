@@ -9,7 +9,7 @@ struct CachePolicy: Sendable, Equatable {
     }
 
     var requests = Place.memory
-    var tokens = Place.memory
+    var tokens = Place.none
     var requestLifetime = Duration.seconds(60)
     /// Zero means that of requests.
     var tokenLifetime = Duration.zero
