@@ -32,7 +32,8 @@ struct Device: Equatable {
     var exists = false
     /// The user whose connection is the latest.
     var connectedUser = ""
-    /// The notifier that the device was registered with.
+    /// The notifier that the device was registered with. Empty if that is not known: earlier versions have recorded it
+    /// only if the item named it.
     var notifier = ""
 
     static func key(_ device: String) -> String { "device/" + device }

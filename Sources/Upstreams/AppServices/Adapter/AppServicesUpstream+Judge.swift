@@ -150,7 +150,8 @@ private struct AppServicesFollower {
         case .registerDevice:
             pair.isDeviceRegistered = true
             device.exists = true
-            device.notifier = item.notifier ?? ""
+            // The setting may be another one by now.
+            device.notifier = Requests.notifier(ofRegistration: body) ?? item.notifier ?? ""
             if device.registration == message.id { device.isOwnerDone = true }
             keep(pair)
             keep(device)

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternJSON
 import PosternUpstreamKit
 
 /// Builds the requests (sections 3 and 4).
@@ -89,8 +90,19 @@ struct Requests: Sendable {
     private static let preferencesStart = #"{"mobileplatform":{"preferences":"#
     private static let preferencesEnd = "}}"
 
+    /// The notifier in a body that `registration` has made.
+    static func notifier(ofRegistration body: [UInt8]) -> String? {
+        let read = JSONParser.ofThisThread.parse(body) { root -> String? in
+            let names = root.members.compactMap { $0.key.string }
+            return names.first { $0.hasSuffix(propertySuffix) }.map { String($0.dropLast(propertySuffix.count)) }
+        }
+        return (try? read.get()) ?? nil
+    }
+
     /// One flat name with dots in it.
-    private static func property(_ notifier: String) -> String { notifier + ".notifier.id" }
+    private static func property(_ notifier: String) -> String { notifier + propertySuffix }
+
+    private static let propertySuffix = ".notifier.id"
 
     private func object(_ members: [(String, String)]) -> String {
         CanonicalJSON.object(members.map { ($0.0, JSONEscapes.quoted($0.1)) })

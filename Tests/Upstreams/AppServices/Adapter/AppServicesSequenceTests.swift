@@ -136,6 +136,24 @@ import Testing
         #expect(try body(#","notifier":"other""#).hasPrefix(#"{"other.notifier.id":"""#))
     }
 
+    /// The setting may have changed since (4.6).
+    @Test func blanking_usesTheDefaultNotifierOfTheRegistration() throws {
+        var harness = try Harness(["notifier": .text("apple-distribution")])
+        _ = try harness.steps(try harness.post("register", Items.registration()))
+        var next = try Harness(["notifier": .text("other")])
+        next.state = harness.state
+        func body() throws -> String {
+            let id = try next.post("unregister", Items.item())
+            return String(decoding: try #require(try next.run(id, answer: Harness.usual).last).body, as: UTF8.self)
+        }
+        #expect(try body().hasPrefix(#"{"apple-distribution.notifier.id":"""#))
+        // As an earlier version has recorded it.
+        var device = try next.state.device(Items.device)
+        device.notifier = ""
+        next.state.apply([.set(key: Device.key(Items.device), value: device.stored)])
+        #expect(try body().hasPrefix(#"{"other.notifier.id":"""#))
+    }
+
     // MARK: What later items make pointless (5.4)
 
     @Test func laterRegistration_replacesAnUnsentOne() throws {
