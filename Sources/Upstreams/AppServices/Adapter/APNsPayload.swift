@@ -3,7 +3,7 @@ import PosternCore
 /// Interprets a notification's payload as the framework does (section 7).
 enum APNsPayload {
     /// A JSON text with `alert` or `alertDict`, `badge`, `sound`, `contentAvailable` and `customPayload`; what the
-    /// payload does not contain is absent. The members of its reception follow.
+    /// payload does not contain is absent. The members of its reception follow, and the payload itself.
     static func read(
         _ payload: JSONValue, received: NotificationReception
     ) -> Result<String, InvalidPayload> {
@@ -13,14 +13,7 @@ enum APNsPayload {
             return .failure(InvalidPayload([PayloadError(pointer, "must be an object")]))
         }
         var json = JSONWriter()
-        if let alert = aps["alert"] {
-            switch alert.kind {
-            case .string: json.raw("alert", text(alert))
-            case .object, .array: json.raw("alertDict", text(alert))
-            case .number, .true, .false, .null:
-                faults.add("/aps/alert", "must be a string, an object or an array")
-            }
-        }
+        if let alert = aps["alert"] { json.raw(alert.kind == .string ? "alert" : "alertDict", text(alert)) }
         if let badge = aps["badge"] { json.number("badge", integer(badge, "/aps/badge", &faults)) }
         if let sound = aps["sound"] {
             if sound.kind != .string { faults.add("/aps/sound", "must be a string") }
@@ -32,6 +25,7 @@ enum APNsPayload {
         let custom = payload.members.filter { !$0.key.equals("aps") }.map { "\(text($0.key)):\(text($0.value))" }
         if !custom.isEmpty { json.raw("customPayload", "{" + custom.joined(separator: ",") + "}") }
         received.write(to: &json)
+        json.raw("incomingNotification", text(payload))
         return faults.isEmpty ? .success(json.finished) : .failure(InvalidPayload(faults))
     }
 

@@ -210,13 +210,17 @@ import Testing
         (#"{"aps":{}}"#, ""),
         (#"{"aps":{"alert":{"body":"B"},"badge":"5"}}"#, #""alertDict":{"body":"B"},"badge":5,"#),
         (#"{"aps":{"alert":["B"],"badge":"many"}}"#, #""alertDict":["B"],"badge":0,"#),
+        (#"{"aps":{"alert":7}}"#, #""alertDict":7,"#), (#"{"aps":{"alert":true}}"#, #""alertDict":true,"#),
+        (#"{"aps":{"alert":null}}"#, #""alertDict":null,"#),
         (#"{"aps":{"badge":" -12 apples","content-available":"1"}}"#, #""badge":-12,"contentAvailable":1,"#),
-        (#"{"aps":{"badge":2.9,"other":true}}"#, #""badge":2,"#),
+        (#"{ "aps" : {"badge":2.9,"other":true} }"#, #""badge":2,"#),
         (#"{"aps":{"alert":"\u00dc\/"},"\u0061":"\n"}"#, #""alert":"\u00dc\/","customPayload":{"\u0061":"\n"},"#),
     ])
     func notification_becomesTheFrameworksObject(payload: String, members: String) throws {
         let reception = #""timestamp":"2016-11-24T12:01:04.057Z","hasBeenRead":false"#
-        #expect(try read(.post, "notifications/parse", payload) == .json("{\(members)\(reception)}"))
+        #expect(
+            try read(.post, "notifications/parse", payload)
+                == .json("{\(members)\(reception),\"incomingNotification\":\(payload)}"))
     }
 
     @Test(arguments: [
@@ -230,8 +234,10 @@ import Testing
         ),
     ])
     func notification_hasWhatTheQuerySaysOfItsReception(query: [String: String], members: String) throws {
-        let answer = try read(.post, "notifications/parse", #"{"aps":{},"userID":"other"}"#, query: query)
-        #expect(answer == .json(#"{"customPayload":{"userID":"other"},\#(members),"hasBeenRead":false}"#))
+        let payload = #"{"aps":{},"userID":"other"}"#
+        let answer = try read(.post, "notifications/parse", payload, query: query)
+        let end = #""hasBeenRead":false,"incomingNotification":\#(payload)"#
+        #expect(answer == .json(#"{"customPayload":{"userID":"other"},\#(members),\#(end)}"#))
     }
 
     @Test(arguments: [("timestamp", "yesterday"), ("userID", ""), ("applicationState", "3"), ("applicationState", "")])
@@ -244,8 +250,8 @@ import Testing
     @Test(arguments: [
         ("[]", [""]), ("{}", ["/aps"]), (#"{"aps":"x"}"#, ["/aps"]),
         (
-            #"{"aps":{"alert":7,"badge":{},"sound":[],"content-available":true}}"#,
-            ["/aps/alert", "/aps/badge", "/aps/sound", "/aps/content-available"]
+            #"{"aps":{"badge":{},"sound":[],"content-available":true}}"#,
+            ["/aps/badge", "/aps/sound", "/aps/content-available"]
         ),
     ])
     func invalidNotification_is422(payload: String, pointers: [String]) throws {
