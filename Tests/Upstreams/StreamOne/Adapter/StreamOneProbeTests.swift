@@ -1,5 +1,6 @@
 import PosternCore
 import PosternTestKit
+import Synchronization
 import Testing
 
 @testable import StreamOneAdapter
