@@ -18,7 +18,8 @@ struct OfflineStore {
         // Only the gateway removes old messages, by its own settings.
         let forever = Duration.seconds(100 * 365 * 86_400)
         var options = OutboxOptions(path: path)
-        (options.deliveredRetention, options.failedRetention, options.idempotencyRetention) = (forever, forever, forever)
+        (options.deliveredRetention, options.failedRetention) = (forever, forever)
+        options.idempotencyRetention = forever
         do throws(StoreError) {
             outbox = try Outbox(
                 options, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),

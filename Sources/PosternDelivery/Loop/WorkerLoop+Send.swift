@@ -164,7 +164,9 @@ extension WorkerLoop {
     /// Recording the request may have taken a while, and the time in a signature is that of sending.
     private func currentBatch(of flight: InFlightBatch) -> Batch {
         let batch = flight.batch
-        guard time.instant - flight.startedAt >= .seconds(1), let sign = batch.request?.signedAgain else { return batch }
+        guard time.instant - flight.startedAt >= .seconds(1), let sign = batch.request?.signedAgain else {
+            return batch
+        }
         var request = sign(time.now)
         request.add(traceParent: batch.messages.commonTraceParent)
         return Batch(id: batch.id, messages: batch.messages, request: request)
