@@ -14,9 +14,11 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
         left.milliseconds < right.milliseconds
     }
 
-    /// Rounds `span` towards zero to milliseconds.
+    /// Rounds `span` towards zero to milliseconds. What is too late to be represented is `never`: a span may come from
+    /// an upstream.
     public static func + (moment: Timestamp, span: Duration) -> Timestamp {
-        Timestamp(milliseconds: moment.milliseconds + span.wholeMilliseconds)
+        let (sum, isTooLate) = moment.milliseconds.addingReportingOverflow(span.wholeMilliseconds)
+        return isTooLate ? .never : Timestamp(milliseconds: sum)
     }
 
     public static func - (moment: Timestamp, span: Duration) -> Timestamp {
@@ -74,9 +76,11 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
 }
 
 extension Duration {
-    /// Rounded towards zero.
+    /// Rounded towards zero; the largest number if there are more.
     public var wholeMilliseconds: Int64 {
-        components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000
+        let (seconds, attoseconds) = components
+        guard seconds < Int64.max / 1000 else { return .max }
+        return seconds * 1000 + attoseconds / 1_000_000_000_000_000
     }
 
     /// With fractions; for metrics and logs.

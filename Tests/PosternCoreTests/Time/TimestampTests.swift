@@ -16,6 +16,14 @@ import Testing
         #expect(Timestamp(rfc3339: text)?.milliseconds == milliseconds)
     }
 
+    @Test func sum_endsAtNever() {
+        let moment = Timestamp(milliseconds: 1)
+        #expect(moment + .seconds(Int64.max / 1000) == .never)
+        #expect(moment + .seconds(Int64.max) == .never)
+        #expect(moment + .seconds(-1) == Timestamp(milliseconds: -999))
+        #expect(Timestamp.never + .milliseconds(1) == .never)
+    }
+
     @Test func days_countOneByOne_throughFourCenturies() throws {
         var expected: Int64 = -2_208_988_800_000  // 1900-01-01
         for year in 1900..<2300 {
