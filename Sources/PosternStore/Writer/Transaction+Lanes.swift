@@ -136,14 +136,17 @@ extension Transaction {
                     WHEN ?2 AND isHeld AND NOT ?3 AND readyAtMs <= ?5 THEN readyAtMs
                     WHEN ?2 OR ?3 OR isHeld OR readyAtMs IS NULL THEN ?1 ELSE min(readyAtMs, ?1) END,
                   isHeld = ?2, waitingFor = NULL, failures = CASE WHEN ?2 THEN failures ELSE 0 END
-                WHERE number = ?4
-                """, first.readyAt, first.isHeld, isServed, lane, outbox.time.now)
+                WHERE number = ?4 AND upstream = ?6
+                """, first.readyAt, first.isHeld, isServed, lane, outbox.time.now, queue.number)
             lanesAreDue(of: queue, at: first.readyAt)
         }
     }
 
     private func closeLane(_ lane: Int64, of queue: UpstreamQueue) throws {
-        try sql.each("DELETE FROM lanes WHERE number = ? RETURNING laneGroup", lane) { row in
+        // Numbers are assigned again, perhaps to a lane of another upstream.
+        try sql.each(
+            "DELETE FROM lanes WHERE number = ? AND upstream = ? RETURNING laneGroup", lane, queue.number
+        ) { row in
             if let group = row[0] as String? {
                 touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
             }
