@@ -148,6 +148,9 @@ import Testing
         // The clock has not moved since the store was created, so it does not help.
         let restored = try StoreRestore.run(file, to: store.path, at: store.time.now)
         #expect(restored.verification.payloads == 3)
+        // The versions of those that write and that read the file (SQLite, "Database File Format", section 1.3.3): 2 is a
+        // file with a log.
+        #expect(try Data(contentsOf: URL(filePath: store.path))[18...19] == Data([2, 2]))
         try store.reopen()
         #expect(try store.record(later[0]) == nil)
         let next = try store.append(1, to: store.register())[0]
