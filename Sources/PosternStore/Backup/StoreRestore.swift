@@ -111,8 +111,9 @@ public struct StoreRestore: Sendable {
                 "UPDATE store SET sequence = max(sequence, ?), batch = max(batch, ?)",
                 max(former?.sequence ?? 0, StoreFile.firstSequence(at: now)), former?.batch ?? 0)
         }
-        // Marks the file as one with a log, after the last change, so that nothing is left in that. A gateway that finds
-        // its log allocated does not, and whoever reads the store while the log is empty would not lock the right parts.
+        // Marks the file as one with a log, after the last change, so that nothing is left in that. A gateway whose log is
+        // already allocated does not mark it, and a process that reads the store while its log is empty would then lock
+        // the wrong parts.
         try queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA journal_mode = WAL") }
         try queue.close()
         try Files.sync(file, for: path)
