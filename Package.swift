@@ -104,7 +104,7 @@ let package = Package(
         .target(name: "CLocaleData"),
 
         // Values and decisions.
-        part("PosternCore", []),
+        part("PosternCore", [deque]),
         part("PosternMetrics", []),
         // One library each.
         part("PosternJSON", ["PosternCore", "CPosternJSON"]),

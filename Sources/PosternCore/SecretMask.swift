@@ -99,7 +99,16 @@ public struct SecretMask: Sendable {
 
     private static func hexadecimal(_ text: [UInt8], at start: Int, count: Int) -> UInt32? {
         guard start + count <= text.count else { return nil }
-        return UInt32(String(decoding: text[start..<start + count], as: UTF8.self), radix: 16)
+        var value: UInt32 = 0
+        for byte in text[start..<start + count] {
+            switch byte {
+            case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt32(byte - UInt8(ascii: "0"))
+            case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt32(byte - UInt8(ascii: "a") + 10)
+            case UInt8(ascii: "A")...UInt8(ascii: "F"): value = value << 4 | UInt32(byte - UInt8(ascii: "A") + 10)
+            default: return nil
+            }
+        }
+        return value
     }
 
     /// The secret, and if it is a header value such as `Bearer abc` or `Basic dXNlcjpwYXNz`, what follows the scheme.

@@ -92,9 +92,11 @@ extension Outbox {
         try readMessages { try $0.message(id, payload: payload) }
     }
 
-    /// The requests that carried it, oldest first. Blocks.
-    public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] {
-        try readMessages { try $0.attempts(of: id) }
+    /// The requests that carried it, oldest first. The more messages a page has, the fewer requests are examined for
+    /// each. Blocks.
+    public func attempts(of id: MessageID, onPageOf messages: Int = 1) throws(StoreError) -> [AttemptRow] {
+        let most = min(StoreReader.mostAttempts, StoreReader.rowsPerPage / max(1, messages))
+        return try readMessages { try $0.attempts(of: id, examining: most) }
     }
 
     /// A request to an upstream, with the messages that it carried; nil if it is no longer kept, or belongs to another

@@ -39,7 +39,9 @@ struct MessageHandler: Sendable {
             var body = Array(#"{"messages":["#.utf8)
             var next = page.next
             for (index, record) in page.messages.enumerated() {
-                let attempts = includes.attempts ? try context.outbox.attempts(of: record.id) : nil
+                let attempts =
+                    includes.attempts
+                    ? try context.outbox.attempts(of: record.id, onPageOf: page.messages.count) : nil
                 let text = MessageJSON.message(
                     record, context: context, attempts: attempts, showsPayload: includes.payload
                 ).utf8

@@ -26,7 +26,7 @@ struct DryRun {
                     if target.upstream.sendsKindsApart { (batch, others) = batch.dividedByKind() }
                     let (request, count) = plan(batch, target, notes)
                     requests.append(request)
-                    rest = batch.dropFirst(max(1, count)) + others + later
+                    rest = others.isEmpty ? rest.dropFirst(max(1, count)) : batch.dropFirst(max(1, count)) + others + later
                 }
             }
         }

@@ -1,3 +1,4 @@
+private import DequeModule
 import Synchronization
 
 /// Runs jobs at their time, one after the other, on a thread of its own, which starts with the first job. A job must be
@@ -51,8 +52,8 @@ public final class TimerQueue: Sendable {
         let name: String
         let inbox = Inbox<Job>()
         let isStopped = Atomic<Bool>(false)
-        /// The latest first, so that what is due is at the end.
-        private var waiting: [Job] = []
+        /// The earliest first. Most jobs are due after all others, and a deque moves the shorter side.
+        private var waiting: Deque<Job> = []
 
         init(name: String) { self.name = name }
 
@@ -62,12 +63,12 @@ public final class TimerQueue: Sendable {
         }
 
         func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-            for job in inbox.takeAll() { waiting.insert(job, at: waiting.firstIndex(notAfter: job.due)) }
-            while let job = waiting.last, job.due <= now, !isStopped.load(ordering: .acquiring) {
-                waiting.removeLast()
+            for job in inbox.takeAll() { waiting.insert(job, at: waiting.firstIndex(after: job.due)) }
+            while let job = waiting.first, job.due <= now, !isStopped.load(ordering: .acquiring) {
+                waiting.removeFirst()
                 job.run()
             }
-            guard isStopped.load(ordering: .acquiring) else { return waiting.last?.due ?? .distantFuture }
+            guard isStopped.load(ordering: .acquiring) else { return waiting.first?.due ?? .distantFuture }
             waiting = []
             return nil
         }
@@ -76,13 +77,13 @@ public final class TimerQueue: Sendable {
     }
 }
 
-extension [TimerQueue.Job] {
-    /// Where a job that is due at `due` is inserted, before those that are due at the same time: they run first.
-    fileprivate func firstIndex(notAfter due: MonotonicInstant) -> Int {
+extension Deque<TimerQueue.Job> {
+    /// Where a job that is due at `due` is inserted, behind those that are due at the same time: they run first.
+    fileprivate func firstIndex(after due: MonotonicInstant) -> Int {
         var (low, high) = (0, count)
         while low < high {
             let middle = (low + high) / 2
-            if self[middle].due > due { low = middle + 1 } else { high = middle }
+            if self[middle].due > due { high = middle } else { low = middle + 1 }
         }
         return low
     }

@@ -271,6 +271,8 @@ final class Maintenance: @unchecked Sendable {
     private func purgeResponses(at now: Timestamp, with sql: SQL) throws -> Bool {
         let retention = outbox.options.idempotencyRetention
         guard isDue(.responses, at: now) else { return false }
+        // Those of a clock that was ahead would be repeated for as long as it was.
+        try sql.run("UPDATE responses SET createdAtMs = ?1 WHERE createdAtMs > ?1", now)
         let gone = try sql.run(
             """
             DELETE FROM responses WHERE key IN

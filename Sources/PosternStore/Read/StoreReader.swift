@@ -5,6 +5,8 @@ import PosternCore
 struct StoreReader {
     /// The maximum number of rows that are examined for one page.
     static let rowsPerPage = 200_000
+    /// The maximum number of requests that are examined for one message.
+    static let mostAttempts = 20_000
 
     let sql: SQL
     let kinds: KindTable
@@ -25,14 +27,15 @@ struct StoreReader {
     // MARK: Attempts
 
     /// The requests that carried a message, oldest first. A request carries neighbors, so the ones to examine are
-    /// close together; the search ends after some thousands of others.
-    func attempts(of id: MessageID) throws -> [AttemptRow] {
+    /// close together; the search ends after `most` requests that carried it or later messages.
+    func attempts(of id: MessageID, examining most: Int) throws -> [AttemptRow] {
         var found: [AttemptRow] = []
         try sql.each(
             """
-            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step FROM attempts
-            WHERE upstream = ?1 AND lastId >= ?2 AND firstId <= ?2 ORDER BY lastId LIMIT 20000
-            """, id.upstream, id
+            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step FROM
+              (SELECT * FROM attempts WHERE upstream = ?1 AND lastId >= ?2 ORDER BY lastId LIMIT ?3)
+            WHERE firstId <= ?2
+            """, id.upstream, id, most
         ) { row in
             let ids = MessageIDList.decode(row[6])
             if ids.contains(id) { found.append(AttemptRow(row, carrying: ids.count)) }

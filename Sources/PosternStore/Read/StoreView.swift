@@ -44,7 +44,9 @@ public final class StoreView: Sendable {
         }
     }
 
-    public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] { try read { try $0.attempts(of: id) } }
+    public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] {
+        try read { try $0.attempts(of: id, examining: StoreReader.mostAttempts) }
+    }
 
     public func lanes<T>(
         of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int,

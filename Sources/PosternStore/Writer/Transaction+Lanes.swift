@@ -73,7 +73,10 @@ extension Transaction {
         _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitReason? = nil
     ) throws -> OpenLane {
         let account = accounts[queue.number]
-        if let lane = account.openLane, lane.name == name, lane.isReady(by: readyAt) { return lane }
+        // Byte by byte, as the store compares them.
+        if let lane = account.openLane, lane.name.utf8.elementsEqual(name.utf8), lane.isReady(by: readyAt) {
+            return lane
+        }
         let lane =
             try findLane(name, of: queue).map { try advance($0, to: readyAt) }
             ?? makeLane(name, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor)

@@ -106,6 +106,19 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// Else a repeated key would get its old response for as long as the clock was ahead.
+    @Test func futureResponse_isKeptNoLongerThanOthers() throws {
+        let store = try TestStore { $0.idempotencyRetention = .seconds(100) }
+        let later = store.time.now + .seconds(10 * 365 * 86400)
+        try store.execute("INSERT INTO responses VALUES (x'01', x'02', \(later.milliseconds), x'03')")
+        let maintenance = Maintenance(outbox: store.outbox)
+        try store.runMaintenance(maintenance)
+        #expect(try store.integer("SELECT count(*) FROM responses") == 1)
+        store.time.advance(by: .seconds(101))
+        try store.runMaintenance(maintenance)
+        #expect(try store.integer("SELECT count(*) FROM responses") == 0)
+    }
+
     @Test func undoneTurn_isDoneAgain() throws {
         let store = try TestStore { $0.deliveredRetention = .seconds(100) }
         let queue = try store.register()
@@ -219,6 +232,8 @@ import Testing
             try store.openAttempt(store.outbox.nextBatch(), carrying: members, of: queue)
         }
         #expect(try store.outbox.attempts(of: ids[2]).map(\.batch.rawValue) == [1, 3])
+        #expect(try store.outbox.attempts(of: ids[2], onPageOf: 100_000).map(\.batch.rawValue) == [1, 3])
+        #expect(try store.outbox.attempts(of: ids[2], onPageOf: 200_000).count == 1, "it examines one request")
         #expect(try store.outbox.attempts(of: ids[1]).map(\.messages) == [1])
         #expect(try store.outbox.attempts(of: ids[3]).isEmpty)
     }
