@@ -311,6 +311,13 @@ final class Caller {
 
     private static let noSession = "no session of this visitor has this sessionCode"
 
+    /// The sessions that had begun after the backup, or in a store that was set aside, are not known any more; and those
+    /// that were to begin while the upstream was removed never began, which the lost response would have said.
+    private func mayLackSessions(_ post: Post) -> Bool {
+        world.restores > 0 || world.promises.losses > 0
+            || world.wereRemoved.contains(upstream) && post.entries.contains { $0.unanswered > 0 }
+    }
+
     private func take(_ response: HTTPResponse, to post: Post) {
         let text = String(decoding: response.body, as: UTF8.self)
         switch response.status {
@@ -322,8 +329,7 @@ final class Caller {
             // A lenient request rejects each of its events by itself.
             for entry in post.entries { entry.refusals += 1 }
             scenario.refused(404)
-        case 200..<300 where text.contains(Self.noSession) && (world.restores > 0 || world.promises.losses > 0):
-            // The sessions that had begun after the backup, or in a store that was set aside, are not known any more.
+        case 200..<300 where text.contains(Self.noSession) && mayLackSessions(post):
             for entry in post.entries { entry.isWaived = true }
             scenario.refused(422)
         case 200..<300, 502:

@@ -1,0 +1,33 @@
+import PosternCore
+import PosternTestKit
+import Testing
+
+@Suite struct TimerQueueTests {
+    @Test func jobs_runAtTheirTime_inOrder() {
+        let threads = ManualThreads()
+        let timer = TimerQueue(name: "timer", on: threads)
+        let ran = SharedValue<[Int]>([])
+        for (number, seconds) in [3, 1, 2, 1, 3, 0].enumerated() {
+            timer.run(after: .seconds(seconds)) { ran.set(ran.value + [number]) }
+        }
+        threads.advance(by: .seconds(1))
+        #expect(ran.value == [5, 1, 3])
+        threads.advance(by: .seconds(2))
+        #expect(ran.value == [5, 1, 3, 2, 0, 4])
+        timer.stop()
+    }
+
+    /// As many clients may wait at a time. A job that moved all others would take minutes here.
+    @Test(.timeLimit(.minutes(1))) func manyJobs_costLittleEach() {
+        let threads = ManualThreads()
+        let timer = TimerQueue(name: "timer", on: threads)
+        let count = SharedValue(0)
+        for number in 1...200_000 {
+            timer.run(after: .milliseconds(30_000 + number)) { count.set(count.value + 1) }
+            if number.isMultiple(of: 1000) { threads.advance(by: .nanoseconds(1)) }
+        }
+        threads.advance(by: .seconds(300))
+        #expect(count.value == 200_000)
+        timer.stop()
+    }
+}
