@@ -10,7 +10,7 @@ enum EndpointTable {
             return JSONWriter.object { json in
                 json.string("name", endpoint.name)
                 json.string("path", "/" + endpoint.path)
-                json.string("url", endpoints.shownURL(of: endpoint))
+                json.string("url", endpoints.shownURL(named: endpoint.name))
                 json.string("kind", (single ?? batch)?.name)
                 json.flag("isBatch", batch != nil)
                 json.flag("isPreset", endpoint.isPreset)

@@ -58,13 +58,13 @@ struct Endpoints: Sendable {
 
     /// The whole URL, including the api key, which is part of every call, including the one for the token.
     func url(named name: String) -> String {
-        let path = paths[name] ?? ""
-        guard let key else { return base + "/" + path }
-        return "\(base)/\(path)\(path.contains("?") ? "&" : "?")apikey=\(key)"
+        let url = shownURL(named: name)
+        guard let key else { return url }
+        return "\(url)\(url.contains("?") ? "&" : "?")apikey=\(key)"
     }
 
-    /// The same without the api key, for people.
-    func shownURL(of endpoint: Endpoint) -> String { base + "/" + endpoint.path }
+    /// The same without the api key, for the log, the store, and responses.
+    func shownURL(named name: String) -> String { base + "/" + (paths[name] ?? "") }
 
     // MARK: Rules
 

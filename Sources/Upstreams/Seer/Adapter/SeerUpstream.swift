@@ -91,24 +91,23 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
         guard let batch = kind.batchEndpoint, !isDirect(messages[0]),
             messages[0].payload.count <= settings.bundleSize - Self.wrapping
         else {
-            return .send(
-                report(to: endpoints.url(named: kind.endpoint), messages[0].payload, token: context.token), count: 1)
+            return .send(report(to: kind.endpoint, messages[0].payload, token: context.token), count: 1)
         }
         let body = Array(carried).spliced(prefix: "{\"activities\":[", suffix: "]}")
-        return .send(report(to: endpoints.url(batch), body, token: context.token), count: carried.count)
+        return .send(report(to: batch.rawValue, body, token: context.token), count: carried.count)
     }
 
     private func isDirect(_ message: Message) -> Bool {
         if case .named(let lane, _) = message.lane { lane.hasSuffix(Self.direct) } else { false }
     }
 
-    private func report(to url: String, _ body: [UInt8], token: Token?) -> UpstreamRequest {
+    private func report(to endpoint: String, _ body: [UInt8], token: Token?) -> UpstreamRequest {
         UpstreamRequest(
-            url: url,
+            url: endpoints.url(named: endpoint),
             headers: [
                 ("Authorization", "Bearer \(token?.value ?? "")"), ("Accept", "application/json"),
                 ("Content-Type", "application/json"),
-            ], body: body, endpoint: url)
+            ], body: body, endpoint: endpoints.shownURL(named: endpoint))
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {

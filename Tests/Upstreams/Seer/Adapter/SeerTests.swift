@@ -109,6 +109,21 @@ import Testing
         }
     }
 
+    /// The endpoint is logged and stored, the URL is not.
+    @Test func endpoint_hasNoKey() throws {
+        let upstream = try seer(["apiKey": .text("K1"), "bundleSizeBytes": .integer(1024)])
+        for (size, path) in [(1007, "/tincan/batch"), (1008, "/tincan")] {
+            let plan = upstream.plan(
+                for: [message(String(repeating: "x", count: size), "tincan")], in: fixture.planContext)
+            guard case .send(let request, 1) = plan else {
+                Issue.record("\(plan)")
+                continue
+            }
+            #expect(request.url.hasSuffix("\(path)?apikey=K1"))
+            #expect(request.url == request.endpoint + "?apikey=K1")
+        }
+    }
+
     // MARK: Queue and direct reports
 
     private func admission(_ upstream: SeerUpstream, isAwaited: Bool) throws -> Admission {
