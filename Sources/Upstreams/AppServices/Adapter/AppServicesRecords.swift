@@ -26,7 +26,7 @@ struct Device: Equatable {
     /// The user who registered it last, and by which message.
     var owner = ""
     var registration: MessageID?
-    /// Whether that registration has reached AppServices.
+    /// Whether a registration of this owner has reached AppServices since the device changed hands.
     var isOwnerDone = false
     /// Whether a registration of any user has reached it.
     var exists = false
@@ -35,8 +35,15 @@ struct Device: Equatable {
     /// The notifier that the device was registered with. Empty if that is not known: earlier versions have recorded it
     /// only if the item named it.
     var notifier = ""
+    /// The registration by which its owner took it from another user. Earlier versions have not recorded it.
+    var takeover: MessageID?
 
     static func key(_ device: String) -> String { "device/" + device }
+
+    /// Whether a registration counts as its owner's: one from before another user had the device does not.
+    func isOwners(_ registration: MessageID, of user: String) -> Bool {
+        (takeover ?? self.registration).map { owner == user && registration >= $0 } ?? false
+    }
 }
 
 /// The preferences of a device, for all its users: `prefs/<device>`.
@@ -89,11 +96,13 @@ extension Device {
         exists = words[3] == "1"
         connectedUser = words[4]
         notifier = words[5]
+        takeover = words.id(6)
     }
 
     var stored: [UInt8] {
         Words.join([
             owner, Words.text(registration), isOwnerDone ? "1" : "0", exists ? "1" : "0", connectedUser, notifier,
+            Words.text(takeover),
         ])
     }
 }

@@ -152,7 +152,7 @@ private struct AppServicesFollower {
             device.exists = true
             // The setting may be another one by now.
             device.notifier = Requests.notifier(ofRegistration: body) ?? item.notifier ?? ""
-            if device.registration == message.id { device.isOwnerDone = true }
+            if device.isOwners(message.id, of: item.owner) { device.isOwnerDone = true }
             keep(pair)
             keep(device)
         case .registerUser:

@@ -87,6 +87,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             if device.owner != item.owner {
                 device.owner = item.owner
                 device.isOwnerDone = false
+                device.takeover = candidate.id
             }
             device.registration = candidate.id
         case .unregister: pair.unregister = candidate.id

@@ -223,6 +223,37 @@ import Testing
         #expect(try harness.steps(group) == ["findGroup", "addToGroup"])
     }
 
+    /// The later one of the new owner's registrations fails, so only the earlier one has reached AppServices.
+    @Test func failedSecondRegistration_leavesTheDeviceToItsNewOwner() throws {
+        var harness = try Harness()
+        let unregister = try harness.post("unregister", Items.item())
+        let expired = Harness.error(401, "expired_token")
+        #expect(try harness.steps(unregister, answer: Self.answers(["disconnect": expired])) == ["disconnect"])
+        let other = "ffffffff54d00d1e0b07c0de5eed0022"
+        let first = try harness.post("register", Items.registration(other, token: "another"))
+        let second = try harness.post("reregister", Items.registration(other, token: "another"))
+        #expect(try harness.steps(first) == Array(Self.full.prefix(3)))
+        #expect(
+            try harness.steps(second, answer: Self.answers(["registerDevice": Self.refusal])) == ["registerDevice"])
+        harness.hold("renewed", of: Items.u1)
+        #expect(try harness.steps(unregister) == ["disconnect"])
+        #expect(harness.ended[unregister]?.state == .delivered)
+    }
+
+    /// What its owner had registered before another user did is not the later registration.
+    @Test func registrationFromBeforeAnotherUsers_doesNotReplaceThat() throws {
+        var harness = try Harness()
+        let first = try harness.post("register", Items.registration())
+        let request = try harness.begin(first).request
+        let other = "ffffffff54d00d1e0b07c0de5eed0022"
+        let second = try harness.post("register", Items.registration(other, token: "another"))
+        let third = try harness.post("reregister", Items.registration())
+        try harness.judge(Harness.usual(request), to: request, of: first)
+        #expect(try harness.steps(first) == ["registerUser", "connect"])
+        #expect(try harness.steps(third, answer: Self.answers(["registerDevice": Self.refusal])) == ["registerDevice"])
+        #expect(try harness.steps(second) == Array(Self.full.prefix(3)))
+    }
+
     @Test func cancelledLaterItem_replacesNothing() throws {
         var harness = try Harness()
         let first = try harness.post("register", Items.registration())
