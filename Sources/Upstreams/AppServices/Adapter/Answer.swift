@@ -128,6 +128,22 @@ struct Answer {
 
     private func retry() -> Meaning { .retry(after: response.retryAfter(now: now)) }
 
+    /// Codes of errors that the response to a disconnect can have, and that say nothing but what went wrong.
+    private static let plainCodes: Set = [
+        "duplicate_unique_property_exists", "forbidden_service_operation", "illegal_argument", "json_parse",
+        "null_argument", "required_property_not_found", "unauthorized", "unsupported_service_operation",
+    ]
+
+    /// The reason without a text of AppServices, which could be long and contain a secret: for the store.
+    var plainReason: String {
+        switch body {
+        case .error(let code, _) where Self.plainCodes.contains(code): reason(code)
+        case .error, .fault: reason("an error that is not known")
+        case .nothing: reason("neither an entity nor an error")
+        case .entities, .other: reason("not a response of AppServices")
+        }
+    }
+
     /// The reason for people, as AppServices words it.
     private func reason(_ words: String) -> String { "HTTP \(response.status): \(words)" }
 }

@@ -30,8 +30,9 @@ extension AppServicesUpstream {
         let step = batch.request?.step.flatMap(Step.init) ?? item.kind.steps[0]
         let answer = Answer(response, now: context.now)
         var follower = AppServicesFollower(
-            item: item, message: message, step: step, mark: .init(status: response.status, at: context.now),
-            state: context.state, onlyExistingGroups: settings.onlyAddUserToExistingGroups)
+            item: item, message: message, step: step, answer: answer,
+            mark: .init(status: response.status, at: context.now), state: context.state,
+            onlyExistingGroups: settings.onlyAddUserToExistingGroups)
         try follower.follow(
             answer.meaning(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
         return follower.decision
@@ -48,18 +49,20 @@ private struct AppServicesFollower {
     let item: Item
     let message: Message
     let step: Step
+    let answer: Answer
     let mark: AppServicesProgress.Mark
     let state: any UpstreamState
     let onlyExistingGroups: Bool
     private(set) var decision = Decision(.retry(after: nil))
 
     init(
-        item: Item, message: Message, step: Step, mark: AppServicesProgress.Mark, state: any UpstreamState,
-        onlyExistingGroups: Bool
+        item: Item, message: Message, step: Step, answer: Answer, mark: AppServicesProgress.Mark,
+        state: any UpstreamState, onlyExistingGroups: Bool
     ) {
         self.item = item
         self.message = message
         self.step = step
+        self.answer = answer
         self.mark = mark
         self.state = state
         self.onlyExistingGroups = onlyExistingGroups
@@ -250,10 +253,10 @@ private struct AppServicesFollower {
         case .savePreferences where item.kind != .preferences:
             return reject("\(reason); the registration itself is complete")
         case .disconnect:
-            // F follows all the same (5.3).
+            // F follows all the same (5.3). What is stored with the message is not masked.
             pair.isConnected = true
             keep(pair)
-            proceed(progress.refusingDisconnect(reason, mark))
+            proceed(progress.refusingDisconnect(answer.plainReason, mark))
             return
         case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
             .fetchConfiguration, .uploadCrashLog, .uploadMetrics:

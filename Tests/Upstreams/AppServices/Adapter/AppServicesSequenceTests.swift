@@ -103,6 +103,22 @@ import Testing
         #expect(try harness.state.pair(Items.u1, Items.device).isConnected, "as far as it is known")
     }
 
+    /// What is stored with the message, and is the reason if F is left out, is not a text of AppServices.
+    @Test(arguments: [
+        (403, "forbidden_service_operation", "forbidden_service_operation"),
+        (403, Items.u1Token, "an error that is not known"),
+    ])
+    func refusedDisconnect_isReportedWithoutItsText(status: Int, code: String, reason: String) throws {
+        var harness = try Harness()
+        let id = try harness.post("unregister", Items.item())
+        try harness.post("register", Items.registration("20981743", token: "another"))
+        let description = Harness.key + Items.u1Token + String(repeating: "x", count: 5000)
+        let refusal = Harness.response(status, #"{"error":"\#(code)","error_description":"\#(description)"}"#)
+        #expect(try harness.steps(id, answer: Self.answers(["disconnect": refusal])) == ["disconnect"])
+        #expect(harness.ended[id]?.state == .failed)
+        #expect(harness.ended[id]?.reason == "disconnect HTTP \(status): \(reason)")
+    }
+
     @Test func refusedToken_parksDisconnectAndBlanking() throws {
         var harness = try Harness()
         let id = try harness.post("unregister", Items.item())
