@@ -90,7 +90,11 @@ extension Duration {
     public var inMilliseconds: Double { (inSeconds * 1e6).rounded() / 1e3 }
 
     /// Rounded to nanoseconds, so that 0.05 is 50 ms exactly.
-    public static func fromSeconds(_ seconds: Double) -> Duration { .nanoseconds(Int64((seconds * 1e9).rounded())) }
+    /// The longest one is 292 years.
+    public static func fromSeconds(_ seconds: Double) -> Duration {
+        let nanoseconds = (seconds * 1e9).rounded()
+        return .nanoseconds(nanoseconds < 9.2e18 ? Int64(max(nanoseconds, -9.2e18)) : .max)
+    }
 }
 
 extension Int64 {

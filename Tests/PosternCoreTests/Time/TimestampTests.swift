@@ -22,6 +22,9 @@ import Testing
         #expect(moment + .seconds(Int64.max) == .never)
         #expect(moment + .seconds(-1) == Timestamp(milliseconds: -999))
         #expect(Timestamp.never + .milliseconds(1) == .never)
+        #expect(Duration.fromSeconds(0.05) == .milliseconds(50))
+        #expect(Duration.fromSeconds(1e10) == Duration.nanoseconds(Int64.max))
+        #expect(Duration.fromSeconds(-1e300) < .seconds(-1) && Duration.fromSeconds(.infinity) > .seconds(1))
     }
 
     @Test func days_countOneByOne_throughFourCenturies() throws {
