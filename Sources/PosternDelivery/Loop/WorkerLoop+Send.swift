@@ -21,20 +21,19 @@ extension WorkerLoop {
                 lookedInVain = true
                 break
             }
-            plan(claim)
+            if !claim.messages.isEmpty { plan(claim) }
         }
         if machine.isHurried, readiness() != .now { machine.isHurried = false }
     }
 
     /// Nil if there was nothing to claim, or the store could not be read. Expired messages are settled during the
-    /// claim.
+    /// claim, which may hold no others.
     private func nextClaim() -> Claim? {
         let now = time.now
         do {
             let claim = try claim(now: now)
             if !claim.expired.isEmpty { expire(claim, now: now) }
-            if !claim.messages.isEmpty { return claim }
-            return claim.expired.isEmpty ? nil : nextClaim()
+            return claim.messages.isEmpty && claim.expired.isEmpty ? nil : claim
         } catch {
             _ = storeFailed(&claimRetry, "cannot read the queue", error)
             return nil

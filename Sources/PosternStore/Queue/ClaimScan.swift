@@ -59,8 +59,10 @@ struct ClaimScan {
     var count: Int { batch.count + expired.count }
     var isEmpty: Bool { count == 0 }
 
-    /// Expired messages are bounded as well: after a long outage, there may be any number of them.
-    var isFull: Bool { room.isFull || expired.count >= limits.maxMessages }
+    /// Expired messages are bounded as well: after a long outage, there may be any number of them, and one transaction
+    /// settles them.
+    var isFull: Bool { room.isFull || expired.count >= min(limits.maxMessages, Self.mostExpired) }
+    private static let mostExpired = 200
 
     func fits(_ count: Int) -> Bool { room.fits(count) }
 
