@@ -30,6 +30,9 @@ public struct ReloadPlan: Sendable, Equatable {
 }
 
 extension GatewayConfiguration {
+    /// Whether it listens where other machines may reach it.
+    private var isExposed: Bool { !isLoopback(server.http.host) || server.admin.isOn && !isLoopback(server.admin.host) }
+
     /// What can change while running: keys, the log level, delivery settings, upstreams, and their settings.
     public func changes(to new: GatewayConfiguration) -> ReloadPlan {
         var live = new.auth.changedFields(since: auth, at: ["auth"])
@@ -44,7 +47,11 @@ extension GatewayConfiguration {
         restart += new.outbox.changedFields(since: outbox, at: ["outbox"])
 
         var after = self
-        after.auth = new.auth
+        // Keys are not removed from a gateway that others can reach, and does not listen elsewhere before its next start.
+        let opensAccess = new.auth.keys.isEmpty && !new.auth.allowAnonymous && isExposed
+        if opensAccess { restart += live.filter { $0.hasPrefix("auth.") } }
+        if opensAccess { live.removeAll { $0.hasPrefix("auth.") } }
+        after.auth = opensAccess ? auth : new.auth
         after.delivery = new.delivery
         after.cloudEvents = new.cloudEvents
         if new.callbacks != callbacks {
@@ -93,7 +100,7 @@ extension GatewayConfiguration {
         if new.log.format != log.format { restart.append("log.format") }
 
         return ReloadPlan(
-            live: live, needsRestart: restart, configuration: after, changesKeys: new.auth != auth,
+            live: live, needsRestart: restart, configuration: after, changesKeys: after.auth != auth,
             changesLogLevel: new.log.level != log.level, upstreams: changed, replaced: replaced, added: added,
             removed: removed)
     }
