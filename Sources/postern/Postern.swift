@@ -18,8 +18,16 @@ import PosternProcess
             Simulate.self,
         ])
 
+    /// If one of them was closed, the file that is opened next would be it, and log lines would be written into that.
+    private static func openStandardDescriptors() {
+        for descriptor in STDIN_FILENO...STDERR_FILENO where fcntl(descriptor, F_GETFD) < 0 {
+            _ = open("/dev/null", O_RDWR)
+        }
+    }
+
     /// Commands run on the main thread. Those that only wait for a gateway or a store are tasks, for which it waits.
     static func main() {
+        openStandardDescriptors()
         // The standard library reads the arguments from there; without any, the help would be shown as if it were
         // requested.
         guard !CommandLine.arguments.isEmpty else {
