@@ -100,6 +100,19 @@ import Testing
         #expect(plan.configuration == expected)
     }
 
+    /// The new host takes effect at the next start, and until then the old one is open to everyone who can reach it.
+    @Test func lastKey_isKept_whileTheRunningHostIsExposed() throws {
+        let keys = #""auth": {"keys": [{"name": "a", "sha256": "\#(digest)", "scopes": ["read"]}]}"#
+        var exposed = try configuration("{\(keys)}")
+        exposed.server.http.host = "0.0.0.0"
+        let closed = try configuration("{}")
+        let plan = exposed.changes(to: closed)
+        #expect(!plan.changesKeys && plan.needsRestart.contains("auth.keys") && !plan.live.contains("auth.keys"))
+        #expect(plan.configuration.auth == exposed.auth)
+        // As before, a gateway that only this machine can reach takes it at once.
+        #expect(try configuration("{\(keys)}").changes(to: closed).changesKeys)
+    }
+
     @Test func upstreams_areAddedAndRemoved_whileRunning() throws {
         let new =
             #"{"upstreams": {"new": {"type": "post", "queue": {"maxBytes": 1}}, "off": {"type": "post", "enabled": false}, "post": {}}}"#
