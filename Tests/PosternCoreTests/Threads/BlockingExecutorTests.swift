@@ -67,39 +67,6 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(10))) struct TimerQueueTests {
-    @Test func jobs_runInTheOrderOfTheirTimes() {
-        let threads = ManualThreads()
-        let timer = TimerQueue(name: "test-timer", on: threads)
-        let order = Inbox<Int>()
-        for delay in [30, 10, 20, 10] { timer.run(after: .seconds(delay)) { order.put(delay) } }
-        threads.advance(by: .seconds(30))
-        #expect(order.takeAll() == [10, 10, 20, 30])
-        timer.stop()
-    }
-
-    @Test func repetition_endsWhenItsStepSaysSo() {
-        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
-        let steps = Inbox<Int>()
-        timer.repeat(0, every: .milliseconds(1)) { count in
-            count += 1
-            steps.put(count)
-            return count < 3
-        }
-        var counts: [Int] = []
-        while counts.count < 3 { counts += steps.takeAll(waitingUntil: SystemTime().instant + .seconds(20)) }
-        #expect(counts == [1, 2, 3])
-    }
-
-    @Test func stop_dropsWhatIsNotDue() {
-        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
-        let runs = Inbox<Void>()
-        timer.run(after: .seconds(3600)) { runs.put(()) }
-        timer.stop()
-        #expect(runs.isEmpty)
-    }
-}
-
 /// The same on the test's own thread.
 @Suite struct ManualTurnsTests {
     private let threads = ManualThreads()

@@ -2,7 +2,7 @@ import PosternCore
 import PosternTestKit
 import Testing
 
-@Suite struct TimerQueueTests {
+@Suite(.timeLimit(.minutes(10))) struct TimerQueueTests {
     @Test func jobs_runAtTheirTime_inOrder() {
         let threads = ManualThreads()
         let timer = TimerQueue(name: "timer", on: threads)
@@ -15,6 +15,27 @@ import Testing
         threads.advance(by: .seconds(2))
         #expect(ran.value == [5, 1, 3, 2, 0, 4])
         timer.stop()
+    }
+
+    @Test func repetition_endsWhenItsStepSaysSo() {
+        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
+        let steps = Inbox<Int>()
+        timer.repeat(0, every: .milliseconds(1)) { count in
+            count += 1
+            steps.put(count)
+            return count < 3
+        }
+        var counts: [Int] = []
+        while counts.count < 3 { counts += steps.takeAll(waitingUntil: SystemTime().instant + .seconds(20)) }
+        #expect(counts == [1, 2, 3])
+    }
+
+    @Test func stop_dropsWhatIsNotDue() {
+        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
+        let runs = Inbox<Void>()
+        timer.run(after: .seconds(3600)) { runs.put(()) }
+        timer.stop()
+        #expect(runs.isEmpty)
     }
 
     /// As many clients may wait at a time. A job that moved all others would take minutes here.

@@ -3,6 +3,7 @@ import PosternAPI
 import PosternCore
 import PosternDelivery
 import PosternGatewayTestKit
+import PosternHTTP
 import PosternTestKit
 import Testing
 

@@ -148,8 +148,8 @@ import Testing
         // The clock has not moved since the store was created, so it does not help.
         let restored = try StoreRestore.run(file, to: store.path, at: store.time.now)
         #expect(restored.verification.payloads == 3)
-        // The versions of those that write and that read the file (SQLite, "Database File Format", section 1.3.3): 2 is a
-        // file with a log.
+        // The versions of those that write and that read the file: 2 is a file with a log (1.3.3 of SQLite's page
+        // "Database File Format").
         #expect(try Data(contentsOf: URL(filePath: store.path))[18...19] == Data([2, 2]))
         try store.reopen()
         #expect(try store.record(later[0]) == nil)
