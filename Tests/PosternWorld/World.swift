@@ -46,9 +46,7 @@ public final class World {
     /// How it ends then, or when the disk stops it.
     var death = Death.kill
     /// Names of types that are left out of the configuration.
-    var removed: Set<String> = [] { didSet { wereRemoved.formUnion(removed) } }
-    /// The same, of all times.
-    private(set) var wereRemoved: Set<String> = []
+    var removed: Set<String> = []
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
     private(set) var wasClockSet = false
     /// When the clock was set, or the gateway started with a clock that had been set.

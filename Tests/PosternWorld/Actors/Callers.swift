@@ -47,6 +47,8 @@ struct Post {
     var events: [Repeats.Event] = []
     /// Its `Idempotency-Key`.
     private(set) var key: String?
+    /// Whether its upstream was not configured when its caller wrote it.
+    var wasForRemoved = false
     /// Whether it once had to wait for its messages.
     var hasWaited = false
     /// The response that it has to get again.
@@ -122,7 +124,14 @@ final class Caller {
     func act(at now: MonotonicInstant) {
         nextAt = .distantFuture
         var post: Post
-        if let again = unanswered { post = again } else if isFinishing { return } else { post = chosenPost() }
+        if let again = unanswered {
+            post = again
+        } else if isFinishing {
+            return
+        } else {
+            post = chosenPost()
+            post.wasForRemoved = world.removed.contains(upstream)
+        }
         unanswered = nil
         requests += 1
         if dice.chance(plan.waits), post.first == nil {
@@ -312,10 +321,9 @@ final class Caller {
     private static let noSession = "no session of this visitor has this sessionCode"
 
     /// The sessions that had begun after the backup, or in a store that was set aside, are not known any more; and those
-    /// that were to begin while the upstream was removed never began, which the lost response would have said.
+    /// that were to begin while the upstream was removed never began.
     private func mayLackSessions(_ post: Post) -> Bool {
-        world.restores > 0 || world.promises.losses > 0
-            || world.wereRemoved.contains(upstream) && post.entries.contains { $0.unanswered > 0 }
+        world.restores > 0 || world.promises.losses > 0 || post.wasForRemoved
     }
 
     private func take(_ response: HTTPResponse, to post: Post) {

@@ -131,7 +131,10 @@ final class Operator {
             Self.post("/v1/messages/\(id)", method: "DELETE", "", in: world) { [world] response, text in
                 guard response.status == 200 else { return }
                 entry.isCancelled = isOnly
-                if isOnly, world.run?.network.underWay.contains(where: { $0 === entry }) == true {
+                // The upstream is told of the session again with its next event.
+                if isOnly, world.run?.network.underWay.contains(where: { $0 === entry }) == true,
+                    !world.restraint.isStartOfQueued(entry)
+                {
                     world.promises.fail("what is being sent is not cancelled", "\(entry.mark), \(id)")
                 }
                 guard !text.contains(#""state":"cancelled""#) else { return }

@@ -130,7 +130,7 @@ final class Restraint {
     }
 
     /// Whether it begins a session of which another message is queued: the upstream is told of the session with that.
-    private func isStartOfQueued(_ start: Book.Entry) -> Bool {
+    func isStartOfQueued(_ start: Book.Entry) -> Bool {
         guard let outbox = world.run?.gateway.outbox else { return false }
         func isQueued(_ id: MessageID) -> Bool { (try? outbox.message(id))?.state == .queued }
         return world.weather.quietly {
