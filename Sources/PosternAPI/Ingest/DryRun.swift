@@ -26,7 +26,8 @@ struct DryRun {
                     if target.upstream.sendsKindsApart { (batch, others) = batch.dividedByKind() }
                     let (request, count) = plan(batch, target, notes)
                     requests.append(request)
-                    rest = others.isEmpty ? rest.dropFirst(max(1, count)) : batch.dropFirst(max(1, count)) + others + later
+                    let taken = max(1, count)
+                    rest = others.isEmpty ? rest.dropFirst(taken) : batch.dropFirst(taken) + others + later
                 }
             }
         }
