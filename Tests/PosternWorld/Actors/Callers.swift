@@ -85,6 +85,7 @@ final class Caller {
     private let habits: Dice
     private let strays: Dice
     private let haste: Dice
+    private let epochs: Dice
     private let reports: Dice
     private let repeats: Repeats
     let scenario: any Scenario
@@ -109,6 +110,7 @@ final class Caller {
         habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
         strays = Dice(seed: world.plan.seed, for: "strays \(plan.number)")
         haste = Dice(seed: world.plan.seed, for: "haste \(plan.number)")
+        epochs = Dice(seed: world.plan.seed, for: "epochs \(plan.number)")
         reports = Dice(seed: world.plan.seed, for: "reports \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
@@ -277,11 +279,15 @@ final class Caller {
         return Post(habits.chance(0.5) ? former + events : events + former, isBinary: habits.chance(0.5))
     }
 
+    private static let distantTimes = ["2100-01-01T00:00:00Z", "2400-02-29T12:00:00Z", "9999-12-31T23:59:59Z"]
+
     private func envelopes(_ items: [ScenarioItem], _ entries: [Book.Entry], isScheduled: Bool) -> Post {
         var more = ""
         if isScheduled {
-            let end = world.upstreamTime.now + dice.span(10...7200)
+            var end = world.upstreamTime.now + dice.span(10...7200)
             let isLater = dice.chance(0.6)
+            // Durations of more than 292 years have no nanoseconds of 64 bits.
+            if epochs.chance(0.03), let distant = Timestamp(rfc3339: epochs.pick(Self.distantTimes)) { end = distant }
             more = isLater ? #","notBefore":"\#(end)""# : #","expiresAt":"\#(end)""#
             for entry in entries {
                 entry.isExempt = true

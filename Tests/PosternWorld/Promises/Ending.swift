@@ -44,6 +44,7 @@ struct Ending {
             }
             if world.time.instant >= eventAt {
                 postFillers()
+                cancelDistant()
                 eventAt = world.time.instant + .seconds(600)
             }
             world.step(until: min(end, tokensAt, eventAt))
@@ -84,6 +85,15 @@ struct Ending {
                 entry.isPending = false
                 if let response, response.status == 202 { world.promises.accepted([entry], response) }
             }
+        }
+    }
+
+    /// The operator gives up what is not to be sent for years. Its caller may not know its id.
+    private func cancelDistant() {
+        let inYears = world.upstreamTime.now + .seconds(366 * 86_400)
+        let queued = try? world.run?.gateway.outbox.messages(MessageFilter(state: .queued), after: nil, limit: 1000)
+        for message in queued?.messages ?? [] where (message.facts.nextAttemptAt ?? inYears) > inYears {
+            Operator.post("/v1/messages/\(message.id)", method: "DELETE", "", in: world)
         }
     }
 
