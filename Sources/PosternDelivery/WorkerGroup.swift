@@ -55,20 +55,24 @@ public final class WorkerGroup: Sendable {
     }
 
     /// Ends the threads of retired workers whose requests have ended. Their queues are then kept as those of upstreams
-    /// that are not configured.
+    /// that are not configured. Call it again if it throws: a worker whose queue could not be stored as such is still
+    /// retired, and the others have ended.
     public func endRetired() throws(StoreError) {
-        let idle = members.withLock { members in
-            let idle = members.retired.filter(\.isIdle)
-            members.retired.removeAll(where: \.isIdle)
-            return idle
-        }
-        for worker in idle {
+        var failure: StoreError?
+        for worker in members.withLock({ $0.retired.filter(\.isIdle) }) {
+            // Does nothing in a second call.
             worker.join()
-            try outbox.disable(worker.queue)
+            do throws(StoreError) {
+                try outbox.disable(worker.queue)
+                members.withLock { members in members.retired.removeAll { $0 === worker } }
+            } catch {
+                failure = failure ?? error
+            }
         }
+        if let failure { throw failure }
     }
 
-    /// Whether requests of an upstream that was removed are still in flight.
+    /// Whether the worker of an upstream that was removed has not ended yet.
     public func isRetiring(_ name: UpstreamName) -> Bool {
         members.withLock { $0.retired.contains { $0.name == name } }
     }

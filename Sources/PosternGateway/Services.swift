@@ -203,7 +203,7 @@ final class Services: Sendable {
             else { continue }
             do throws(StoreError) {
                 guard !workerGroup.isRetiring(name) else {
-                    throw .failed(detail: "requests of the former upstream are in flight")
+                    throw .failed(detail: "the former upstream of this name has not ended yet")
                 }
                 workerGroup.add(try UpstreamWorker(upstream, settings, dependencies))
             } catch {

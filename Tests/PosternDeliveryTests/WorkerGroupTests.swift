@@ -1,7 +1,8 @@
+import GRDB
 import Logging
 import PosternCore
 import PosternMetrics
-import PosternStore
+@testable import PosternStore
 import PosternTestKit
 import Testing
 
@@ -36,6 +37,10 @@ import Testing
         let message = NewMessage(
             queue: worker.queue, kind: "thing", acceptedAt: time.now, bytes: Array(#"{"n":1}"#.utf8))
         return try DedicatedThreads().result { outbox.append([message], completion: $0) }.ids[0]
+    }
+
+    private func execute(_ sql: String) throws {
+        try DedicatedThreads().result { outbox.writer.change({ try $0.db.execute(sql: sql) }, completion: $0) }
     }
 
     @Test func workers_areFoundByName_andShown() throws {
@@ -76,6 +81,27 @@ import Testing
         workerGroup.stop(deadline: start + .seconds(30)) {}
         #expect(time.instant - start < .seconds(10))
         outbox.close()
+    }
+
+    @Test func removal_isTriedAgain_ifTheStoreFails_andTheOthersEnd() throws {
+        defer { outbox.close() }
+        let workers = workerGroup.workers
+        let (a, b) = (workers[0], workers[1])
+        workerGroup.start()
+        for worker in workers { workerGroup.retire(worker.name) }
+        #expect(eventually { workers.allSatisfy(\.isIdle) })
+        try execute(
+            """
+            CREATE TRIGGER refusal BEFORE UPDATE OF type ON upstreams WHEN OLD.name = 'a'
+            BEGIN SELECT RAISE(ABORT, 'refused'); END
+            """)
+        for _ in 0..<2 { #expect(throws: StoreError.self) { try workerGroup.endRetired() } }
+        #expect(workerGroup.isRetiring(a.name) && !workerGroup.isRetiring(b.name))
+        #expect(outbox.queue(b.queue.number)?.isDisabled == true)
+        try execute("DROP TRIGGER refusal")
+        try workerGroup.endRetired()
+        #expect(!workerGroup.isRetiring(a.name))
+        #expect(outbox.queue(a.queue.number)?.isDisabled == true)
     }
 
     @Test func fleetThatNeverStarted_stops() {
