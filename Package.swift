@@ -222,7 +222,7 @@ let package = Package(
             of: "PosternGateway",
             [
                 "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternHTTP", "PosternAPI",
-                "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", grdb, logging,
             ]),
         tests(
             of: "PosternCommands",

@@ -76,7 +76,7 @@ public final class App: Sendable {
     }
 
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
-        var tasks = [Supervisor.Task(period: .seconds(5)) { services.endRetired() }]
+        var tasks = [Supervisor.Task(period: .seconds(5)) { services.finishReload() }]
         if services.hasCertificate {
             tasks.append(.init(period: Supervisor.certificatePeriod) { services.checkCertificate() })
         }
@@ -197,12 +197,13 @@ public final class App: Sendable {
         let plan = services.adopt(loaded)
         warnOfMissingSettings(services.upstreams.filter { plan.added.contains($0.name) })
         if !plan.removed.isEmpty { warnOfDisabledUpstreams(services) }
-        logger.notice(
-            "configuration reloaded",
-            metadata: [
-                "changed": "\(plan.live.joined(separator: ","))",
-                "needsRestart": "\(plan.needsRestart.joined(separator: ","))",
-            ])
+        var metadata: Logger.Metadata = [
+            "changed": "\(plan.live.joined(separator: ","))",
+            "needsRestart": "\(plan.needsRestart.joined(separator: ","))",
+        ]
+        let postponed = services.postponedUpstreams
+        if !postponed.isEmpty { metadata["postponed"] = "\(postponed.map(\.description).joined(separator: ","))" }
+        logger.notice("configuration reloaded", metadata: metadata)
     }
 }
 

@@ -21,6 +21,8 @@ final class Services: Sendable {
     private let current: Mutex<GatewayConfiguration>
     private let dependencies: UpstreamWorker.Dependencies
     private let certificateWarning = Mutex(CertificateWarning())
+    /// With the settings of the last reload, for workers that continue with their previous ones, because the store failed.
+    private let postponed = Mutex<[any Upstream]>([])
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
@@ -166,33 +168,81 @@ final class Services: Sendable {
         context.setEventTypes(plan.configuration.cloudEvents.types)
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
+        let hadPostponed = !postponedUpstreams.isEmpty
+        postponed.withLock { postponed in postponed.removeAll { plan.removed.contains($0.name) } }
         for name in plan.upstreams {
             guard let worker = workerGroup.worker(named: name),
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
-            guard plan.replaced.contains(name) else {
+            if plan.replaced.contains(name) {
+                postponed.withLock { postponed in
+                    postponed.removeAll { $0.name == name }
+                    postponed.append(upstream)
+                }
+            } else if !postponedUpstreams.contains(name) {
                 worker.adopt(settings.deliverySettings)
-                continue
             }
-            do {
+        }
+        for (name, error) in replacePostponed() {
+            logger.error(
+                "cannot store the kinds of a reloaded upstream; retrying, with its previous settings until then",
+                metadata: ["upstream": "\(name)", "error": "\(error)"])
+        }
+        adoptCallbacks()
+        plan.removed.forEach { workerGroup.retire($0) }
+        if hadPostponed || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
+        endRetired()
+        return plan
+    }
+
+    /// Upstreams that continue with their previous settings until `finishReload` can store the kinds of the new ones.
+    var postponedUpstreams: [UpstreamName] { postponed.withLock { postponed in postponed.map { $0.name } } }
+
+    /// Replaces upstreams by those with new settings. Returns the upstreams for which the store failed.
+    private func replacePostponed() -> [(name: UpstreamName, error: StoreError)] {
+        var failures: [(name: UpstreamName, error: StoreError)] = []
+        for upstream in postponed.withLock({ $0 }) {
+            guard let worker = workerGroup.worker(named: upstream.name),
+                let settings = configuration.upstreams.first(where: { $0.name == upstream.name })
+            else { continue }
+            do throws(StoreError) {
                 try worker.queue.replace(upstream)
             } catch {
-                logger.error(
-                    "cannot store the kinds of a reloaded upstream; keeping its previous settings",
-                    metadata: ["upstream": "\(name)", "error": "\(error)"])
+                failures.append((upstream.name, error))
                 continue
             }
             worker.adopt(settings.deliverySettings, upstream: upstream)
+            postponed.withLock { postponed in postponed.removeAll { $0.name == upstream.name } }
         }
-        if let callbacks = workerGroup.callbacks(plan.configuration.callbacks) { outbox.adopt(callbacks) }
-        plan.removed.forEach { workerGroup.retire($0) }
-        if !(plan.upstreams + plan.added + plan.removed).isEmpty {
-            let types = Dictionary(uniqueKeysWithValues: plan.configuration.upstreams.map { ($0.name, $0.type) })
-            handler.refreshUpstreams(workerGroup.workers.map { (types[$0.name] ?? "", $0) })
+        return failures
+    }
+
+    private func adoptCallbacks() {
+        if let callbacks = workerGroup.callbacks(configuration.callbacks) { outbox.adopt(callbacks) }
+    }
+
+    private func refreshUpstreams() {
+        let types = Dictionary(uniqueKeysWithValues: configuration.upstreams.map { ($0.name, $0.type) })
+        handler.refreshUpstreams(workerGroup.workers.map { (types[$0.name] ?? "", $0) })
+    }
+
+    /// Tries again what the store refused in a reload, and ends the workers of removed upstreams whose requests have
+    /// ended. Call it now and then, on the thread that reloads.
+    func finishReload() {
+        let waiting = postponedUpstreams
+        if !waiting.isEmpty {
+            let failed = replacePostponed().map { $0.name }
+            let replaced = waiting.filter { !failed.contains($0) }
+            if !replaced.isEmpty {
+                adoptCallbacks()
+                refreshUpstreams()
+            }
+            for name in replaced {
+                logger.notice("upstream reloaded after a failure of the store", metadata: ["upstream": "\(name)"])
+            }
         }
         endRetired()
-        return plan
     }
 
     private func addUpstreams(of plan: ReloadPlan, from loaded: ConfigurationLoader.LoadedConfiguration) {
@@ -220,8 +270,8 @@ final class Services: Sendable {
         }
     }
 
-    /// Ends the workers of removed upstreams whose requests have ended. Call it now and then.
-    func endRetired() {
+    /// Ends the workers of removed upstreams whose requests have ended.
+    private func endRetired() {
         do throws(StoreError) {
             try workerGroup.endRetired()
         } catch {

@@ -1,0 +1,104 @@
+import GRDB
+import Logging
+import PosternCore
+import PosternGatewayTestKit
+import PosternHTTP
+@testable import PosternStore
+import PosternTestKit
+import Testing
+
+@testable import PosternGateway
+
+/// Reloads of the services while they run, with a real store and no listener.
+@Suite(.timeLimit(.minutes(10))) struct ReloadTests {
+    private let scratch: ScratchConfiguration
+    private let services: Services
+
+    init() throws {
+        let scratch = try ScratchConfiguration(nil)
+        self.scratch = scratch
+        services = try Services(
+            Self.load(#""a""#, in: scratch), App.Options(configFile: scratch.file),
+            in: Environment(makeListeners: { _, _, _, _ in NoListeners() }),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+
+    /// The configuration with an upstream that has these kinds.
+    private static func load(
+        _ kinds: String, in scratch: ScratchConfiguration
+    ) throws -> ConfigurationLoader.LoadedConfiguration {
+        let text = """
+            {"outbox": {"path": "\(scratch.directory)/store.sqlite"}, "upstreams": {"listed": {"kinds": [\(kinds)]}}}
+            """
+        try scratch.write(text, to: "config.json")
+        return try scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load()
+    }
+
+    private func execute(_ sql: String) throws {
+        try DedicatedThreads().result { services.outbox.writer.change({ try $0.db.execute(sql: sql) }, completion: $0) }
+    }
+
+    private var kinds: [Kind] { services.upstreams.flatMap(\.kinds) }
+
+    @Test func settings_areInForceLater_ifTheStoreFails() throws {
+        _ = try services.start()
+        defer { services.stop { true } }
+        try execute("CREATE TRIGGER refusal BEFORE INSERT ON kinds BEGIN SELECT RAISE(ABORT, 'refused'); END")
+        let new = try Self.load(#""a", "b""#, in: scratch)
+        // A reload that changes nothing does not forget it either.
+        for change in [["upstreams.listed.kinds"], []] {
+            #expect(services.adopt(new).live == change)
+            services.finishReload()
+            #expect(services.postponedUpstreams.map(\.description) == ["listed"])
+            #expect(kinds == ["a"])
+        }
+        try execute("DROP TRIGGER refusal")
+        services.finishReload()
+        #expect(services.postponedUpstreams.isEmpty)
+        #expect(kinds == ["a", "b"])
+    }
+
+    @Test func postponedSettings_areForgotten_withTheirUpstream_andIfTheyAreChangedBack() throws {
+        _ = try services.start()
+        defer { services.stop { true } }
+        try execute("CREATE TRIGGER refusal BEFORE INSERT ON kinds BEGIN SELECT RAISE(ABORT, 'refused'); END")
+        let (old, new) = (try Self.load(#""a""#, in: scratch), try Self.load(#""a", "b""#, in: scratch))
+        _ = services.adopt(new)
+        _ = services.adopt(old)
+        #expect(services.postponedUpstreams.isEmpty)
+        _ = services.adopt(new)
+        try scratch.write(#"{"outbox": {"path": "\#(scratch.directory)/store.sqlite"}}"#, to: "config.json")
+        _ = services.adopt(try scratch.loader(types: []).load())
+        #expect(services.postponedUpstreams.isEmpty)
+        services.finishReload()
+        #expect(kinds.isEmpty)
+    }
+}
+
+/// A type whose kinds are settings.
+private struct ListedUpstream: SilentUpstream {
+    struct Settings: SettingsSection {
+        var kinds: [String] = []
+        static let fields: [SettingField<Self>] = [.list("kinds", \.kinds, "What it takes.")]
+    }
+
+    static let typeName = "listed"
+    let name: UpstreamName
+    let settings: Settings
+    var kinds: [Kind] { settings.kinds.map { Kind($0) } }
+
+    init(_ name: UpstreamName, _ settings: Settings) {
+        self.name = name
+        self.settings = settings
+    }
+}
+
+private struct NoListeners: Listeners {
+    let runningRequests = 0
+    let certificateExpiry: Timestamp? = nil
+
+    func start() -> (main: UInt16, admin: UInt16?) { (0, nil) }
+    func stopAccepting() {}
+    func stop() {}
+    func renewCertificates() -> (isRenewed: Bool, failure: HTTPServerError?) { (false, nil) }
+}
