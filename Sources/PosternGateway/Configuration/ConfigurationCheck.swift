@@ -436,7 +436,13 @@ struct ConfigurationCheck {
 private func isServiceLink(_ name: String, _ value: String) -> Bool {
     name.hasSuffix("_SERVICE_HOST") || name.firstMatch(of: #/_SERVICE_PORT(_|$)/#) != nil
         || name.firstMatch(of: #/_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$/#) != nil
-        || (name.hasSuffix("_PORT") && value.firstMatch(of: #/^(tcp|udp|sctp):///#) != nil)
+        || isLinkedPort(name, value)
+}
+
+/// Whether the variable is one of these with the address of a service, such as `tcp://10.0.0.1:8080`. A service called
+/// `postern-server` gives it the name of the setting `server.port`, for which that is never a value.
+func isLinkedPort(_ name: String, _ value: String) -> Bool {
+    name.hasSuffix("_PORT") && value.firstMatch(of: #/^(tcp|udp|sctp)://.+:[0-9]+$/#) != nil
 }
 
 /// 127.0.0.0/8, also written as IPv6, ::1 and `localhost`.

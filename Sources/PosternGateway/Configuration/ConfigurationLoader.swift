@@ -83,6 +83,7 @@ public struct ConfigurationLoader: Sendable {
     public func settingsOfEnvironment() -> CheckResult { settings(of: .object([])) }
 
     private func settings(of root: ConfigurationNode) -> CheckResult {
+        let environment = environment.filter { !isLinkedPort($0.key, $0.value) }
         let secrets = secretsDirectory.map(SecretFiles.init(in:)) ?? SecretFiles()
         let sources = ConfigurationSources(
             file: root, environment: environment, secrets: secrets.texts, secretsDirectory: secretsDirectory ?? "")

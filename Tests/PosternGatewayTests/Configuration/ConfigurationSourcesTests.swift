@@ -111,6 +111,22 @@ import Testing
         #expect(try configuration("{}", environment: environment) == GatewayConfiguration())
     }
 
+    /// As Kubernetes sets them for services called `postern-server` and `postern-server-admin`.
+    @Test func serviceLink_isIgnored_alsoWithTheNameOfASetting() throws {
+        let environment = [
+            "POSTERN_SERVER_PORT": "tcp://10.0.0.1:8080", "POSTERN_SERVER_ADMIN_PORT": "udp://[fd00::1]:8080",
+            "POSTERN_SERVER_SERVICE_HOST": "10.0.0.1", "POSTERN_SERVER_SERVICE_PORT": "8080",
+            "POSTERN_SERVER_PORT_8080_TCP": "tcp://10.0.0.1:8080", "POSTERN_SERVER_PORT_8080_TCP_PORT": "8080",
+        ]
+        let scratch = try ScratchConfiguration(#"{"server": {"port": 7}}"#)
+        #expect(try scratch.load(environment: environment).server.http.port == 7)
+        // Without the port of a service, it is a mistake.
+        #expect(
+            try problems(in: "{}", environment: ["POSTERN_SERVER_PORT": "tcp://10.0.0.1"]) == [
+                #"server.port is "tcp://10.0.0.1" (from POSTERN_SERVER_PORT); expected a whole number"#
+            ])
+    }
+
     @Test func variableForTwoSettings_isRefused() throws {
         let type = UpstreamType(OddUpstream.self)
         let scratch = try ScratchConfiguration(
