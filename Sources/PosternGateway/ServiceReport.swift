@@ -22,8 +22,10 @@ struct ServiceReport {
     /// may make room.
     private static let patience = Duration.seconds(30)
 
-    /// How often there is a message: three times in each period of the watchdog.
-    static func period(_ watchdog: Duration?) -> Duration { min(watchdog.map { $0 / 3 } ?? .seconds(5), .seconds(5)) }
+    /// How often there is a message: three times in each period of the watchdog, but at most a hundred times a second.
+    static func period(_ watchdog: Duration?) -> Duration {
+        max(min(watchdog.map { $0 / 3 } ?? .seconds(5), .seconds(5)), .milliseconds(10))
+    }
 
     /// The next message. A process whose `/readyz` is 503 because something is stalled leaves out `WATCHDOG=1`, and is
     /// ended and started again after the period that the unit gives.

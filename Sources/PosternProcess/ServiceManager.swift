@@ -7,7 +7,8 @@ public struct ServiceManager: Sendable {
     private let socket: Int32
     private let address: sockaddr_un
     private let length: socklen_t
-    /// How often it wants to hear that the process works (`WATCHDOG_USEC`); nil if it does not.
+    /// How often it wants to hear that the process works (`WATCHDOG_USEC`); nil if it does not, or if that is not a
+    /// positive number (sd_watchdog_enabled(3)).
     public let watchdogPeriod: Duration?
 
     /// Nil if no service manager wants to be told. A name that begins with `@` is in the abstract namespace (unix(7)).
@@ -28,7 +29,8 @@ public struct ServiceManager: Sendable {
         length = socklen_t(MemoryLayout<sa_family_t>.size + bytes.count)
         // Another process may be meant, whose environment this one has inherited.
         let isMeant = environment["WATCHDOG_PID"].map { $0 == "\(getpid())" } ?? true
-        watchdogPeriod = isMeant ? environment["WATCHDOG_USEC"].flatMap { Int64($0) }.map { .microseconds($0) } : nil
+        let microseconds = environment["WATCHDOG_USEC"].flatMap { Int64($0) } ?? 0
+        watchdogPeriod = isMeant && microseconds > 0 ? .microseconds(microseconds) : nil
     }
 
     /// Sends assignments such as `READY=1`, all in one message. It is lost if the manager does not listen any more: the

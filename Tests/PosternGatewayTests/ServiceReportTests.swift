@@ -49,6 +49,14 @@ import Testing
         #expect(ServiceReport.period(nil) == .seconds(5))
         #expect(ServiceReport.period(.seconds(60)) == .seconds(5))
         #expect(ServiceReport.period(.seconds(6)) == .seconds(2))
+        #expect(ServiceReport.period(.microseconds(Int64.max)) == .seconds(5))
+        #expect(ServiceReport.period(.microseconds(1)) == .milliseconds(10), "the main thread also has other work")
+    }
+
+    @Test(arguments: ["0", "-1", "", "soon", "99999999999999999999"])
+    func watchdog_isOff_ifItsPeriodIsNotAPositiveNumber(period: String) throws {
+        let manager = try #require(ServiceManager(environment: ["NOTIFY_SOCKET": "/no/such", "WATCHDOG_USEC": period]))
+        #expect(manager.watchdogPeriod == nil)
     }
 
     @Test func watchdog_ofAnotherProcess_isNotFed() {
