@@ -114,7 +114,7 @@ public struct ConfigurationLoader: Sendable {
 
     private func parsedFile() throws(ConfigurationProblems) -> ConfigurationNode {
         let detail: String
-        switch readFile(file, atMost: Self.largestFile) {
+        switch readFile(file, atMost: Self.largestFile, orPipe: true) {
         case .failure(let failure): detail = failure.detail
         case .success(let bytes):
             do throws(ConfigurationNode.SyntaxError) {

@@ -86,11 +86,15 @@ struct FileFailure: Error, Equatable {
     let detail: String
 }
 
-/// Reads the file at `path`, which may also be a pipe.
-func readFile(_ path: String, atMost limit: Int) -> Result<[UInt8], FileFailure> {
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC)
+/// Reads the file at `path`. It may be a pipe if `orPipe`; otherwise a pipe, whose writer may never come, is a failure.
+func readFile(_ path: String, atMost limit: Int, orPipe: Bool = false) -> Result<[UInt8], FileFailure> {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | (orPipe ? 0 : O_NONBLOCK))
     guard descriptor >= 0 else { return .failure(.init(detail: "cannot be read: \(lastError())")) }
     defer { close(descriptor) }
+    var status = stat()
+    if !orPipe, fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFIFO {
+        return .failure(.init(detail: "is a pipe; expected a regular file"))
+    }
     var bytes: [UInt8] = []
     var part = [UInt8](repeating: 0, count: 65_536)
     while true {

@@ -59,14 +59,29 @@ final class TLSIdentity: Sendable {
         return Timestamp(milliseconds: seconds < 0 ? 0 : Int64(seconds) * 1000)
     }
 
+    /// The size of the largest PEM file that is read, in bytes.
+    static let largestFile = 1 << 20
+
+    /// Reads a PEM file. A device, which may be endless, and a pipe, which can be read only once, are refused.
     static func read(_ path: String) throws(HTTPServerError) -> String {
-        guard let file = fopen(path, "re") else {
-            throw bad("cannot read \(path): \(String(cString: strerror(errno)))")
+        // Otherwise, opening a pipe waits for its writer.
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        guard descriptor >= 0 else { throw bad("cannot read \(path): \(String(cString: strerror(errno)))") }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+            throw bad("\(path) is not a regular file")
         }
-        defer { fclose(file) }
         var text: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 16 << 10)
-        while case let count = fread(&buffer, 1, buffer.count, file), count > 0 { text += buffer[..<count] }
+        while text.count <= largestFile {
+            let count = Glibc.read(descriptor, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw bad("cannot read \(path): \(String(cString: strerror(errno)))") }
+            if count == 0 { break }
+            text += buffer[..<count]
+        }
+        guard text.count <= largestFile else { throw bad("\(path) is larger than \(largestFile) bytes") }
         guard !text.isEmpty else { throw bad("\(path) is empty") }
         return String(decoding: text, as: UTF8.self)
     }

@@ -1,3 +1,4 @@
+import Glibc
 import PosternAPI
 import PosternGatewayTestKit
 import PosternTestKit
@@ -27,11 +28,32 @@ import Testing
             #"upstreams.post.caFile is "/no/such.pem"; cannot read /no/such.pem: No such file or directory"#
         ),
         (
+            #"{"upstreams": {"post": {"caFile": "/dev/zero"}}}"#,
+            #"upstreams.post.caFile is "/dev/zero"; /dev/zero is not a regular file"#
+        ),
+        (
             #"{"upstreams": {"post": {"caFile": "/etc/hostname", "enabled": false}}}"#,
             "upstreams.post.caFile is \"/etc/hostname\"; /etc/hostname holds no valid certificate: No certificate was found."
         ),
     ])
     func mistake_isNamed(file: String, expected: String) throws { #expect(try problems(in: file) == [expected]) }
+
+    @Test func pipeAndLargeFile_areRefused_asCertificates() throws {
+        let folder = ScratchFolder()
+        let (pipe, large) = (folder.file("pipe.pem"), folder.file("large.pem"))
+        try #require(mkfifo(pipe, 0o600) == 0)
+        try #require(close(creat(large, 0o600)) == 0 && truncate(large, 1_048_577) == 0)
+        let tls = #"{"certificateFile": "\#(pipe)", "keyFile": "\#(large)"}"#
+        // Long values are shortened.
+        let (pipeShown, largeShown) = (ConfigurationNode.string(pipe).shown, ConfigurationNode.string(large).shown)
+        #expect(
+            try problems(in: #"{"server": {"tls": \#(tls)}, "upstreams": {"post": {"caFile": "\#(large)"}}}"#) == [
+                "server.tls.certificateFile is \(pipeShown); the file is a pipe; expected a regular file",
+                "server.tls.keyFile is \(largeShown); the file is larger than 1048576 bytes; "
+                    + "check that it is the right file",
+                "upstreams.post.caFile is \(largeShown); \(large) is larger than 1048576 bytes",
+            ])
+    }
 
     /// Two addresses may share a port number.
     @Test func adminListener_isOnIfItHasAHost() throws {

@@ -1,4 +1,5 @@
 import Foundation
+import Glibc
 import PosternCore
 import PosternDelivery
 import PosternHTTP
@@ -169,6 +170,19 @@ import Testing
         try FileManager.default.createSymbolicLink(
             atPath: scratch.directory + "/secrets/server-port", withDestinationPath: "/no/such/file")
         #expect(scratch.problems() == ["DIR/secrets/server-port cannot be read: No such file or directory"])
+    }
+
+    @Test func secretFile_isRefused_whenItIsAPipe_orEndless() throws {
+        let scratch = try ScratchConfiguration()
+        let file = scratch.directory + "/secrets/server-port"
+        try #require(mkfifo(file, 0o600) == 0)
+        #expect(scratch.problems() == ["DIR/secrets/server-port is a pipe; expected a regular file"])
+        try FileManager.default.removeItem(atPath: file)
+        try FileManager.default.createSymbolicLink(atPath: file, withDestinationPath: "/dev/zero")
+        #expect(
+            scratch.problems() == [
+                "DIR/secrets/server-port is larger than 65536 bytes; check that it is the right file"
+            ])
     }
 
     @Test func secretsDirectory_isRefused_whenItIsMissing() throws {
