@@ -13,7 +13,7 @@ import PosternTransport
 public final class App: Sendable {
     /// The options of `postern serve`.
     public struct Options: Sendable {
-        public var configFile: String
+        public var configFile: ConfigurationFile
         /// Whether to run the simulators and point the upstreams at them.
         public var simulate: Bool
         /// Whether to set a damaged store aside and start with an empty one.
@@ -21,7 +21,9 @@ public final class App: Sendable {
         /// Whether to repair a damaged write-ahead log. A copy of the store is kept.
         public var recover: Bool
 
-        public init(configFile: String, simulate: Bool = false, startFresh: Bool = false, recover: Bool = false) {
+        public init(
+            configFile: ConfigurationFile, simulate: Bool = false, startFresh: Bool = false, recover: Bool = false
+        ) {
             self.configFile = configFile
             self.simulate = simulate
             self.startFresh = startFresh
@@ -188,6 +190,9 @@ public final class App: Sendable {
     private func reload(_ services: Services, _ simulators: Simulators?) {
         let loaded: ConfigurationLoader.LoadedConfiguration
         do throws(AppError) {
+            if let problem = options.configFile.problemOfReload {
+                throw .configuration(ConfigurationProblems([problem]))
+            }
             loaded = try load(simulators)
         } catch {
             logger.error("configuration not reloaded; keeping the previous one", metadata: ["error": "\(error)"])

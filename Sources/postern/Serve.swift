@@ -28,10 +28,12 @@ struct Serve: ParsableCommand {
     func run() throws {
         postern_unmap_large_blocks()
         _ = postern_forbid_dumps()
-        let format = logFormat()
+        // A pipe can be read only once.
+        let file = ConfigurationFile(config)
+        let format = logFormat(of: file)
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: format) }
         let app = App(
-            .init(configFile: config, simulate: simulate, startFresh: startFresh, recover: recover),
+            .init(configFile: file, simulate: simulate, startFresh: startFresh, recover: recover),
             signals: Signals.receive(), logger: Logger(label: "postern"))
         do throws(AppError) {
             try app.run()
@@ -47,8 +49,8 @@ struct Serve: ParsableCommand {
     }
 
     /// The format has to be known before the first log line, even if the configuration has problems. `App` reports them.
-    private func logFormat() -> StandardErrorLog.Format {
-        let loader = ConfigurationLoader(file: config)
+    private func logFormat(of file: ConfigurationFile) -> StandardErrorLog.Format {
+        let loader = ConfigurationLoader(file: file)
         let found = (try? loader.settings()) ?? loader.settingsOfEnvironment()
         return found.configuration.log.format == .json ? .json : .text
     }

@@ -18,7 +18,7 @@ import Testing
         let scratch = try ScratchConfiguration(nil)
         self.scratch = scratch
         services = try Services(
-            Self.load(#""a""#, in: scratch), App.Options(configFile: scratch.file),
+            Self.load(#""a""#, in: scratch), App.Options(configFile: ConfigurationFile(scratch.file)),
             in: Environment(makeListeners: { _, _, _, _ in NoListeners() }),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
     }

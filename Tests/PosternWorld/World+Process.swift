@@ -34,7 +34,7 @@ extension World {
         }
         noticeStop()
         guard run != nil else { return }
-        repair = App.Options(configFile: "")
+        repair = App.Options(configFile: ConfigurationFile(""))
         oldestKey = keyChanges
         if let run { examineAfterLoss(run) }
         promises.started()

@@ -71,7 +71,7 @@ public final class World {
     var knownLosses = 0
     var hasLost = false
     /// How the operator repairs the store at the next start.
-    var repair = App.Options(configFile: "")
+    var repair = App.Options(configFile: ConfigurationFile(""))
 
     enum Death: String, Sendable {
         case kill

@@ -390,7 +390,7 @@ struct ConfigurationCheck {
         }
         for field in TLSFiles.fields {
             guard case .text(let file) = field.get(tls), !file.isEmpty,
-                case .failure(let failure) = readFile(file, atMost: ConfigurationLoader.largestFile)
+                case .failure(let failure) = readFile(file, atMost: ConfigurationFile.largestFile)
             else { continue }
             let path = ["server", "tls", field.setting.name]
             let shown = ConfigurationNode.string(file).shown

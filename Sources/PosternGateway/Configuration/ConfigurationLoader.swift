@@ -9,23 +9,30 @@ public struct ConfigurationLoader: Sendable {
     /// Base URLs by type. Upstreams of these types get the URL of their simulator, and credentials that it accepts.
     var simulators: [String: String] = [:]
     let environment: [String: String]
+    private let source: ConfigurationFile
     /// The path of the JSON file as it was given.
-    public let file: String
+    public var file: String { source.path }
     let secretsDirectory: String?
 
-    static let largestFile = 1 << 20
-
-    /// `file`: the path of the JSON file. `secretsDirectory`: nil if there is none.
-    public init(types: [UpstreamType], environment: [String: String], file: String, secretsDirectory: String?) {
+    /// `secretsDirectory`: nil if there is none.
+    public init(
+        types: [UpstreamType], environment: [String: String], file: ConfigurationFile, secretsDirectory: String?
+    ) {
         self.types = types.sorted { $0.name < $1.name }
         self.environment = environment
-        self.file = file
+        source = file
         self.secretsDirectory = secretsDirectory
+    }
+
+    /// `file`: the path of the JSON file.
+    public init(types: [UpstreamType], environment: [String: String], file: String, secretsDirectory: String?) {
+        self.init(
+            types: types, environment: environment, file: ConfigurationFile(file), secretsDirectory: secretsDirectory)
     }
 
     /// With the registry's types and this process's environment. Secret files are looked for in the directory that
     /// `POSTERN_SECRETS_DIR` names, or else in `/run/secrets`, if that exists.
-    public init(file: String) {
+    public init(file: ConfigurationFile) {
         // Where the service manager listens is where this process listens.
         let environment = ProcessInfo.processInfo.environment.merging(PassedSockets.own.settings) { $1 }
         let named = environment[ConfigurationSources.secretsVariable] ?? ""
@@ -34,6 +41,9 @@ public struct ConfigurationLoader: Sendable {
             types: UpstreamRegistry.all, environment: environment, file: file,
             secretsDirectory: named.isEmpty ? usual : named)
     }
+
+    /// The same, with the path of the JSON file.
+    public init(file: String) { self.init(file: ConfigurationFile(file)) }
 
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.
     public struct LoadedConfiguration: Sendable {
@@ -114,7 +124,7 @@ public struct ConfigurationLoader: Sendable {
 
     private func parsedFile() throws(ConfigurationProblems) -> ConfigurationNode {
         let detail: String
-        switch readFile(file, atMost: Self.largestFile, orPipe: true) {
+        switch source.contents() {
         case .failure(let failure): detail = failure.detail
         case .success(let bytes):
             do throws(ConfigurationNode.SyntaxError) {

@@ -49,6 +49,16 @@ extension EndToEnd {
             #expect(ended.errors.contains(directory.config))
         }
 
+        /// It is needed twice: the format of the log has to be known first.
+        @Test func configurationFromAPipe_isRead() async throws {
+            let script = #"echo '{"server": {"port": 70000}}' | "$0" "$@""#
+            let ended = try await Binary.start(
+                ["serve", "--config", "/dev/stdin"], through: ["/bin/sh", "-c", script]
+            ).end()
+            #expect(ended.exitCode == 78, "\(ended.errors)")
+            #expect(ended.errors.contains("server.port is 70000"), "\(ended.errors)")
+        }
+
         @Test func folderThatCannotBeMade_isExplained() async throws {
             let directory = try GatewayDirectory(Settings())
             try directory.write(Settings().json(store: "/proc/self/postern/postern.sqlite"))
