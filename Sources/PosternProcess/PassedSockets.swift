@@ -54,7 +54,9 @@ public struct PassedSockets: Sendable {
         let isMeant = environment["LISTEN_PID"] == "\(getpid())"
         let count = isMeant ? environment["LISTEN_FDS"].flatMap { Int32($0) } ?? 0 : 0
         let names = (environment["LISTEN_FDNAMES"] ?? "").split(separator: ":", omittingEmptySubsequences: false)
-        let sockets = (0..<max(0, count)).compactMap { index in
+        // The number may be wrong, but no descriptor is left out.
+        let passed = (0..<max(0, count)).prefix { fcntl(Self.first + $0, F_GETFD) >= 0 }
+        let sockets = passed.compactMap { index in
             Socket(Self.first + index).map { ($0, isAdmin: names.dropFirst(Int(index)).first == "admin") }
         }
         main = sockets.first { !$0.isAdmin }?.0
