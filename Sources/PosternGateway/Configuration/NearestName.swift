@@ -3,9 +3,12 @@
 /// Close means at most one mistake in three characters, and at most three: `batchMaxMesages` is 1 away from
 /// `batchMaxMessages`, `prot` 1 from `port`. Case is ignored.
 func nearestName(to name: String, among candidates: some Sequence<String>) -> String? {
-    let allowed = min(3, max(1, name.count / 3))
+    let length = name.count
+    let allowed = min(3, max(1, length / 3))
+    // A name of another length is not close, and comparing a very long one takes long.
     return
         candidates
+        .filter { abs($0.count - length) <= allowed }
         .map { (candidate: $0, slips: slips(from: name.lowercased(), to: $0.lowercased())) }
         .filter { $0.slips <= allowed }
         .min { ($0.slips, $0.candidate) < ($1.slips, $1.candidate) }?
