@@ -207,17 +207,21 @@ struct MixedClaims: QueueClaims {
     /// Returns whether there was room for all of the lane that may be sent.
     private mutating func claimLeft(of lane: Int64, _ scan: inout ClaimScan, from rows: QueueRows) throws -> Bool {
         var done = 0
-        var hasRoom = true
-        while hasRoom, let id = lines.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
-            let row = try rows.row(id)
-            hasRoom = !scan.isFull && row.map { scan.take($0) } ?? true
-            if hasRoom { done += 1 }
+        var isDone = false
+        // Also if a row cannot be read: the lane would not be looked at again.
+        defer {
+            lines.removeFirst(done, from: lane)
+            if !isDone { lines.becameFree(lane, isNext: true) }
+            // A group may be next.
+            if done > 0 { mayUnblock = true }
         }
-        lines.removeFirst(done, from: lane)
-        if !hasRoom { lines.becameFree(lane, isNext: true) }
-        // A group may be next.
-        if done > 0 { mayUnblock = true }
-        return hasRoom
+        while let id = lines.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
+            let row = try rows.row(id)
+            guard !scan.isFull, row.map({ scan.take($0) }) ?? true else { return false }
+            done += 1
+        }
+        isDone = true
+        return true
     }
 
     private mutating func claimFresh(

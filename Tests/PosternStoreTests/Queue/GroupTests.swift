@@ -156,6 +156,19 @@ import Testing
         #expect(queue.countInMemory == 0)
     }
 
+    /// A lane that could not be read is read again.
+    @Test func failedRead_losesNoLane() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let ids = try store.append(3, to: queue, lane: .digest(1))
+        queue.giveBack(try store.claim(queue), now: store.time.now)
+        try store.execute("ALTER TABLE queue_\(queue.number.rawValue) RENAME TO away")
+        #expect(throws: (any Error).self) { try store.claim(queue) }
+        try store.execute("ALTER TABLE away RENAME TO queue_\(queue.number.rawValue)")
+        #expect(store.readiness(queue) == .now)
+        #expect(try store.drain(queue) == ids)
+    }
+
     /// The writer's thread never waits for what a claim reads.
     @Test(arguments: [LaneRule.mixed, .separate])
     func writer_acceptsAndCancels_whileAClaimReads(laneRule: LaneRule) throws {
