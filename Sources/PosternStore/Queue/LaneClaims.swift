@@ -160,7 +160,7 @@ struct LaneClaims: QueueClaims {
     }
 
     // The rows contain the times at which waiting messages are due, and messages that were not sent have not moved.
-    mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory) {}
+    mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory) {}
     mutating func giveBack(_ ended: [Lease]) {}
     func makeDue(at now: Timestamp) -> Bool { false }
 

@@ -15,10 +15,30 @@ struct MixedClaims: QueueClaims {
         var isBlocked = false
     }
 
+    /// The postponed messages of one kind. There are enough of them to begin with when the kind can be sent again, so
+    /// a scan passes new ones without remembering each. Otherwise the address of one kind that is out of order would
+    /// fill the scan limit, and stop the other kinds. Only messages without an order are passed: those of a lane hold
+    /// up later ones of any kind.
+    private struct Crowd {
+        static let least = 1024
+        /// More than what is in flight, so that a probe does not make room.
+        static func most(_ limits: BatchLimits) -> Int { max(least, 4 * limits.maxMessages) }
+
+        var count = 0
+        /// The first row that a scan has passed.
+        var passed: MessageID?
+
+        mutating func pass(_ id: MessageID) { passed = min(passed ?? id, id) }
+    }
+
     /// The number of skipped rows from which on a scan would only collect more of them: about 2 MB.
     static let defaultScanLimit = 65_536
 
+    /// The number of rows that one scan looks at while it passes those of a kind.
+    private static let passLimit = 1 << 18
+
     private let scanLimit: Int
+    private let sendsKindsApart: Bool
     private(set) var cursor = MessageID(rawValue: 0)
     /// Ids above this one have not been examined.
     private var frontier = MessageID(rawValue: 0)
@@ -27,8 +47,10 @@ struct MixedClaims: QueueClaims {
     private var groups: [Group] = []
     /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
     private var members: [MessageID: Int64] = [:]
-    /// Messages in groups that were postponed without an attempt, because what they need is missing.
-    private var postponed: Set<MessageID> = []
+    /// Messages in groups that were postponed without an attempt, because what they need is missing, and their kinds.
+    private var postponed: [MessageID: Kind] = [:]
+    /// Those of them that other kinds may do without; empty if kinds are not sent apart.
+    private var crowds: [Kind: Crowd] = [:]
     /// The lanes of rows that could not be taken because the writer was removing them.
     private var awaitingRemoval: [MessageID: Int64] = [:]
     /// Whether there may be rows after the cursor that were not announced.
@@ -39,18 +61,27 @@ struct MixedClaims: QueueClaims {
     /// Whether a lane became free since groups were found blocked.
     private var mayUnblock = false
 
-    init(scanLimit: Int = defaultScanLimit) { self.scanLimit = scanLimit }
+    /// `sendsKindsApart`: whether what one kind needs may be there while that of another is missing.
+    init(scanLimit: Int = defaultScanLimit, sendsKindsApart: Bool = false) {
+        self.scanLimit = scanLimit
+        self.sendsKindsApart = sendsKindsApart
+    }
 
     var countInMemory: Int { lines.count + members.count }
     var isAtScanLimit: Bool { countInMemory >= scanLimit }
-    var mustLook: Bool { lines.hasFree || mustVerify || (isBehind && !isAtScanLimit) }
+    var mustLook: Bool { lines.hasFree || mustVerify || ((isBehind || hasRoomForPassed) && !isAtScanLimit) }
+
+    /// Whether most of a kind's postponed messages have been sent, and rows of it were passed.
+    private var hasRoomForPassed: Bool {
+        crowds.values.contains { $0.passed != nil && $0.count < Crowd.least / 2 }
+    }
 
     /// Whether an earlier message of the lane is being sent, or waits to be sent again. A postponed one waits for the
     /// same reason as those after it.
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? {
         guard lane != 0 else { return false }
         return lines.isInFlight(lane)
-            || lines.rows(before: id, of: lane).contains { members[$0] != nil && !postponed.contains($0) }
+            || lines.rows(before: id, of: lane).contains { members[$0] != nil && postponed[$0] == nil }
     }
 
     /// When the next group is due that may have a free lane.
@@ -164,7 +195,7 @@ struct MixedClaims: QueueClaims {
 
     private mutating func leaveGroup(_ id: MessageID, isGone: Bool) {
         guard let lane = members.removeValue(forKey: id) else { return }
-        postponed.remove(id)
+        if let kind = postponed.removeValue(forKey: id) { crowds[kind]?.count -= 1 }
         lines.remove(id, from: lane)
         if isGone { becameFree(lane) }
     }
@@ -227,9 +258,13 @@ struct MixedClaims: QueueClaims {
     private mutating func claimFresh(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
+        if hasRoomForPassed { returnToPassed() }
         guard !scan.isFull, !isAtScanLimit, cursor < scan.newest || isBehind else { return }
         var position = cursor
         var isCut = false
+        var passed = 0
+        let most = Crowd.most(scan.limits)
+        let full = Set(crowds.filter { $0.value.count >= most }.keys)
         // Rows that were returned before the cursor lead past some that were just taken.
         let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
         // Also if the scan fails: what was taken is left for another one.
@@ -240,7 +275,10 @@ struct MixedClaims: QueueClaims {
         try rows.forEachFresh(after: cursor) { row in
             let (id, lane, size) = (row.id, row.lane, row.payloadCount)
             if !taken.contains(id), !isKnown(id, in: lane, isLeased) {
-                if lines.mayTake(id, in: lane) {
+                if !full.isEmpty, lane == 0, case let kind = rows.kinds.kind(row[1]), full.contains(kind) {
+                    crowds[kind]?.pass(id)
+                    passed += 1
+                } else if lines.mayTake(id, in: lane) {
                     guard scan.fits(size) else {
                         isCut = true
                         return false
@@ -252,13 +290,23 @@ struct MixedClaims: QueueClaims {
                 scan.looked(atBytes: size)
             }
             position = id
-            isCut = scan.isFull || isAtScanLimit
+            isCut = scan.isFull || isAtScanLimit || passed >= Self.passLimit
             return !isCut
         }
         guard !isCut else { return }
         // All rows have been examined; rows that were removed since do not have to be examined again.
         position = max(position, scan.newest)
         isBehind = false
+    }
+
+    /// Looks at rows again that were passed, if their kind has room for them.
+    private mutating func returnToPassed() {
+        for (kind, crowd) in crowds where crowd.count < Crowd.least / 2 {
+            crowds[kind]?.passed = nil
+            guard let passed = crowd.passed else { continue }
+            cursor = min(cursor, MessageID(rawValue: passed.rawValue - 1))
+            isBehind = true
+        }
     }
 
     // MARK: Results of a claim
@@ -271,9 +319,10 @@ struct MixedClaims: QueueClaims {
         groupTogether(ended, dueAt: dueAt, history: history)
     }
 
-    mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory) {
+    mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory) {
         groupTogether(ended, dueAt: dueAt, history: history)
-        postponed.formUnion(ended.map(\.id))
+        for lease in ended { postponed[lease.id] = kind }
+        if sendsKindsApart { crowds[kind, default: Crowd()].count += ended.count }
     }
 
     private mutating func groupTogether(_ rows: [Lease], dueAt: Timestamp, history: BatchHistory = BatchHistory()) {

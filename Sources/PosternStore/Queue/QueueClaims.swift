@@ -36,8 +36,8 @@ protocol QueueClaims: Sendable {
 
     /// The messages are to be sent again, together as far as their lanes are free then. Called before their release.
     mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory)
-    /// The same for a batch that was not sent, because what it needs is missing.
-    mutating func postpone(_ ended: [Lease], until dueAt: Timestamp, history: BatchHistory)
+    /// The same for a batch that was not sent, because what it needs is missing. `kind`: of its first message.
+    mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory)
     /// The messages were not sent after all. Called before their release.
     mutating func giveBack(_ ended: [Lease])
     /// The messages are no longer being sent.
@@ -49,9 +49,9 @@ protocol QueueClaims: Sendable {
 extension LaneRule {
     /// The claims of a queue, and how its arrivals are counted: not at all if they are collected in the rows of their
     /// lanes.
-    func makeClaims(newest: MessageID) -> (any QueueClaims, Arrivals?) {
+    func makeClaims(newest: MessageID, sendsKindsApart: Bool) -> (any QueueClaims, Arrivals?) {
         switch self {
-        case .mixed: (MixedClaims(), Arrivals(newest: newest))
+        case .mixed: (MixedClaims(sendsKindsApart: sendsKindsApart), Arrivals(newest: newest))
         case .separate: (LaneClaims(), nil)
         }
     }

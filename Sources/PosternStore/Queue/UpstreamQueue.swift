@@ -57,7 +57,8 @@ public final class UpstreamQueue: Sendable {
         writer = outbox.writer
         time = outbox.time
         acceptsByState = upstream.acceptsByState
-        let (claims, arrivals) = upstream.laneRule.makeClaims(newest: newest)
+        let (claims, arrivals) = upstream.laneRule.makeClaims(
+            newest: newest, sendsKindsApart: upstream.sendsKindsApart)
         self.claims = Mutex(claims)
         exchange = Mutex(QueueExchange(arrivals: arrivals))
     }
@@ -215,8 +216,9 @@ public final class UpstreamQueue: Sendable {
 
     /// The claim cannot be sent yet, and no attempt was made; `reason` is shown by the API.
     public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil) {
-        guard case .named(let lane, _)? = claim.messages.first?.lane else {
-            return end(claim.messages) { $0.postpone($1, until: dueAt, history: claim.history) }
+        guard let first = claim.messages.first else { return }
+        guard case .named(let lane, _) = first.lane else {
+            return end(claim.messages) { $0.postpone($1, of: first.kind, until: dueAt, history: claim.history) }
         }
         suspend(claim) { [self] transaction in
             try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)

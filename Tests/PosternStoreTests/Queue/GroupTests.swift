@@ -156,6 +156,53 @@ import Testing
         #expect(queue.countInMemory == 0)
     }
 
+    private struct KindsApart: PlainAtHeart {
+        let plain = PlainUpstream(kinds: ["dead", "alive"])
+        let sendsKindsApart = true
+    }
+
+    /// What the address of one kind has not taken waits in the store, and the other kinds go on.
+    @Test func postponedKind_leavesRoomForOthers_howeverLong() throws {
+        let store = try TestStore()
+        let queue = try store.register(KindsApart())
+        let append = { (count: Int, kind: Kind) throws -> [MessageID] in
+            let message = NewMessage(queue: queue, kind: kind, acceptedAt: store.time.now, bytes: Array("{}".utf8))
+            return try store.append(Array(repeating: message, count: count)).ids
+        }
+        var dead: [MessageID] = []
+        for _ in 0..<9 { dead += try append(8000, "dead") }
+        let alive = try append(3, "alive")
+        /// Claims until nothing is left to claim now. Returns what is alive, which was delivered.
+        func work() throws -> [MessageID] {
+            var sent: [MessageID] = []
+            while store.readiness(queue) == .now, case let claim = try store.claim(queue, most: 100),
+                !claim.messages.isEmpty
+            {
+                let (living, others) = (
+                    claim.messages.filter { $0.kind == "alive" }, claim.messages.filter { $0.kind == "dead" }
+                )
+                queue.postpone(claim.narrowed(to: others), until: store.time.now + backoff, for: .circuit)
+                try store.deliver(living, of: queue)
+                sent += living.map(\.id)
+            }
+            return sent
+        }
+        #expect(try work() == alive)
+        #expect(queue.countInMemory < 2000)
+        // Also if what was postponed is tried again and again.
+        for _ in 0..<3 {
+            store.time.advance(by: backoff)
+            #expect(try work().isEmpty)
+            #expect(queue.countInMemory < 2000)
+        }
+        let more = try append(1, "alive")
+        #expect(try work() == more)
+        // It has recovered.
+        store.time.advance(by: backoff)
+        #expect(try store.drain(queue).sorted() == dead)
+        #expect(queue.countInMemory == 0)
+    }
+
     /// A lane that could not be read is read again.
     @Test func failedRead_losesNoLane() throws {
         let store = try TestStore()
