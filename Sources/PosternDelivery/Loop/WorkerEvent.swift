@@ -10,6 +10,8 @@ enum WorkerEvent: Sendable {
     case tokenAnswered(TransferResult, fetch: Int)
     case pause, resume, stop, end
     case pauseStored(Result<Void, StoreError>)
+    /// How long a claim waits could not be stored, so that it does not wait.
+    case waitNotStored(StoreError)
     case flush(@Sendable (FlushReport) -> Void)
     /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan

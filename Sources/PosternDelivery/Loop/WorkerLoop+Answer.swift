@@ -129,7 +129,7 @@ extension WorkerLoop {
         if let postponed = settlement.postponed {
             // The endpoint may have recovered meanwhile, or the hold was shortened.
             let wait = machine.health.wait(of: flight.endpoint, now: time.now)
-            queue.postpone(claim, until: wait.map { min($0.until, postponed.until) } ?? time.now, for: postponed.reason)
+            postpone(claim, until: wait.map { min($0.until, postponed.until) } ?? time.now, for: postponed.reason)
         } else if settlement.isGivenBack {
             queue.giveBack(claim, now: time.now)
         }

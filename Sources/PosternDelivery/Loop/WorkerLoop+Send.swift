@@ -83,19 +83,19 @@ extension WorkerLoop {
         }
         let token = machine.tokens.token(at: now)
         // The token may have expired while the store was read.
-        if upstream.tokenSource != nil, token == nil { return queue.postpone(claim, until: now) }
+        if upstream.tokenSource != nil, token == nil { return postpone(claim, until: now) }
         let plan: Plan
         do {
             plan = try outbox.withState(of: queue.number) { state in
                 try upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }
         } catch {
-            return queue.postpone(claim, until: now + storeFailed(&claimRetry, "cannot read the state", error))
+            return postpone(claim, until: now + storeFailed(&claimRetry, "cannot read the state", error))
         }
         switch plan {
         case .send(let request, let count):
             if let wait = machine.health.wait(of: request.endpoint, now: now) {
-                queue.postpone(claim, until: wait.until, for: wait.reason)
+                postpone(claim, until: wait.until, for: wait.reason)
             } else {
                 send(request, carrying: count, of: claim, now: now)
             }
@@ -103,9 +103,17 @@ extension WorkerLoop {
             settleUnsent(count, of: claim, as: state, reason: reason, steps, now: now)
         case .wait(let reason, let until):
             // If it were asked again at once, its plan would be the same.
-            queue.postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
-        case .park: queue.park(claim)
+            postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
+        case .park: queue.park(claim) { [inbox] in inbox.put(.waitNotStored($0)) }
         }
+    }
+
+    func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil) {
+        queue.postpone(claim, until: dueAt, for: reason) { [inbox] in inbox.put(.waitNotStored($0)) }
+    }
+
+    func waitNotStored(_ error: StoreError) {
+        if error != .closed { _ = storeFailed(&claimRetry, "cannot store a wait", error) }
     }
 
     func context(now: Timestamp, token: Token?, _ state: any UpstreamState) -> PlanContext {
@@ -145,7 +153,7 @@ extension WorkerLoop {
                 &claimRetry, "cannot record a request; it was not sent", error, batch: flight.batch.id)
             _ = machine.unsent(flight, now: time.now)
             machine.ended()
-            queue.postpone(flight.claim, until: time.now + delay)
+            postpone(flight.claim, until: time.now + delay)
         }
     }
 

@@ -130,6 +130,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .pause: perform(machine.pause())
         case .resume: perform(machine.resume(now: time.now))
         case .pauseStored(let result): pauseStored(result)
+        case .waitNotStored(let error): waitNotStored(error)
         case .flush(let completion): flush(completion)
         case .flushBegan: machine.flushBegan()
         case .adopt(let settings, let upstream): adopt(settings, upstream)

@@ -214,27 +214,36 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// The claim cannot be sent yet, and no attempt was made; `reason` is shown by the API.
-    public func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil) {
+    /// The claim cannot be sent yet, and no attempt was made; `reason` is shown by the API. `onFailure`: called if the wait
+    /// cannot be stored, on the writer's thread and before the messages can be claimed again.
+    public func postpone(
+        _ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil,
+        onFailure: @escaping @Sendable (StoreError) -> Void = { _ in }
+    ) {
         guard let first = claim.messages.first else { return }
         guard case .named(let lane, _) = first.lane else {
             return end(claim.messages) { $0.postpone($1, of: first.kind, until: dueAt, history: claim.history) }
         }
-        suspend(claim) { [self] transaction in
+        suspend(claim, onFailure) { [self] transaction in
             try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)
         }
     }
 
     /// The claim waits for a credential, unless one has arrived meanwhile. A lane without a name does not wait.
-    public func park(_ claim: Claim) {
+    /// `onFailure`: as for `postpone`.
+    public func park(_ claim: Claim, onFailure: @escaping @Sendable (StoreError) -> Void = { _ in }) {
         guard let lane = claim.messages.first?.lane, lane.isNamed else { return giveBack(claim, now: time.now) }
-        suspend(claim) { [self] transaction in try transaction.park(lane, of: self) }
+        suspend(claim, onFailure) { [self] transaction in try transaction.park(lane, of: self) }
     }
 
-    /// Ends the claim once its wait has been stored in the row of its lane. If that fails, the worker is not woken, because
-    /// it would claim the same again at once: it looks by itself after a while.
-    private func suspend(_ claim: Claim, _ change: @escaping @Sendable (Transaction) throws -> Void) {
+    /// Ends the claim once its wait has been stored in the row of its lane. If that fails, the worker would claim the same
+    /// again at once: it has to know before it can.
+    private func suspend(
+        _ claim: Claim, _ onFailure: @escaping @Sendable (StoreError) -> Void,
+        _ change: @escaping @Sendable (Transaction) throws -> Void
+    ) {
         writer.change(change) { [self] result in
+            if case .failure(let error) = result { onFailure(error) }
             exchange.withLock { $0.suspend(claim) }
             if case .success = result { wake() }
         }

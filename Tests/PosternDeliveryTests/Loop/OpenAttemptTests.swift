@@ -2,6 +2,7 @@ import PosternCore
 import PosternMetrics
 @testable import PosternStore
 import PosternTestKit
+import Synchronization
 import Testing
 
 @testable import PosternDelivery
@@ -74,6 +75,32 @@ import Testing
         try harness.run(for: .seconds(10))
         #expect(try ids.allSatisfy { try harness.state($0) == .delivered })
         #expect(harness.logged("store recovered; deliveries continue") == 1)
+    }
+
+    /// The same for waits without a request, after which a lane would be ready again at once.
+    @Test func storeThatRefusesWaits_isAskedLessAndLessOften() throws {
+        let upstream = WaitingUpstream()
+        let harness = try DeliveryHarness(upstream, settings: Self.settings)
+        for lane in 0..<20 { try harness.accept(["{}"], lane: .named("lane \(lane)", group: nil)) }
+        try harness.execute(
+            "CREATE TRIGGER trouble BEFORE UPDATE ON lanes BEGIN SELECT RAISE(ABORT, 'trouble'); END")
+        try harness.run(for: .seconds(60))
+        #expect(upstream.plans.load(ordering: .relaxed) < 20 * 20)
+        #expect(harness.logged("cannot store a wait") == 1)
+        try harness.execute("DROP TRIGGER trouble")
+        let before = upstream.plans.load(ordering: .relaxed)
+        try harness.run(for: .seconds(10))
+        #expect(upstream.plans.load(ordering: .relaxed) == before + 20)
+    }
+
+    private final class WaitingUpstream: PlainAtHeart {
+        let plain = PlainUpstream(laneRule: .separate)
+        let plans = Atomic<Int>(0)
+
+        func plan(for messages: [Message], in context: PlanContext) -> Plan {
+            plans.add(1, ordering: .relaxed)
+            return .wait(.schedule, until: context.now + .seconds(300))
+        }
     }
 
     @Test func stop_beforeTheCommit_sendsNothing() throws {
