@@ -275,6 +275,11 @@ public final class Outbox: Sendable {
     func noteLog(frames: Int) {
         let bytes = frames * StoreFile.pageSize
         guard bytes > options.maxLogBytes / 16 else { return isLogPinned.store(false, ordering: .relaxed) }
+        if check.giveWay() {
+            return logger.info(
+                "store integrity check interrupted, because it keeps the write-ahead log from being reset; it begins again later",
+                metadata: ["store.path": "\(path)", "bytes": .stringConvertible(bytes)])
+        }
         if !isLogPinned.exchange(true, ordering: .relaxed) {
             logger.warning(
                 "a long read keeps the write-ahead log from being reset; it grows until that read ends",

@@ -7,8 +7,13 @@ import Synchronization
 ///
 /// A small store is checked before anything starts. The check of a larger one (reading five million rows takes seconds)
 /// continues while the gateway runs, on a read-only connection; damage that is found then makes the gateway unready.
+/// It reads one snapshot, which keeps the write-ahead log from being reset. If the log grows much meanwhile, the check
+/// gives way, and begins again later.
 final class IntegrityCheck: Loop {
     static let patience = Duration.milliseconds(400)
+    /// How long it gives way for at first. The time doubles with each time.
+    static let shortestPause = Duration.seconds(60)
+    static let longestPause = Duration.seconds(3600)
 
     let name = "postern-check"
     private let path: String
@@ -16,6 +21,9 @@ final class IntegrityCheck: Loop {
     private let queue: DatabaseQueue
     private let found = Mutex<StoreError?>(nil)
     private let isStopping = Atomic<Bool>(false)
+    private let isReading = Atomic<Bool>(false)
+    private let pause = Mutex(shortestPause)
+    private let stopped = Inbox<Never>()
     private let result = Inbox<Bool>()
     private let running = Mutex<(any RunningLoop)?>(nil)
 
@@ -31,24 +39,41 @@ final class IntegrityCheck: Loop {
         }
     }
 
-    /// Runs the whole check.
+    /// Runs the whole check, unless it is interrupted.
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        let trouble = Self.trouble(in: queue, path: path)
-        if let trouble, !isStopping.load(ordering: .acquiring) {
-            found.withLock { $0 = trouble }
-            logger.error("store integrity check failed", metadata: ["error": "\(trouble)"])
+        guard !isStopping.load(ordering: .acquiring) else { return nil }
+        isReading.store(true, ordering: .releasing)
+        defer { isReading.store(false, ordering: .releasing) }
+        do {
+            let trouble = try Self.trouble(in: queue, path: path)
+            if let trouble {
+                found.withLock { $0 = trouble }
+                logger.error("store integrity check failed", metadata: ["error": "\(trouble)"])
+            }
+            result.put(trouble == nil)
+            return nil
+        } catch {
+            return pause.withLock { pause in
+                defer { pause = min(pause * 2, Self.longestPause) }
+                return now + pause
+            }
         }
-        result.put(trouble == nil)
-        return nil
     }
 
-    func wait(until deadline: MonotonicInstant) -> Bool { false }
+    func wait(until deadline: MonotonicInstant) -> Bool { stopped.wait(until: deadline) }
+
+    /// Interrupts the check for a while, so that the write-ahead log can be reset. Returns false if there is none.
+    func giveWay() -> Bool {
+        guard isReading.load(ordering: .acquiring) else { return false }
+        queue.interrupt()
+        return true
+    }
 
     /// Reads the whole file on a separate connection, whose cache is empty.
     static func isSound(_ path: String) throws -> Bool {
         let queue = try StoreFile.openForReading(path)
         defer { try? queue.close() }
-        return trouble(in: queue, path: path) == nil
+        return try trouble(in: queue, path: path) == nil
     }
 
     /// The findings of `quick_check`; nil if there are none. Throws if the file cannot be read, after a second try.
@@ -72,12 +97,12 @@ final class IntegrityCheck: Loop {
         }
     }
 
-    /// What is wrong with the file; nil if nothing is, or if the check was interrupted.
-    private static func trouble(in queue: DatabaseQueue, path: String) -> StoreError? {
+    /// What is wrong with the file; nil if nothing is. Throws if the check was interrupted.
+    private static func trouble(in queue: DatabaseQueue, path: String) throws -> StoreError? {
         do {
             return try damage(in: queue).map { .corrupt(path: path, detail: $0) }
         } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
-            return nil
+            throw error
         } catch {
             return StoreError(error, path: path)
         }
@@ -88,6 +113,7 @@ final class IntegrityCheck: Loop {
 
     func stop() {
         isStopping.store(true, ordering: .releasing)
+        stopped.nudge()
         queue.interrupt()
         running.withLock { $0.take() }?.join()
         try? queue.close()
