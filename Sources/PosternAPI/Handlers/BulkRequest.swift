@@ -31,6 +31,30 @@ struct BulkRequest: Sendable {
             .mapError { Problem($0) }.get()
     }
 
+    /// The body of a request for one message, which may be empty: `{"dryRun"?}`.
+    static func read(_ body: [UInt8], _ action: Action, of id: MessageID) throws(Problem) -> BulkRequest {
+        var request = BulkRequest(action)
+        request.ids = [id]
+        if !body.isEmpty {
+            request.isDryRun = try JSONParser.ofThisThread.parse(body) { (root) throws(Problem) in try dryRun(root) }
+                .mapError { Problem($0) }.get()
+        }
+        return request
+    }
+
+    private static func dryRun(_ root: JSONValue) throws(Problem) -> Bool {
+        var request = BulkRequest(.retry)
+        var faults = PayloadErrors()
+        if root.kind != .object { faults.add("", "must be an object") }
+        for member in root.members {
+            if let detail = member.key.string == "dryRun" ? request.takeDryRun(member.value) : "is unknown" {
+                faults.add(JSONPointer.member(member.key), detail)
+            }
+        }
+        guard faults.isEmpty else { throw problem(faults) }
+        return request.isDryRun
+    }
+
     private static func parse(
         _ root: JSONValue, _ action: Action, _ context: APIContext
     ) throws(Problem) -> BulkRequest {
@@ -66,14 +90,18 @@ struct BulkRequest: Sendable {
         case "ids":
             guard value.kind == .array, let ids = Self.ids(value) else { return "must be an array of message ids" }
             self.ids = ids
-        case "dryRun":
-            guard value.kind == .true || value.kind == .false else { return "must be true or false" }
-            isDryRun = value.kind == .true
+        case "dryRun": return takeDryRun(value)
         case let name where MessageFilter.names.contains(name):
             guard let text = value.string else { return "must be a string" }
             return filter.set(name, to: text)
         default: return "is unknown"
         }
+        return nil
+    }
+
+    private mutating func takeDryRun(_ value: JSONValue) -> String? {
+        guard value.kind == .true || value.kind == .false else { return "must be true or false" }
+        isDryRun = value.kind == .true
         return nil
     }
 

@@ -120,31 +120,38 @@ struct MessageHandler: Sendable {
         }
     }
 
-    func retry(_ id: MessageID, _ reply: MeteredResponder) {
+    func retry(_ id: MessageID, _ body: [UInt8], _ reply: MeteredResponder) {
+        let request: BulkRequest
+        do throws(Problem) { request = try .read(body, .retry, of: id) } catch { return reply.send(error) }
+        let detail: @Sendable (String) -> String = {
+            "The message is \($0); only failed or dropped ones can be sent again."
+        }
+        guard !request.isDryRun else {
+            return refuse(
+                id, reply, detail, unless: { request.action.states.contains($0.state) ? request.response(1) : nil })
+        }
         context.outbox.requeue([id]) { result in
             switch result {
-            case .success([]):
-                refuse(id, reply) { "The message is \($0); only failed or dropped ones can be sent again." }
-            case .success(let ids): reply.send(Self.retried(ids.count))
+            case .success([]): refuse(id, reply, detail)
+            case .success(let ids): reply.send(request.response(ids.count))
             case .failure(let error): reply.send(Problem(error))
             }
         }
     }
 
-    /// The state of the message does not allow what was requested, or there is no such message.
+    /// The state of the message does not allow what was requested, or there is no such message. `allowed`: the response
+    /// to a request that only asks whether it does.
     private func refuse(
-        _ id: MessageID, _ reply: MeteredResponder, _ detail: @escaping @Sendable (_ state: String) -> String
+        _ id: MessageID, _ reply: MeteredResponder, _ detail: @escaping @Sendable (_ state: String) -> String,
+        unless allowed: @escaping @Sendable (MessageRecord) -> HTTPResponse? = { _ in nil }
     ) {
         context.read(reply) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id) else {
                 return Self.noSuchMessage.response(to: reply.head)
             }
-            return Problem(slug: .conflict, status: 409, detail: detail(record.state.name)).response(to: reply.head)
+            return allowed(record)
+                ?? Problem(slug: .conflict, status: 409, detail: detail(record.state.name)).response(to: reply.head)
         }
-    }
-
-    private static func retried(_ count: Int) -> HTTPResponse {
-        .json(202, JSONWriter.object { $0.number("retried", count) })
     }
 
     func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ reply: MeteredResponder) {

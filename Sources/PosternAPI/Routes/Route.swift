@@ -64,7 +64,7 @@ struct Route: Sendable {
     enum Action: Sendable {
         case plain(@Sendable (Handlers, [UInt8], MeteredResponder) -> Void)
         /// `{id}`
-        case message(@Sendable (Handlers, MessageID, MeteredResponder) -> Void)
+        case message(@Sendable (Handlers, MessageID, [UInt8], MeteredResponder) -> Void)
         /// `{name}`
         case upstream(@Sendable (Handlers, ConfiguredUpstream, MeteredResponder) -> Void)
         /// `{name}`, including that of an upstream of which the store holds messages although it is not configured
@@ -169,11 +169,11 @@ struct Route: Sendable {
             readsQuery: true, .scope(.read), .plain { $0.messages.list($2) }),
         Route(
             .get, "/v1/messages/{id}", query: ["include"], readsQuery: true, .scope(.read),
-            .message { $0.messages.show($1, $2) }),
-        Route(.delete, "/v1/messages/{id}", .scope(.admin), .message { $0.messages.cancel($1, $2) }),
+            .message { $0.messages.show($1, $3) }),
+        Route(.delete, "/v1/messages/{id}", .scope(.admin), .message { $0.messages.cancel($1, $3) }),
         Route(
-            .post, "/v1/messages/{id}/retry", .scope(.admin), body: .json, successes: [202],
-            .message { $0.messages.retry($1, $2) }),
+            .post, "/v1/messages/{id}/retry", .scope(.admin), body: .json, successes: [200, 202],
+            .message { $0.messages.retry($1, $2, $3) }),
         Route(
             .post, "/v1/messages/retry", .scope(.admin), body: .json, successes: [200, 202],
             .plain { $0.messages.changeMany(.retry, $1, $2) }),

@@ -105,7 +105,7 @@ final class Router: Sendable {
         case .message(let respond):
             guard let id = MessageID(values["id"] ?? "") else { return .failure(.noSuchMessage) }
             let subject = RouteMatch.Subject.message(id, context.outbox.names[id.upstream])
-            return .success(Bound(subject) { respond(handlers, id, $1) })
+            return .success(Bound(subject) { respond(handlers, id, $0, $1) })
         case .upstream(let respond):
             let name = values["name"] ?? ""
             if let disabled = context.disabledUpstream(named: name) {

@@ -163,6 +163,27 @@ import Testing
         }
     }
 
+    @Test func previewOfARetry_changesNothing() throws {
+        var setup = Setup()
+        setup.results = [.status(422), .status(200)]
+        try withGateway(setup) { gateway in
+            let id = try gateway.accept()
+            try gateway.waitForState("failed", of: id)
+            let path = "/v1/messages/\(id)/retry"
+            let preview = try gateway.client.post(path, #"{"dryRun":true}"#)
+            #expect(preview.status == 200)
+            #expect(preview.json["retried"].int == 1)
+            #expect(preview.json["dryRun"].bool == true)
+            try gateway.client.post(path, #"{"dryRun":1}"#).problem(422, "invalid-payload")
+            try gateway.client.post(path, #"{"dryrun":true}"#).problem(422, "invalid-payload")
+            try gateway.client.post(path, "[]").problem(422, "invalid-payload")
+            #expect(try gateway.message(id)["state"].string == "failed")
+            #expect(try gateway.client.post(path, #"{"dryRun":false}"#).status == 202)
+            try gateway.waitForState("delivered", of: id)
+            try gateway.client.post(path, #"{"dryRun":true}"#).problem(409, "conflict")
+        }
+    }
+
     @Test func queuedMessage_cannotBeSentAgain() throws {
         try withPausedGateway { gateway in
             let id = try gateway.accept()
