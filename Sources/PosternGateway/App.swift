@@ -86,7 +86,9 @@ public final class App: Sendable {
             var report = ServiceReport()
             tasks.append(
                 .init(period: ServiceReport.period(manager.watchdogPeriod)) {
-                    manager.notify(report.message(on: services.condition))
+                    // The start is announced again if that was lost.
+                    var next = report
+                    if manager.notify(next.message(on: services.condition)) { report = next }
                 })
         }
         return tasks

@@ -24,6 +24,9 @@ public struct ServiceManager: Sendable {
         }
         let socket = Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
         guard socket >= 0 else { return nil }
+        // A manager that does not read must not stop the thread that reloads and stops the gateway.
+        var patience = timeval(tv_sec: 1, tv_usec: 0)
+        setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, socklen_t(MemoryLayout.size(ofValue: patience)))
         self.socket = socket
         self.address = address
         length = socklen_t(MemoryLayout<sa_family_t>.size + bytes.count)
@@ -33,13 +36,13 @@ public struct ServiceManager: Sendable {
         watchdogPeriod = isMeant && microseconds > 0 ? .microseconds(microseconds) : nil
     }
 
-    /// Sends assignments such as `READY=1`, all in one message. It is lost if the manager does not listen any more: the
-    /// service goes on.
-    public func notify(_ lines: [String]) {
+    /// Sends assignments such as `READY=1`, all in one message. It is lost if the manager does not listen any more, or
+    /// does not read for a second: the service goes on. Returns whether it was sent.
+    @discardableResult public func notify(_ lines: [String]) -> Bool {
         let text = Array(lines.joined(separator: "\n").utf8)
-        withUnsafePointer(to: address) { address in
+        return withUnsafePointer(to: address) { address in
             address.withMemoryRebound(to: sockaddr.self, capacity: 1) { address in
-                _ = sendto(socket, text, text.count, Int32(MSG_NOSIGNAL), address, length)
+                sendto(socket, text, text.count, Int32(MSG_NOSIGNAL), address, length) == text.count
             }
         }
     }

@@ -1,3 +1,4 @@
+import Glibc
 import PosternCore
 import PosternProcess
 import Testing
@@ -23,6 +24,28 @@ import Testing
         }
         #expect(report.message(on: condition()).first == "READY=1")
         #expect(report.message(on: full).first == "WATCHDOG=1", "a full disk later is no reason for a restart")
+    }
+
+    /// A manager that is busy must not stop the thread that reloads and stops the gateway.
+    @Test func managerThatDoesNotRead_isNotWaitedForForLong() throws {
+        let name = "@postern-test-\(getpid())"
+        let socket = Glibc.socket(AF_UNIX, Int32(SOCK_DGRAM.rawValue), 0)
+        defer { close(socket) }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        withUnsafeMutableBytes(of: &address.sun_path) { path in
+            path.copyBytes(from: Array(name.utf8))
+            path[0] = 0
+        }
+        let length = socklen_t(MemoryLayout<sa_family_t>.size + name.utf8.count)
+        let result = withUnsafePointer(to: &address) { address in
+            address.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(socket, $0, length) }
+        }
+        try #require(result == 0)
+        let manager = try #require(ServiceManager(environment: ["NOTIFY_SOCKET": name]))
+        #expect(manager.notify(["READY=1"]))
+        // Linux keeps some datagrams for the reader, by default ten (unix(7)).
+        #expect((0..<10_000).contains { _ in !manager.notify(["WATCHDOG=1"]) })
     }
 
     @Test func status_hasTheQueue_andTheUpstreamsThatAreNotUp() {
