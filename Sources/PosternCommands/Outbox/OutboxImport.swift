@@ -66,6 +66,16 @@ public struct OutboxImport: Sendable {
         }
     }
 
+    /// Whether the same request may succeed later.
+    static func isTemporary(_ response: UpstreamResponse) -> Bool {
+        switch response.status {
+        case 425, 429, 500, 502, 503, 504, 507: true
+        // The gateway still carries out an earlier try with this key.
+        case 409: response.header("Retry-After") != nil
+        default: false
+        }
+    }
+
     /// Waits while the gateway cannot accept messages.
     private func response(
         to request: ImportRequest, by client: GatewayClient
@@ -76,7 +86,7 @@ public struct OutboxImport: Sendable {
             let problem: String
             do throws(TransferFailure) {
                 let response = try await client.post(request)
-                guard [425, 429, 500, 502, 503, 504, 507].contains(response.status) else { return response }
+                guard Self.isTemporary(response) else { return response }
                 wait = response.retryAfter(now: SystemTime().now) ?? .seconds(1)
                 problem = response.problem
             } catch {
