@@ -20,12 +20,12 @@ public final class ExportFile {
             last = nil
             return
         }
-        let (end, line) = try Self.lastLine(of: file, path)
-        guard ftruncate(descriptor, end) == 0, fseek(file, Int(end), SEEK_SET) == 0 else { throw Self.failure(path) }
+        let (end, line, rest) = try Self.lastLine(of: file, path)
         last = line.flatMap(Self.id)
-        guard line == nil || last != nil else {
+        guard line == nil || last != nil, rest.elementsEqual(Self.start.prefix(rest.count)) else {
             throw CommandFailure(CommandFailure.no, "\(path) does not end with a message of an export.")
         }
+        guard ftruncate(descriptor, end) == 0, fseek(file, Int(end), SEEK_SET) == 0 else { throw Self.failure(path) }
     }
 
     deinit { fclose(file) }
@@ -45,23 +45,29 @@ public final class ExportFile {
             CommandFailure.no, "Cannot write \(path): \(String(cString: strerror(errno)))\(advice).")
     }
 
-    /// The end of the last complete line, and that line.
+    /// What every line of an export begins with.
+    private static let start = Array(#"{"id":"#.utf8)
+
+    /// The end of the last complete line, that line, and the beginning of what follows it.
     private static func lastLine(
         of file: UnsafeMutablePointer<FILE>, _ path: String
-    ) throws(CommandFailure) -> (end: Int, line: [UInt8]?) {
-        var (end, last) = (0, [UInt8]?.none)
+    ) throws(CommandFailure) -> (end: Int, line: [UInt8]?, rest: [UInt8]) {
+        var (end, last, rest) = (0, [UInt8]?.none, [UInt8]())
         var (line, capacity) = (UnsafeMutablePointer<CChar>?.none, 0)
         defer { free(line) }
         while true {
             let count = getline(&line, &capacity, file)
-            guard count > 0, let start = line else { break }
-            let bytes = UnsafeRawBufferPointer(start: start, count: count)
-            guard bytes.last == UInt8(ascii: "\n") else { break }
+            guard count > 0, let text = line else { break }
+            let bytes = UnsafeRawBufferPointer(start: text, count: count)
+            guard bytes.last == UInt8(ascii: "\n") else {
+                rest = Array(bytes.prefix(start.count))
+                break
+            }
             end += count
             last = [UInt8](bytes.dropLast())
         }
         guard ferror(file) == 0 else { throw failure(path) }
-        return (end, last)
+        return (end, last, rest)
     }
 
     private static func id(in line: [UInt8]) -> MessageID? {

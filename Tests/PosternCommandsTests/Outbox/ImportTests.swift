@@ -46,6 +46,14 @@ import Testing
         #expect(request(5).single.map(\.lines) == [[5], [6]])
     }
 
+    /// A repeat whose first try is still running is not taken for a message that the gateway refuses.
+    @Test func conflictThatWillEnd_isWaitedFor() {
+        #expect(OutboxImport.isTemporary(UpstreamResponse(status: 409, headers: [("Retry-After", "1")])))
+        #expect(!OutboxImport.isTemporary(UpstreamResponse(status: 409)))
+        #expect(OutboxImport.isTemporary(UpstreamResponse(status: 507)))
+        #expect(!OutboxImport.isTemporary(UpstreamResponse(status: 422)))
+    }
+
     // MARK: The file of an export
 
     private func export(_ lines: [String], resuming: Bool) throws -> MessageID? {
@@ -63,6 +71,21 @@ import Testing
         try (whole + #"{"id":"#).write(toFile: folder.file("out"), atomically: true, encoding: .utf8)
         #expect(try export(["b"], resuming: true) == id)
         #expect(try text() == whole + "b\n")
+    }
+
+    @Test(arguments: ["a text without an end", "a\nb", #"{"id":"no"}"# + "\n{", #"{"id":"\#(MessageID(rawValue: 7))"}"# + "\nb"])
+    func anotherFile_isLeftAsItIs(content: String) throws {
+        try content.write(toFile: folder.file("out"), atomically: true, encoding: .utf8)
+        #expect(throws: CommandFailure.self) { try export(["b"], resuming: true) }
+        #expect(try text() == content)
+    }
+
+    @Test func exportThatWasInterruptedAtItsStart_beginsAgain() throws {
+        for content in ["", #"{"i"#, #"{"id":"a"#] {
+            try content.write(toFile: folder.file("out"), atomically: true, encoding: .utf8)
+            #expect(try export(["b"], resuming: true) == nil)
+            #expect(try text() == "b\n")
+        }
     }
 
     @Test func export_neverOverwritesAFile() throws {
