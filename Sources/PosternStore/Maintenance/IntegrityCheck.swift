@@ -86,7 +86,8 @@ final class IntegrityCheck: Loop {
     }
 
     private static func find(in queue: DatabaseQueue) throws -> String? {
-        try queue.read { db in
+        // Without a transaction of its own: an interruption could hit the statement that ends it.
+        try queue.unsafeRead { db in
             // `quick_check` reports a failed read as damage.
             let failed = FailedReads.count
             let lines = try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String }
