@@ -73,7 +73,9 @@ import Testing
         #expect(try text() == whole + "b\n")
     }
 
-    @Test(arguments: ["a text without an end", "a\nb", #"{"id":"no"}"# + "\n{", #"{"id":"\#(MessageID(rawValue: 7))"}"# + "\nb"])
+    @Test(arguments: [
+        "a text without an end", "a\nb", #"{"id":"no"}"# + "\n{", #"{"id":"\#(MessageID(rawValue: 7))"}"# + "\nb",
+    ])
     func anotherFile_isLeftAsItIs(content: String) throws {
         try content.write(toFile: folder.file("out"), atomically: true, encoding: .utf8)
         #expect(throws: CommandFailure.self) { try export(["b"], resuming: true) }
