@@ -84,7 +84,8 @@ import Testing
             let requests = series("postern_http_requests_total", in: try gateway.client.get("/metrics").text)
             let expected: [(String, Set<Int>)] = [
                 ("/v1/{upstream}/{kind}", [200, 202]), ("/v1/cloudevents", [200, 202]),
-                ("/v1/messages/{id}", [200]), ("/v1/messages/{id}/retry", [202]), ("/v1/messages/retry", [200, 202]),
+                ("/v1/messages/{id}", [200]), ("/v1/messages/{id}/retry", [200, 202]),
+                ("/v1/messages/retry", [200, 202]),
                 ("/v1/messages/cancel", [200]), ("/v1/upstreams/{name}/flush", [200, 202]),
                 ("/v1/upstreams/{name}/pause", [202]), ("/v1/upstreams/{name}/resume", [202]),
                 ("/v1/upstreams/{name}/probe", [200]), ("/v1/{upstream}/shelf", [204]),

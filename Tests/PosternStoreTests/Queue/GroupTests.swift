@@ -189,7 +189,7 @@ import Testing
         }
         #expect(try work() == alive)
         #expect(queue.countInMemory < 2000)
-        // Also if what was postponed is tried again and again.
+        // Also if what was postponed is tried several times.
         for _ in 0..<3 {
             store.time.advance(by: backoff)
             #expect(try work().isEmpty)
