@@ -182,7 +182,7 @@ class Storm:
         if action == "reload":
             gateway.child.send_signal(signal.SIGHUP)
         elif action == "retry":
-            self.steer("/v1/messages/retry", json.dumps({"filter": {"upstream": upstream, "state": "failed"}}))
+            self.steer("/v1/messages/retry", json.dumps({"upstream": upstream, "state": "failed"}))
         elif action == "cancel":
             # Only where no later item of the same actor depends on it.
             story = self.dice.choice([story for story in self.stories if story.may_cancel])
