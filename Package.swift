@@ -178,7 +178,7 @@ let package = Package(
         tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
-        tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", logging]),
+        tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", grdbSQLite, logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP", logging]),
         .target(

@@ -92,17 +92,9 @@ struct LaneClaims: QueueClaims {
         scan.narrow(to: lane)
         var splitBatch: SplitBatch?
         var compositionDueAt: Int64?
-        var hasBegunMessage: Bool?
-        try rows.forEach(inLane: lane.number) { row in
+        let first = try rows.begunMessage(inLane: lane.number) ?? MessageID(rawValue: 0)
+        try rows.forEach(inLane: lane.number, from: first, at: scan.now) { row in
             let id = row.id
-            if row.waiting == QueueColumn.scheduled {
-                if row.nextAttemptAtMs > scan.now.milliseconds { return true }
-                if scan.isEmpty {
-                    let hasBegun = try hasBegunMessage ?? (rows.begunMessage(inLane: lane.number) != nil)
-                    hasBegunMessage = hasBegun
-                    if hasBegun { return true }
-                }
-            }
             let retryAt = row.waiting == QueueColumn.retrying ? row.nextAttemptAtMs : nil
             if scan.isEmpty {
                 compositionDueAt = retryAt

@@ -39,13 +39,26 @@ struct QueueRows {
             """, of: number, cursor, body: body)
     }
 
-    /// The rows of a separate lane, oldest first.
-    func forEach(inLane lane: Int64, _ body: (borrowing SQLRow) throws -> Bool) throws {
+    /// The rows of a separate lane from `first` on that do not wait for their scheduled time, oldest first. The ids are
+    /// found in the index alone: rows that are not due cost nothing, however many there are.
+    func forEach(
+        inLane lane: Int64, from first: MessageID, at now: Timestamp, _ body: (borrowing SQLRow) throws -> Bool
+    ) throws {
         try sql.walk(
             """
-            SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              tried, checksum, payload, traceParent FROM queue_# WHERE lane = ? ORDER BY id
-            """, of: number, lane, body: body)
+            SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id >= ?2
+            UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id >= ?2
+            UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 2 AND nextAttemptAtMs <= ?3 AND id >= ?2
+            ORDER BY id
+            """, of: number, lane, first, now
+        ) { found in
+            try sql.first(
+                """
+                SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+                  tried, checksum, payload, traceParent FROM queue_# WHERE id = ?
+                """, of: number, found[0] as MessageID
+            ) { row in try body(row) } ?? true
+        }
     }
 
     /// The message of a visited row, with a copy of its payload.
@@ -107,27 +120,56 @@ struct QueueRows {
         }
     }
 
-    /// The first message of a separate lane that does not wait for its scheduled time, if some of its requests were
-    /// sent. No other message of the lane comes between them, not even an earlier one that becomes due.
-    func begunMessage(inLane lane: Int64) throws -> MessageID? {
+    /// The first message of a separate lane, not counting those that are scheduled, due or not.
+    func head(ofLane lane: Int64) throws -> LaneHead? {
         try sql.first(
-            "SELECT id, progress IS NOT NULL FROM queue_# WHERE lane = ? AND waiting <> 2 ORDER BY id LIMIT 1",
-            of: number, lane
-        ) { row in row[1] as Bool ? row[0] : nil } ?? nil
+            """
+            SELECT id, acceptedAtMs, nextAttemptAtMs, progress IS NOT NULL FROM queue_#
+            WHERE id = (SELECT min(id) FROM (
+              SELECT min(id) AS id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL
+              UNION ALL SELECT min(id) FROM queue_# WHERE lane = ?1 AND waiting = 1))
+            """, of: number, lane
+        ) { row in LaneHead(id: row[0], acceptedAt: row[1], retryAt: row[2], hasBegun: row[3]) }
+    }
+
+    /// The first message of a separate lane, not counting scheduled ones, if some of its requests were sent. No other
+    /// message of the lane comes between them, not even an earlier one that becomes due.
+    func begunMessage(inLane lane: Int64) throws -> MessageID? {
+        try head(ofLane: lane).flatMap { $0.hasBegun ? $0.id : nil }
+    }
+
+    /// When the first scheduled message of a separate lane is due, of those up to `last` that are due by `latest`.
+    func nextScheduled(
+        inLane lane: Int64, through last: MessageID = MessageID(rawValue: .max), by latest: Timestamp = .never
+    ) throws -> Timestamp? {
+        try sql.value(
+            """
+            SELECT nextAttemptAtMs FROM queue_# WHERE lane = ? AND waiting = 2 AND nextAttemptAtMs <= ? AND id <= ?
+            ORDER BY nextAttemptAtMs LIMIT 1
+            """, of: number, lane, latest, last, as: Timestamp.self)
     }
 
     /// Whether another message of its separate lane goes before it, not counting those that are scheduled for later.
     func isBehindOthers(_ id: MessageID, lane: Int64, now: Timestamp) throws -> Bool {
-        try isBehindOthers(id, lane: lane, now: now, begun: begunMessage(inLane: lane))
-    }
-
-    func isBehindOthers(_ id: MessageID, lane: Int64, now: Timestamp, begun: MessageID?) throws -> Bool {
-        if let begun { return begun != id }
+        if let begun = try begunMessage(inLane: lane) { return begun != id }
         return try sql.exists(
             """
-            SELECT 1 FROM queue_# WHERE lane = ? AND id < ? AND (waiting <> 2 OR nextAttemptAtMs <= ?) LIMIT 1
+            SELECT 1 FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id < ?2
+            UNION ALL SELECT 1 FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id < ?2
+            UNION ALL SELECT 1 FROM queue_# WHERE lane = ?1 AND waiting = 2 AND nextAttemptAtMs <= ?3 AND id < ?2
+            LIMIT 1
             """, of: number, lane, id, now)
     }
+}
+
+/// The first message of a separate lane that is not scheduled.
+struct LaneHead {
+    let id: MessageID
+    let acceptedAt: Timestamp
+    /// When it is sent again; nil if it has not failed.
+    let retryAt: Timestamp?
+    /// Whether some of its requests were sent.
+    let hasBegun: Bool
 }
 
 /// The columns of a row that `QueueRows` visits; `queueRow` reads all of them.

@@ -134,7 +134,9 @@ extension StoreReader {
 
     private func front(of lane: Int64, in number: UpstreamNumber) throws -> FirstMessage? {
         try sql.first(
-            "SELECT acceptedAtMs, lastError, waiting FROM queue_# WHERE lane = ? ORDER BY id LIMIT 1", of: number, lane
+            """
+            SELECT acceptedAtMs, lastError, waiting FROM queue_# WHERE id = (SELECT min(id) FROM queue_# WHERE lane = ?)
+            """, of: number, lane
         ) { row in
             FirstMessage(
                 acceptedAt: row[0], since: Self.since(row[0], lastError: row[1]),

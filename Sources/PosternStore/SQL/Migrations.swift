@@ -117,6 +117,15 @@ enum Migrations {
         migrator.registerMigration("2 steps") { db in
             try SQL(db).run("ALTER TABLE attempts ADD COLUMN step TEXT")
         }
+        migrator.registerMigration("3 lanes") { db in
+            // The index by lane had no times: what is due was found by reading all that is scheduled.
+            let sql = SQL(db)
+            for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+                guard try LaneRule(stored: number, with: sql) == .separate else { continue }
+                try sql.script("DROP INDEX queue_#_lane", of: number)
+                try Self.createLaneIndex(of: number, with: sql)
+            }
+        }
         return migrator
     }
 
@@ -179,8 +188,10 @@ enum Migrations {
             """, of: number)
     }
 
-    /// The index by which batches of one lane are found. Upstreams with mixed lanes do not need it.
+    /// The index by which batches of one lane are found: by id what waits for no time, and by time what is scheduled.
+    /// Upstreams with mixed lanes do not need it.
     static func createLaneIndex(of number: UpstreamNumber, with sql: SQL) throws {
-        try sql.script("CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, id)", of: number)
+        try sql.script(
+            "CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, waiting, nextAttemptAtMs)", of: number)
     }
 }

@@ -246,32 +246,16 @@ private struct LaneFront {
     /// Nil if the lane is empty.
     init?(of lane: Int64, in queue: UpstreamQueue, isServed: Bool, by transaction: Transaction) throws {
         let now = transaction.outbox.time.now
-        var nextScheduled: Timestamp?
-        var front: (retryAt: Timestamp?, acceptedAt: Timestamp, hasBegun: Bool)?
-        // The rows of the lane, oldest first, as far as they determine when it is due.
-        try transaction.sql.walk(
-            """
-            SELECT waiting, nextAttemptAtMs, acceptedAtMs, progress IS NOT NULL FROM queue_#
-            WHERE lane = ? ORDER BY id
-            """, of: queue.number, lane
-        ) { row in
-            let waiting: Int64 = row[0]
-            let due: Timestamp? = row[1]
-            if waiting == QueueColumn.scheduled, let due {
-                nextScheduled = min(nextScheduled ?? due, due)
-                return true
-            }
-            front = (waiting == QueueColumn.retrying ? due : nil, row[2], row[3])
-            return false
-        }
-        guard let front else {
-            guard let nextScheduled else { return nil }
-            self.init(readyAt: max(nextScheduled, isServed ? now : nextScheduled), isHeld: false)
+        let rows = QueueRows(sql: transaction.sql, kinds: transaction.outbox.kinds, number: queue.number)
+        guard let front = try rows.head(ofLane: lane) else {
+            guard let due = try rows.nextScheduled(inLane: lane) else { return nil }
+            self.init(readyAt: max(due, isServed ? now : due), isHeld: false)
             return
         }
         if let retryAt = front.retryAt {
             // A scheduled message that was accepted before it is sent before it, but not between its requests.
-            self.init(readyAt: front.hasBegun ? retryAt : min(retryAt, nextScheduled ?? retryAt), isHeld: true)
+            let sooner = try front.hasBegun ? nil : rows.nextScheduled(inLane: lane, through: front.id, by: retryAt)
+            self.init(readyAt: sooner ?? retryAt, isHeld: true)
             return
         }
         let listener = queue.collecting
@@ -295,6 +279,6 @@ private struct LaneFront {
         _ lane: Int64, _ count: Int, in queue: UpstreamQueue, by transaction: Transaction
     ) throws -> Bool {
         try transaction.sql.exists(
-            "SELECT id FROM queue_# WHERE lane = ? ORDER BY id LIMIT 1 OFFSET ?", of: queue.number, lane, count - 1)
+            "SELECT 1 FROM queue_# WHERE lane = ? AND waiting = 0 LIMIT 1 OFFSET ?", of: queue.number, lane, count - 1)
     }
 }

@@ -1,5 +1,6 @@
 import Foundation
 import GRDB
+import GRDBSQLite
 import PosternCore
 import PosternTestKit
 import Testing
@@ -12,7 +13,6 @@ import Testing
     @Test func queries_useTheirIndexes_andSortNothing() throws {
         let store = try TestStore()
         _ = try store.register(PlainUpstream(laneRule: .separate))
-        let id = MessageID(rawValue: 1)
         let now = Timestamp(milliseconds: 1)
         let asked: [(index: String, ask: (QueueRows) throws -> Void)] = [
             ("queue_1_waiting", { _ = try $0.leftovers() }),
@@ -22,9 +22,7 @@ import Testing
                 { _ = try $0.scheduled(after: .beginning, until: now, limit: 1) }
             ),
             ("lanesReady", { try $0.forEachReadyLane { _ in true } }),
-            ("queue_1_lane (lane=?)", { try $0.forEach(inLane: 1) { _ in true } }),
-            ("queue_1_lane (lane=?)", { _ = try $0.begunMessage(inLane: 1) }),
-            ("queue_1_lane (lane=? AND id<?)", { _ = try $0.isBehindOthers(id, lane: 1, now: now, begun: nil) }),
+            ("queue_1_lane (lane=? AND waiting=? AND nextAttemptAtMs<?", { _ = try $0.nextScheduled(inLane: 1) }),
         ]
         try store.outbox.pool.read { db in
             for (index, ask) in asked {
@@ -42,6 +40,74 @@ import Testing
                 }
             }
         }
+    }
+
+    /// A lane may have tens of thousands of messages that wait for their time. To claim, to settle, and to show one
+    /// that is due takes as many steps as with few.
+    @Test func scheduledMessages_costTheirLaneNothing_untilTheyAreDue() throws {
+        let few = try stepsOfALane(scheduled: 3)
+        let many = try stepsOfALane(scheduled: 5000)
+        #expect(few.count == 6)
+        #expect(many == few)
+    }
+
+    /// How many steps each query about a lane takes in which one message is due, and `count` others before and after it
+    /// are not.
+    private func stepsOfALane(scheduled count: Int) throws -> [Int] {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let number = queue.number
+        let lane = Lane.named("a")
+        let later = store.time.now + .seconds(3600)
+        func schedule() throws {
+            try store.append((0..<count).map { store.message(to: queue, lane: lane, notBefore: later + .seconds($0)) })
+        }
+        try schedule()
+        let due = try store.append(to: queue, lane: lane, notBefore: store.time.now + .seconds(1))
+        try schedule()
+        store.time.advance(by: .seconds(1))
+        let now = store.time.now
+        let laneNumber = try #require(try store.record(due)).lane
+        let steps = SharedValue<[Int]>([])
+        let found = SharedValue<[MessageID]>([])
+        try store.transact { transaction in
+            let rows = QueueRows(sql: transaction.sql, kinds: transaction.outbox.kinds, number: number)
+            let asked: [() throws -> Void] = [
+                {
+                    try rows.forEach(inLane: laneNumber, from: MessageID(rawValue: 0), at: now) { row in
+                        found.set(found.value + [row.id])
+                        return true
+                    }
+                },
+                { _ = try rows.begunMessage(inLane: laneNumber) },
+                { _ = try rows.isBehindOthers(due, lane: laneNumber, now: now) },
+                { _ = try rows.nextScheduled(inLane: laneNumber) },
+                { _ = try rows.nextScheduled(inLane: laneNumber, through: due, by: now + .seconds(60)) },
+                {
+                    transaction.touch(laneNumber, of: queue, isServed: true)
+                    try transaction.settleLanes(of: transaction.accounts[number])
+                },
+            ]
+            steps.set(try asked.map { try countSteps(on: transaction.db, $0) })
+        }
+        #expect(found.value == [due])
+        return steps.value
+    }
+
+    @Test func olderStore_getsTheIndexByLane_withTimes() throws {
+        let store = try TestStore()
+        _ = try store.register(PlainUpstream(laneRule: .separate))
+        try store.execute(
+            """
+            DROP INDEX queue_1_lane;
+            CREATE INDEX queue_1_lane ON queue_1 (lane, id);
+            DELETE FROM grdb_migrations WHERE identifier = '3 lanes'
+            """)
+        try store.reopen()
+        let columns = try store.outbox.pool.read { db in
+            try Row.fetchAll(db, sql: "PRAGMA index_info(queue_1_lane)").map { $0["name"] as String }
+        }
+        #expect(columns == ["lane", "waiting", "nextAttemptAtMs"])
     }
 
     @Test func expiry_readsNoMoreThanItEnds() throws {
@@ -112,4 +178,21 @@ import Testing
         let size = try FileManager.default.attributesOfItem(atPath: store.path)[.size] as? Int
         #expect(try #require(size) < pages / 4 * 8192)
     }
+}
+
+/// Runs `body`. Returns how often SQLite went from one row to another meanwhile, or began a statement.
+private func countSteps(on db: Database, _ body: () throws -> Void) rethrows -> Int {
+    let count = UnsafeMutablePointer<Int>.allocate(capacity: 1)
+    count.initialize(to: 0)
+    defer { count.deallocate() }
+    let connection = db.sqliteConnection
+    sqlite3_progress_handler(
+        connection, 1,
+        { count in
+            count?.assumingMemoryBound(to: Int.self).pointee += 1
+            return 0
+        }, count)
+    defer { sqlite3_progress_handler(connection, 0, nil, nil) }
+    try body()
+    return count.pointee
 }
