@@ -3,8 +3,9 @@ import PosternCore
 /// The claims of a queue with separate lanes. A plain value, which the worker owns.
 ///
 /// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however
-/// many lanes there are. A lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes,
-/// has one batch in flight at a time.
+/// many lanes there are, and by the ids of due messages that were scheduled, for a few lanes that have very many. A
+/// lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has one batch in flight
+/// at a time.
 struct LaneClaims: QueueClaims {
     private struct InFlight {
         var group: String?
@@ -19,7 +20,27 @@ struct LaneClaims: QueueClaims {
         let history: BatchHistory
     }
 
+    /// The oldest scheduled messages of a lane that are due.
+    private struct DueMessages {
+        /// The number of messages that are read at once.
+        static let most = 1000
+        /// The number of lanes for which they are kept.
+        static let mostLanes = 64
+
+        /// Ascending. Some may have been sent or removed meanwhile.
+        var ids: [MessageID] = []
+        /// All those up to this one that were due at `moment` are known.
+        var last = MessageID(rawValue: .max)
+        var moment = Timestamp(milliseconds: 0)
+
+        init(ids: [MessageID] = [], moment: Timestamp = Timestamp(milliseconds: 0)) {
+            self.ids = ids
+            self.moment = moment
+        }
+    }
+
     private var inFlight: [Int64: InFlight] = [:]
+    private var manyDue: [Int64: DueMessages] = [:]
     private var busyGroups: Set<String> = []
     private var busyExclusions: Set<String> = []
     /// Histories by lane, in ascending order; kept for batches that were split or are under suspicion.
@@ -88,12 +109,14 @@ struct LaneClaims: QueueClaims {
         return request.mayRepeat(splitBatch.history, splitBatch.ids.count)
     }
 
-    private func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
+    private mutating func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
         scan.narrow(to: lane)
         var splitBatch: SplitBatch?
         var compositionDueAt: Int64?
-        let first = try rows.begunMessage(inLane: lane.number) ?? MessageID(rawValue: 0)
-        try rows.forEach(inLane: lane.number, from: first, at: scan.now) { row in
+        // Nothing comes between the requests of a message that has begun.
+        let begun = try rows.begunMessage(inLane: lane.number)
+        let due = try begun == nil ? dueMessages(of: lane.number, at: scan.now, from: rows) : DueMessages()
+        try rows.forEach(inLane: lane.number, with: due.ids, through: begun ?? due.last) { row in
             let id = row.id
             let retryAt = row.waiting == QueueColumn.retrying ? row.nextAttemptAtMs : nil
             if scan.isEmpty {
@@ -118,6 +141,32 @@ struct LaneClaims: QueueClaims {
             scan.history = BatchHistory(failures: lane.failures)
             scan.isGroup = true
         }
+    }
+
+    /// The scheduled messages of a lane that are due, oldest first, or the first of them. If there are many, they are
+    /// kept for the next claims. After that, only what becomes due meanwhile is read; what is accepted meanwhile has a
+    /// later id.
+    private mutating func dueMessages(of lane: Int64, at now: Timestamp, from rows: QueueRows) throws -> DueMessages {
+        if var known = manyDue[lane], known.moment <= now {
+            let new = try rows.scheduled(inLane: lane, after: known.moment, until: now, through: known.last)
+            if !new.isEmpty { known.ids = (known.ids + new).sorted() }
+            known.moment = now
+            let isLeft = try known.ids.firstIndex { try rows.isScheduled($0) }
+            known.ids.removeFirst(isLeft ?? known.ids.count)
+            if !known.ids.isEmpty {
+                manyDue[lane] = known
+                return known
+            }
+        }
+        manyDue[lane] = nil
+        var due = DueMessages(
+            ids: try rows.scheduled(inLane: lane, until: now, limit: DueMessages.most), moment: now)
+        if due.ids.count == DueMessages.most, let last = due.ids.last {
+            due.last = last
+            if manyDue.count == DueMessages.mostLanes { manyDue = [:] }
+            manyDue[lane] = due
+        }
+        return due
     }
 
     /// A message that could not be leased is examined again once its removal has ended.

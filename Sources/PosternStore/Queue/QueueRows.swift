@@ -39,26 +39,63 @@ struct QueueRows {
             """, of: number, cursor, body: body)
     }
 
-    /// The rows of a separate lane from `first` on that do not wait for their scheduled time, oldest first. The ids are
-    /// found in the index alone: rows that are not due cost nothing, however many there are.
+    /// The rows of a separate lane up to `last` that are not scheduled, and those of `scheduled` that still are, oldest
+    /// first. The ids of the former are found in the index alone.
     func forEach(
-        inLane lane: Int64, from first: MessageID, at now: Timestamp, _ body: (borrowing SQLRow) throws -> Bool
+        inLane lane: Int64, with scheduled: [MessageID], through last: MessageID,
+        _ body: (borrowing SQLRow) throws -> Bool
     ) throws {
+        var scheduled = scheduled[...]
+        var goesOn = true
+        func visit(_ id: MessageID, isScheduled: Bool = false) throws {
+            goesOn = try visitRow(id) { row in
+                try isScheduled && row.waiting != QueueColumn.scheduled ? true : body(row)
+            }
+        }
         try sql.walk(
             """
-            SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id >= ?2
-            UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id >= ?2
-            UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 2 AND nextAttemptAtMs <= ?3 AND id >= ?2
+            SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id <= ?2
+            UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id <= ?2
             ORDER BY id
-            """, of: number, lane, first, now
+            """, of: number, lane, last
         ) { found in
-            try sql.first(
-                """
-                SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-                  tried, checksum, payload, traceParent FROM queue_# WHERE id = ?
-                """, of: number, found[0] as MessageID
-            ) { row in try body(row) } ?? true
+            let id: MessageID = found[0]
+            while goesOn, let next = scheduled.first, next < id {
+                scheduled.removeFirst()
+                try visit(next, isScheduled: true)
+            }
+            if goesOn { try visit(id) }
+            return goesOn
         }
+        while goesOn, let next = scheduled.popFirst() { try visit(next, isScheduled: true) }
+    }
+
+    /// Returns what `body` returns; true if the row is gone.
+    private func visitRow(_ id: MessageID, _ body: (borrowing SQLRow) throws -> Bool) throws -> Bool {
+        try sql.first(
+            """
+            SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+              tried, checksum, payload, traceParent FROM queue_# WHERE id = ?
+            """, of: number, id
+        ) { row in try body(row) } ?? true
+    }
+
+    /// The oldest scheduled rows of a separate lane, up to `last`, that became due after `before` and until `now`.
+    /// Reads only the index.
+    func scheduled(
+        inLane lane: Int64, after before: Timestamp = Timestamp(milliseconds: .min), until now: Timestamp,
+        through last: MessageID = MessageID(rawValue: .max), limit: Int = .max
+    ) throws -> [MessageID] {
+        try sql.all(
+            """
+            SELECT id FROM queue_# WHERE lane = ? AND waiting = 2 AND nextAttemptAtMs > ? AND nextAttemptAtMs <= ?
+              AND id <= ? ORDER BY id LIMIT ?
+            """, of: number, lane, before, now, last, limit
+        ) { $0[0] }
+    }
+
+    func isScheduled(_ id: MessageID) throws -> Bool {
+        try sql.exists("SELECT 1 FROM queue_# WHERE id = ? AND waiting = 2", of: number, id)
     }
 
     /// The message of a visited row, with a copy of its payload.

@@ -102,4 +102,35 @@ import Testing
         let fresh = try store.append(to: queue, lane: .digest(1))
         #expect(try store.drain(queue, most: 7) == ids + [fresh])
     }
+
+    /// More than are found at once, with some that become due, are cancelled, and arrive meanwhile.
+    @Test func manyDueMessages_ofASeparateLane_goInAcceptedOrder() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let lane = lane(.separate)
+        let start = store.time.now
+        func append(_ count: Int, dueAfter seconds: Int) throws -> [MessageID] {
+            let due = start + .seconds(seconds)
+            return try store.append(
+                (0..<count).map { store.message(to: queue, lane: lane, notBefore: due - .milliseconds($0)) }
+            ).ids
+        }
+        let late = try append(1200, dueAfter: 20)
+        var expected = try append(2500, dueAfter: 10)
+        store.time.advance(by: .seconds(10))
+        for _ in 0..<3 {
+            let claim = try store.claim(queue, most: 100)
+            #expect(claim.messages.map(\.id) == Array(expected.prefix(100)))
+            try store.deliver(claim.messages, of: queue)
+            expected.removeFirst(100)
+        }
+        for index in [400, 0] {
+            let id = expected.remove(at: index)
+            #expect(try store.cancel(id))
+        }
+        store.time.advance(by: .seconds(10))
+        let fresh = try store.append(to: queue, lane: lane)
+        #expect(try store.drain(queue, most: 100) == late + expected + [fresh])
+        #expect(try store.isBalanced())
+    }
 }

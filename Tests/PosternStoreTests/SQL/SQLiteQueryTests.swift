@@ -47,7 +47,7 @@ import Testing
     @Test func scheduledMessages_costTheirLaneNothing_untilTheyAreDue() throws {
         let few = try stepsOfALane(scheduled: 3)
         let many = try stepsOfALane(scheduled: 5000)
-        #expect(few.count == 6)
+        #expect(few.count == 7)
         #expect(many == few)
     }
 
@@ -73,8 +73,9 @@ import Testing
         try store.transact { transaction in
             let rows = QueueRows(sql: transaction.sql, kinds: transaction.outbox.kinds, number: number)
             let asked: [() throws -> Void] = [
+                { _ = try rows.scheduled(inLane: laneNumber, until: now, limit: 1000) },
                 {
-                    try rows.forEach(inLane: laneNumber, from: MessageID(rawValue: 0), at: now) { row in
+                    try rows.forEach(inLane: laneNumber, with: [due], through: MessageID(rawValue: .max)) { row in
                         found.set(found.value + [row.id])
                         return true
                     }
@@ -92,6 +93,28 @@ import Testing
         }
         #expect(found.value == [due])
         return steps.value
+    }
+
+    /// Those that are due are read once, not once for each that is sent.
+    @Test func dueMessages_areNotReadForEachClaim() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let due = store.time.now + .seconds(1)
+        try store.append((0..<5000).map { _ in store.message(to: queue, lane: .named("a"), notBefore: due) })
+        store.time.advance(by: .seconds(1))
+        let now = store.time.now
+        let steps = try store.outbox.pool.read { db in
+            let rows = QueueRows(sql: SQL(db), kinds: store.outbox.kinds, number: queue.number)
+            var claims = LaneClaims()
+            return try (0..<3).map { _ in
+                var scan = ClaimScan(ClaimRequest(limits: BatchLimits(maxMessages: 1, maxBytes: 1 << 20), now: now))
+                let steps = try countSteps(on: db) { try claims.look(&scan, from: rows) { _ in false } }
+                #expect(scan.count == 1)
+                return steps
+            }
+        }
+        #expect(steps[0] > 5000)
+        #expect(steps[1...].allSatisfy { $0 < 500 }, "\(steps)")
     }
 
     @Test func olderStore_getsTheIndexByLane_withTimes() throws {
