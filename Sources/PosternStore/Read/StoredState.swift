@@ -5,6 +5,8 @@ struct StoredState: UpstreamState {
     let upstream: UpstreamNumber
     let sql: SQL
     let vault: Vault
+    /// For the writer: what it remembers during its transaction.
+    var account: UpstreamWriteState?
 
     func value(of key: String) throws -> [UInt8]? {
         try sql.value("SELECT value FROM state WHERE upstream = ? AND key = ?", upstream, key, as: [UInt8].self)
@@ -19,6 +21,11 @@ struct StoredState: UpstreamState {
     }
 
     func queued(inLane name: String, atMost most: Int) throws -> Int {
+        guard let account else { return try count(name, atMost: most) }
+        return try account.laneCounts.count(of: name, atMost: most) { try count(name, atMost: $0) }
+    }
+
+    private func count(_ name: String, atMost most: Int) throws -> Int {
         try sql.value(
             """
             SELECT count(*) FROM (SELECT 1 FROM queue_#

@@ -8,7 +8,7 @@ struct CredentialOwner: Hashable {
 
 extension Transaction {
     func state(of queue: UpstreamQueue) -> StoredState {
-        StoredState(upstream: queue.number, sql: sql, vault: outbox.vault)
+        StoredState(upstream: queue.number, sql: sql, vault: outbox.vault, account: accounts[queue.number])
     }
 
     /// Stores a credential and replaces its owner's previous one; if its value is different, the owner's lanes are

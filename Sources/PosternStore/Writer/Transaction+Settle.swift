@@ -96,6 +96,7 @@ extension Transaction {
             throw StoreError.failed(detail: "removed \(removed) messages instead of \(messages.count)")
         }
         let account = accounts[queue.number]
+        account.laneCounts.forget()
         account.ledger.counts.queued -= messages.count
         account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
         book(messages, of: queue, result: result, at: moment)
@@ -132,6 +133,7 @@ extension Transaction {
     private func remove(_ id: MessageID, bytes: Int, from queue: UpstreamQueue) throws -> Bool {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let account = accounts[queue.number]
+        account.laneCounts.forget()
         account.ledger.counts.queued -= 1
         account.ledger.queuedBytes -= bytes
         return true
@@ -290,6 +292,7 @@ extension Transaction {
             """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         let account = accounts[queue.number]
+        account.laneCounts.forget()
         account.ledger.counts[found.state] -= 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += found.bytes

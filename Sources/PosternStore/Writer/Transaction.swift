@@ -108,6 +108,7 @@ extension Transaction {
                 account.arrival = arrival
                 account.settled = settled
                 account.openLane = nil
+                account.laneCounts.forget()
             }
             return .rollback
         }
@@ -204,6 +205,7 @@ extension Transaction {
             message, as: id, kind: account.kindNumber(of: message.kind, in: outbox.kinds),
             lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
             scheduledAt: scheduledAt)
+        if case .named(let name, _) = message.lane { account.laneCounts.add(name) }
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
         account.ledger.counts.queued += 1

@@ -15,6 +15,7 @@ final class UpstreamWriteState {
     /// The named lane that got the last message: consecutive messages are mostly of one lane. Nil if its row may have
     /// changed since.
     var openLane: OpenLane?
+    var laneCounts = LaneCounts()
     var settled = [Int](repeating: 0, count: MessageState.allCases.count)
     /// When the log may say again that callbacks are dropped.
     var nextCallbackWarning = MonotonicInstant.distantPast
@@ -39,12 +40,37 @@ final class UpstreamWriteState {
     func begin() {
         arrival = nil
         openLane = nil
+        laneCounts.forget()
         touchedLanes.removeAll(keepingCapacity: true)
         for state in settled.indices { settled[state] = 0 }
     }
 
     func didCommit() { committed = ledger }
     func didRollBack() { ledger = committed }
+}
+
+/// How many messages the named lanes have that were counted in a transaction. To accept many of one lane would
+/// otherwise count all that it has for each.
+struct LaneCounts {
+    /// By the bytes of their names, as the store compares them. Those that are not exact are at least as many.
+    private var known: [[UInt8]: (count: Int, isExact: Bool)] = [:]
+
+    /// The number of messages of the lane, at most `most`. `count` is called with the same maximum if it is not known.
+    mutating func count(of name: String, atMost most: Int, _ count: (Int) throws -> Int) rethrows -> Int {
+        let key = Array(name.utf8)
+        if let known = known[key], known.isExact || known.count >= most { return min(known.count, most) }
+        let found = try count(most)
+        known[key] = (found, found < most)
+        return found
+    }
+
+    /// A message of the lane was stored.
+    mutating func add(_ name: String) {
+        if !known.isEmpty { known[Array(name.utf8)]?.count += 1 }
+    }
+
+    /// Messages were removed, or changes were undone.
+    mutating func forget() { known.removeAll(keepingCapacity: true) }
 }
 
 /// A named lane with queued messages, as it is stored.

@@ -117,6 +117,49 @@ import Testing
         #expect(steps[1...].allSatisfy { $0 < 500 }, "\(steps)")
     }
 
+    /// An upstream that limits its lanes asks for each message how many there are.
+    @Test func lane_isCountedOnce_inATransaction() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        // Equal as texts, not as bytes.
+        let (name, other) = ("\u{E9}", "e\u{301}")
+        let ids = try store.append(500, to: queue, lane: .named(name))
+        try store.append(2, to: queue, lane: .named(other))
+        let more = (0..<3).map { _ in store.message(to: queue, lane: .named(name)) }
+        let now = store.time.now
+        let counts = SharedValue<[Int]>([])
+        let steps = SharedValue<[Int]>([])
+        try store.transact { transaction in
+            let state = transaction.state(of: queue)
+            func ask(_ name: String, atMost most: Int = 4000) throws {
+                let taken = try countSteps(on: transaction.db) {
+                    counts.set(counts.value + [try state.queued(inLane: name, atMost: most)])
+                }
+                steps.set(steps.value + [taken])
+            }
+            try ask(other, atMost: 1)
+            try ask(other)
+            try ask(name)
+            for message in more {
+                _ = try transaction.append([message])
+                try ask(name)
+            }
+            try ask(name, atMost: 100)
+            try transaction.attempt {
+                _ = try transaction.append([more[0]])
+                try ask(name)
+                return false
+            }
+            try ask(name)
+            _ = try transaction.cancel(ids[0], in: queue, at: now)
+            try ask(name)
+            try ask(other)
+        }
+        #expect(counts.value == [1, 2, 500, 501, 502, 503, 100, 504, 503, 502, 2])
+        #expect(steps.value[2] > 500)
+        #expect(steps.value[3...7] == [0, 0, 0, 0, 0])
+    }
+
     @Test func olderStore_getsTheIndexByLane_withTimes() throws {
         let store = try TestStore()
         _ = try store.register(PlainUpstream(laneRule: .separate))
