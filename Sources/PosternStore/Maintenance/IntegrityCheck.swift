@@ -1,4 +1,5 @@
 import GRDB
+import Glibc
 import Logging
 import PosternCore
 import Synchronization
@@ -41,9 +42,9 @@ final class IntegrityCheck: Loop {
 
     /// Runs the whole check, unless it is interrupted.
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        guard !isStopping.load(ordering: .acquiring) else { return nil }
-        isReading.store(true, ordering: .releasing)
-        defer { isReading.store(false, ordering: .releasing) }
+        isReading.store(true, ordering: .sequentiallyConsistent)
+        defer { isReading.store(false, ordering: .sequentiallyConsistent) }
+        guard !isStopping.load(ordering: .sequentiallyConsistent) else { return nil }
         do {
             let trouble = try Self.trouble(in: queue, path: path)
             if let trouble {
@@ -64,7 +65,7 @@ final class IntegrityCheck: Loop {
 
     /// Interrupts the check for a while, so that the write-ahead log can be reset. Returns false if there is none.
     func giveWay() -> Bool {
-        guard isReading.load(ordering: .acquiring) else { return false }
+        guard isReading.load(ordering: .sequentiallyConsistent) else { return false }
         queue.interrupt()
         return true
     }
@@ -113,9 +114,10 @@ final class IntegrityCheck: Loop {
     var trouble: StoreError? { found.withLock { $0 } }
 
     func stop() {
-        isStopping.store(true, ordering: .releasing)
+        isStopping.store(true, ordering: .sequentiallyConsistent)
         stopped.nudge()
-        queue.interrupt()
+        // An interruption just before the statement begins is lost.
+        while giveWay() { usleep(1000) }
         running.withLock { $0.take() }?.join()
         try? queue.close()
     }

@@ -160,6 +160,9 @@ public final class UpstreamQueue: Sendable {
             // They were ready and had nothing due: their rows contain the time at which they are.
             writer.change { [self] transaction in
                 for lane in staleLanes { transaction.touch(lane, of: self, isServed: true) }
+            } completion: { [self] result in
+                // Nothing else would announce them.
+                if case .failure = result { announceDue(at: time.now + .seconds(1)) }
             }
         }
         return claim

@@ -76,6 +76,27 @@ import Testing
         #expect(try store.claim(queue).messages.count == 1)
     }
 
+    /// A flush makes lanes due whose messages are not. That they wait is written back, which may fail.
+    @Test func laneWithNothingDue_isLookedAtAgain_ifTheStoreRefusesItsTime() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let due = store.time.now + .seconds(300)
+        let id = try store.append(to: queue, lane: .named("a"), notBefore: due)
+        queue.makeDue(at: store.time.now)
+        try store.settleDown()
+        try store.execute("CREATE TRIGGER trouble BEFORE UPDATE ON lanes BEGIN SELECT RAISE(ABORT, 'trouble'); END")
+        #expect(try store.claim(queue).messages.isEmpty)
+        try store.settleDown()
+        #expect(store.readiness(queue) == .due(at: store.time.now + .seconds(1)))
+        try store.execute("DROP TRIGGER trouble")
+        store.time.advance(by: .seconds(1))
+        #expect(try store.claim(queue).messages.isEmpty)
+        try store.settleDown()
+        #expect(store.readiness(queue) == .due(at: due))
+        store.time.advance(by: .seconds(299))
+        #expect(try store.drain(queue) == [id])
+    }
+
     @Test func firstMessage_canOpenItsLaneWaiting() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
