@@ -196,7 +196,10 @@ class Storm:
     def steer(self, path, body=None, method="POST"):
         try:
             headers = {"Content-Type": "application/json"} if body else {}
-            return call(self.port, method, path, body, headers, timeout=30)[0]
+            status, _, text = call(self.port, method, path, body, headers, timeout=30)
+            if status in (400, 422):
+                self.problems.append(f"INVALID: {method} {path} {body}: {text}")
+            return status
         except (OSError, http.client.HTTPException):
             return None
 
