@@ -51,28 +51,64 @@ struct CloudEventAttributes {
         case other
         /// More than one header.
         case repeated
+        /// A header whose value is not valid UTF-8.
+        case notUTF8
     }
     private var values: [Name: Value] = [:]
+    /// The headers of attributes that the gateway does not know and whose values are not valid UTF-8.
+    private var unreadableHeaders: [String] = []
     /// Whether they are headers, and the data is the body.
     private let areHeaders: Bool
 
     /// Those of an event in binary mode.
     init(_ head: RequestHead) {
         areHeaders = true
-        for name in Name.allCases where name != .datacontenttype {
-            let found = head.headers("ce-\(name.text)")
-            if let value = found.first { values[name] = found.count == 1 ? .text(Self.decoded(value)) : .repeated }
+        for (header, bytes) in head.headers(withPrefix: Self.prefix) {
+            let name = Name.allCases.first { $0 != .datacontenttype && header.dropFirst(3) == "\($0.text)" }
+            let text = Self.decoded(bytes, isURI: name?.isURI ?? false)
+            if let name {
+                values[name] = values[name] == nil ? text.map { .text($0) } ?? .notUTF8 : .repeated
+            } else if text == nil {
+                unreadableHeaders.append(header)
+            }
         }
     }
 
+    private static let prefix = "ce-"
+
     /// A header's value as the binding encodes it: perhaps in quotation marks, and percent-encoded (HTTP Protocol
-    /// Binding for CloudEvents 1.0.2, section 3.1.3.2).
-    private static func decoded(_ value: String) -> String {
-        var text = Substring(value)
-        if text.utf8.count >= 2, text.first == "\"", text.last == "\"" {
-            text = Substring(text.dropFirst().dropLast().replacing(#/\\(.)/#) { $0.output.1 })
+    /// Binding for CloudEvents 1.0.2, section 3.1.3.2). Nil if it is not valid UTF-8.
+    ///
+    /// Some SDKs, those for Go and Java among them, send a URI as it is. One that is a URI only as long as its escapes
+    /// are not decoded was not encoded.
+    private static func decoded(_ value: [UInt8], isURI: Bool) -> String? {
+        let bytes = unquoted(value)
+        guard let text = percentDecoded(bytes) else { return nil }
+        if isURI, !Name.isURIReference(text), let plain = String(validating: bytes, as: UTF8.self),
+            Name.isURIReference(plain)
+        {
+            return plain
         }
-        return percentDecoded(text.utf8)
+        return text
+    }
+
+    private static func unquoted(_ value: [UInt8]) -> [UInt8] {
+        let mark = UInt8(ascii: "\"")
+        guard value.count >= 2, value.first == mark, value.last == mark else { return value }
+        var result: [UInt8] = []
+        var rest = value.dropFirst().dropLast()
+        while let byte = rest.popFirst() {
+            result.append(byte == UInt8(ascii: "\\") ? rest.popFirst() ?? byte : byte)
+        }
+        return result
+    }
+
+    /// What distinguishes an event in binary mode from others with the same data: its attributes as they were sent. Not
+    /// its trace, since the same event may be sent again within another span.
+    static func text(of head: RequestHead) -> [UInt8] {
+        head.headers(withPrefix: prefix).filter { !["ce-traceparent", "ce-tracestate"].contains($0.name) }
+            .sorted { $0.name < $1.name }
+            .flatMap { Array("\($0.name):".utf8) + $0.value + [UInt8(ascii: "\n")] }
     }
 
     /// - Parameter members: those of an event in the JSON format. Null means that an attribute is not set.
@@ -104,8 +140,10 @@ struct CloudEventAttributes {
             case .text(let text) where rule.isMet(text): break
             case .text, .other: add(rule.text, of: name, to: &faults)
             case .repeated: add("is given more than once", of: name, to: &faults)
+            case .notUTF8: add("is not valid UTF-8", of: name, to: &faults)
             }
         }
+        for header in unreadableHeaders { faults.add("", "the header \(header) is not valid UTF-8") }
     }
 
     /// Adds what is wrong with an attribute at the place where it was given.
@@ -136,6 +174,8 @@ extension CloudEventAttributes.Name {
         case .traceparent: "traceparent"
         }
     }
+
+    fileprivate var isURI: Bool { self == .source || self == .dataschema }
 
     fileprivate var isRequired: Bool {
         switch self {
@@ -173,7 +213,7 @@ extension CloudEventAttributes.Name {
     }
 
     /// By its characters (RFC 3986, appendix A).
-    private static func isURIReference(_ text: String) -> Bool {
+    fileprivate static func isURIReference(_ text: String) -> Bool {
         !text.isEmpty && text.utf8.allSatisfy { charactersOfURIs[Int($0)] }
     }
 

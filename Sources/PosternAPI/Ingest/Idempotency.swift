@@ -90,7 +90,10 @@ final class IdempotentRequest: Sendable {
         _ request: APIRequest, _ key: IdempotencyKey, _ body: [UInt8], of requests: IdempotentRequests
     ) {
         self.key = sha256([request.caller?.key.name ?? ""], Array(key.text.utf8))
-        fingerprint = sha256([request.head.method, request.head.path, request.head.query?.text ?? ""], body)
+        let isBinaryEvent = request.match.route.body == .events && CloudEventMode(request.head) == .binary
+        fingerprint = sha256(
+            [request.head.method, request.head.path, request.head.query?.text ?? ""],
+            isBinaryEvent ? CloudEventAttributes.text(of: request.head) + body : body)
         self.requests = requests
     }
 

@@ -69,8 +69,10 @@ final class Router: Sendable {
     func match(_ method: String, _ path: String) -> Result<RouteMatch, RoutingProblem> {
         if method == "POST", let known = ingests[path] { return .success(known) }
         guard path.hasPrefix("/") else { return .failure(.notFound) }
-        let segments = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
-            .map { Substring(percentDecoded($0.utf8)) }
+        let parts = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
+        let segments = parts.compactMap { percentDecoded($0.utf8).map { Substring($0) } }
+        // Nothing has a name that is not valid UTF-8.
+        guard segments.count == parts.count else { return .failure(.notFound) }
         let wanted = method == "HEAD" ? "GET" : method
         var (problem, others) = (RoutingProblem.notFound, Set<String>())
         if let name = upstreamName(in: segments), context.target(named: name) == nil {

@@ -46,6 +46,17 @@ struct HeaderFields: Sendable {
         bytes.withUnsafeBufferPointer { bytes in lines.map { (text(bytes, $0.name), text(bytes, $0.value)) } }
     }
 
+    /// The lines whose name begins with `prefix`, whatever its case: the name in lower case, and the value as sent.
+    func lines(withPrefix prefix: String) -> [(name: String, value: [UInt8])] {
+        bytes.withUnsafeBufferPointer { bytes in
+            lines.compactMap { line in
+                let start = line.name.prefix(prefix.utf8.count)
+                guard start.count == prefix.utf8.count, spells(bytes, start, prefix) else { return nil }
+                return (text(bytes, line.name).lowercased(), line.value.map { bytes[Int($0)] })
+            }
+        }
+    }
+
     private func spells(_ bytes: UnsafeBufferPointer<UInt8>, _ range: Range<UInt16>, _ name: String) -> Bool {
         var index = Int(range.lowerBound)
         for byte in name.utf8 {

@@ -35,6 +35,12 @@ public final class RequestHead: Sendable {
     /// The values of the header lines called `name`, whatever its case, in their order.
     public func headers(_ name: String) -> [String] { fields.values(of: name) }
 
+    /// The header lines whose name begins with `prefix`, whatever its case, in their order: the name in lower case, and
+    /// the value as sent, which may be no text of UTF-8.
+    public func headers(withPrefix prefix: String) -> [(name: String, value: [UInt8])] {
+        fields.lines(withPrefix: prefix)
+    }
+
     /// All headers in their order, with duplicates.
     public var headers: [(name: String, value: String)] { fields.all }
 }

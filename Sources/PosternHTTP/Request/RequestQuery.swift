@@ -12,7 +12,7 @@ public struct RequestQuery: Sendable {
     init(_ text: String) {
         var isWellFormed = true
         func decoded(_ side: Substring.UTF8View) -> String {
-            let (bytes, isWhole) = unescaped(side)
+            let (bytes, isWhole) = unescaped(Array(side))
             let text = isWhole ? String(validating: bytes, as: UTF8.self) : nil
             if text == nil { isWellFormed = false }
             return text ?? String(decoding: bytes, as: UTF8.self)
@@ -29,15 +29,14 @@ public struct RequestQuery: Sendable {
     public subscript(_ name: String) -> String? { pairs.last { $0.name == name }?.value }
 }
 
-/// Replaces each `%XX` by the byte that it represents. An invalid escape is kept; bytes that are not UTF-8 become
-/// U+FFFD.
-public func percentDecoded(_ text: Substring.UTF8View) -> String {
-    String(decoding: unescaped(text).bytes, as: UTF8.self)
+/// Replaces each `%XX` by the byte that it represents. An invalid escape is kept. Nil if the result is not valid UTF-8:
+/// with a replacement character, two different texts would become the same.
+public func percentDecoded(_ bytes: some Collection<UInt8>) -> String? {
+    String(validating: unescaped(Array(bytes)).bytes, as: UTF8.self)
 }
 
 /// `isWhole`: whether no `%` was left as it is.
-private func unescaped(_ text: Substring.UTF8View) -> (bytes: [UInt8], isWhole: Bool) {
-    let bytes = Array(text)
+private func unescaped(_ bytes: [UInt8]) -> (bytes: [UInt8], isWhole: Bool) {
     var decoded: [UInt8] = []
     decoded.reserveCapacity(bytes.count)
     var isWhole = true

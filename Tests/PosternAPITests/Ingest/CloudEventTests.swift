@@ -98,6 +98,46 @@ import Testing
         }
     }
 
+    /// Two identities that are not text must not become the same one.
+    @Test(arguments: [
+        ("ce-id", [UInt8]("%FF".utf8)), ("ce-id", Array("%FE".utf8)), ("ce-id", [0x63, 0x61, 0x66, 0xE9]),
+        ("ce-id", Array(#""a%C3""#.utf8)), ("ce-source", Array("https://x/%FF".utf8)), ("ce-subject", [0xC3]),
+        ("ce-type", Array("%FF".utf8)), ("ce-partitionkey", Array("%ED%A0%80".utf8)),
+        ("ce-traceparent", Array("%FF".utf8)), ("ce-other", Array("%FF".utf8)), ("ce-other", [0xFF]),
+    ])
+    func attributeThatIsNotUTF8_isRejected(name: String, value: [UInt8]) throws {
+        try withPausedGateway { gateway in
+            let others = [
+                ("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/a"), ("ce-type", "picky.event"),
+            ].filter { $0.0 != name }
+            let lines = others.map { "\($0): \($1)\r\n" }.joined()
+            let head = "POST \(Self.path) HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n\(lines)\(name): "
+            gateway.client.send(Array(head.utf8) + value + Array("\r\n\r\n{\"n\":1}".utf8))
+            let answer = try gateway.client.answer()
+            answer.problem(422, "invalid-payload")
+            #expect(answer.text.contains("the header \(name) is not valid UTF-8"), "\(answer.text)")
+            #expect(gateway.queued == 0)
+        }
+    }
+
+    /// SDKs for Go and Java send a URI as it is, others encode its `%`.
+    @Test(arguments: [
+        ("https://x/a%20b", "https://x/a%20b"), ("https://x/a%2520b", "https://x/a%20b"),
+        ("https://x/%C3%A9", "https://x/%C3%A9"), ("urn:a%3Ab", "urn:a:b"),
+    ])
+    func sourceWithEscapes_isTheOneOfStructuredMode(header: String, source: String) throws {
+        try withPausedGateway { gateway in
+            let attributes = [
+                ("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", header), ("ce-type", "picky.event"),
+                ("ce-dataschema", header),
+            ]
+            let binary = try post(#"{"n":1}"#, "application/json", attributes, to: gateway)
+            #expect(binary.status == 202, "\(binary.text)")
+            let structured = try post(Self.event("1", source: source), to: gateway)
+            #expect(structured.json["id"].string == binary.json["id"].string, "\(structured.text)")
+        }
+    }
+
     // MARK: Traces
 
     private func traces(in gateway: TestGateway) throws -> [String?] {

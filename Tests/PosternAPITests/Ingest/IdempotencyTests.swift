@@ -82,6 +82,30 @@ import Testing
         }
     }
 
+    /// Its attributes are headers, and its body may be that of another event.
+    @Test(arguments: [
+        ("ce-id", "2"), ("ce-source", "/b"), ("ce-type", "picky.note"), ("ce-type", "plain.thing"),
+        ("ce-subject", "s"), ("ce-other", "1"),
+    ])
+    func otherBinaryEvent_underTheSameKey_isRefused(name: String, value: String) throws {
+        try withPausedGateway { gateway in
+            let event = [
+                "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "picky.event",
+                "ce-traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            ]
+            func post(_ changes: [String: String]) throws -> HTTPClient.Answer {
+                let headers = Self.key("one") + event.merging(changes) { $1 }.map { ($0, $1) }
+                return try self.post(#"{"n":1}"#, headers, to: gateway, path: "/v1/cloudevents")
+            }
+            let first = try post([:])
+            #expect(first.status == 202, "\(first.text)")
+            try post([name: value]).problem(422, "idempotency-mismatch")
+            let span = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
+            #expect(same(try post(["ce-traceparent": span]), first), "the same event within another span")
+            #expect(gateway.queued == 1)
+        }
+    }
+
     @Test func quotedAndBareKey_areTheSame() throws {
         try withPausedGateway { gateway in
             _ = try post(#"{"n":1}"#, Self.key(#""a\"b\\c""#), to: gateway)
