@@ -162,6 +162,17 @@ final class TestGateway: GatewayHarness {
         return try #require(answer.json["id"].string, "\(answer.text)")
     }
 
+    /// Stores a message that has expired already, which a request cannot do, and returns its id.
+    func storeExpired() throws -> String {
+        let now = SystemTime().now
+        let message = NewMessage(
+            queue: workers[0].queue, kind: "event", acceptedAt: now, expiresAt: now, bytes: Array(#"{"n":1}"#.utf8))
+        let id = Mutex<MessageID?>(nil)
+        outbox.append([message], recording: nil) { result in id.withLock { $0 = try? result.get().ids.first } }
+        try #require(eventually { id.withLock { $0 != nil } }, "it was not stored")
+        return try #require(id.withLock { $0?.description })
+    }
+
     func waitFor(_ reason: String?, of id: String) throws { try wait(for: "waitingFor", reason, of: id) }
 
     func waitForOpenRequest() throws {

@@ -104,6 +104,8 @@ extension IngestValidation {
         options.expiresAt = time(envelope.expiresAt, "/expiresAt", &faults)
         if let notBefore = options.notBefore, let expiresAt = options.expiresAt, expiresAt <= notBefore {
             faults.add("/expiresAt", "must be later than notBefore")
+        } else if let expiresAt = options.expiresAt, expiresAt <= acceptedAt {
+            faults.add("/expiresAt", "must be later than now, which is \(acceptedAt)")
         }
         return options
     }

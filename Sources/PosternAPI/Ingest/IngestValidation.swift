@@ -10,7 +10,7 @@ struct IngestValidation {
     private let body: [UInt8]
     private let form: BodyForm?
     private let isInSession: Bool
-    private let acceptedAt: Timestamp
+    let acceptedAt: Timestamp
     /// The trace of all messages that do not name one of their own.
     private let traceParent: String?
     var request: IngestRequest

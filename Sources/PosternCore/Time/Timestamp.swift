@@ -44,7 +44,11 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
             + ".\(padded(rest % 1000, 3))Z"
     }
 
-    /// Reads the form of RFC 3339, section 5.6, with any offset and any number of fraction digits (cut after three).
+    /// The years 0000 to 9999 in UTC, which `description` writes with four digits.
+    private static let writable: Range<Int64> = -62_167_219_200_000..<253_402_300_800_000
+
+    /// Reads the form of RFC 3339, section 5.6, with any offset and any number of fraction digits (cut after three). Nil
+    /// also for a time outside the years 0000 to 9999 in UTC, which could be shown in no form that can be read again.
     public init?(rfc3339 text: some StringProtocol) {
         var reader = DigitReader(text.utf8.map { $0 })
         guard let year = reader.number(digits: 4), reader.take("-"), let month = reader.number(digits: 2),
@@ -72,6 +76,7 @@ public struct Timestamp: Hashable, Comparable, Sendable, CustomStringConvertible
         let days = daysSince1970(year: year, month: month, day: day)
         let seconds = days * 86400 + hour * 3600 + (minute - offset) * 60 + min(second, 59)
         milliseconds = seconds * 1000 + fraction
+        guard Self.writable.contains(milliseconds) else { return nil }
     }
 }
 

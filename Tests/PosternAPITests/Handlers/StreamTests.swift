@@ -69,9 +69,7 @@ import Testing
     @Test func messageThatIsTooOld_isToldAsExpired() throws {
         try withPausedGateway { gateway in
             let client = try EventClient(gateway.port)
-            let expiresAt = SystemTime().now + .milliseconds(300)
-            let envelope = #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"\#(expiresAt)"}"#
-            let id = try gateway.accept("/v1/messages", envelope)
+            let id = try gateway.storeExpired()
             #expect(try client.next(.messageExpired).ids == [id])
         }
     }

@@ -282,10 +282,7 @@ import Testing
 
     @Test func envelopeThatIsTooOld_expires() throws {
         try withGateway { gateway in
-            let answer = try gateway.client.post(
-                "/v1/messages",
-                #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"2020-01-01T00:00:00Z"}"#)
-            try gateway.waitForState("expired", of: try #require(answer.json["id"].string))
+            try gateway.waitForState("expired", of: gateway.storeExpired())
             #expect(gateway.transport.requests.isEmpty)
         }
     }
@@ -304,6 +301,18 @@ import Testing
     @Test func gzipBomb_isRefused() throws {
         let bomb = Gzip.compress([UInt8](repeating: 32, count: 8 << 20))
         #expect(bomb.count < 64 << 10)
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"2020-01-01T00:00:00Z"}"#,
+            ["/expiresAt"]
+        ),
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"9999-12-31T23:59:59-23:59"}"#,
+            ["/notBefore"]
+        ),
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"9999-12-31T23:59:59-23:59"}"#,
+            ["/expiresAt"]
+        ),
         try withPausedGateway { gateway in
             try gateway.client.ask("POST", "/v1/picky/event", bomb, headers: [("Content-Encoding", "gzip")])
                 .problem(413, "payload-too-large")

@@ -66,6 +66,17 @@ import Testing
         #expect(Timestamp(rfc3339: text) == nil)
     }
 
+    /// In UTC their years have no four digits.
+    @Test(arguments: [
+        ("9999-12-31T23:59:59.999Z", true), ("9999-12-31T23:59:59-00:01", false), ("9999-12-31T23:59:59-23:59", false),
+        ("0000-01-01T00:00:00Z", true), ("0000-01-01T00:00:00+00:01", false),
+    ])
+    func timeOutsideTheYearsOfRFC3339_isNotRead(text: String, isRead: Bool) {
+        let time = Timestamp(rfc3339: text)
+        #expect((time != nil) == isRead)
+        if let time { #expect(Timestamp(rfc3339: "\(time)") == time) }
+    }
+
     @Test func spans_moveAMoment_byWholeMilliseconds() {
         let moment = Timestamp(milliseconds: 1000)
         #expect((moment + .microseconds(1999)).milliseconds == 1001)
