@@ -38,12 +38,12 @@ public enum ProblemSlug: String, Sendable, CaseIterable {
     public static var refusingMessages: [ProblemSlug] {
         allCases.filter { slug in
             switch slug {
-            case .badRequest, .invalidJSON, .invalidPayload, .unauthorized, .forbidden, .notAcceptable, .conflict,
-                .unknownSession, .payloadTooLarge, .unsupportedMediaType, .rateLimited, .outboxFull, .diskFull,
+            case .badRequest, .invalidJSON, .invalidPayload, .unauthorized, .forbidden, .conflict, .unknownSession,
+                .payloadTooLarge, .unsupportedMediaType, .rateLimited, .outboxFull, .diskFull,
                 .storeFailed, .storeLost, .storeUnavailable, .overloaded, .shuttingDown, .idempotencyMismatch,
                 .unknownUpstream, .unknownKind:
                 true
-            case .notFound, .methodNotAllowed, .headerTooLarge, .deliveryFailed, .internal: false
+            case .notFound, .methodNotAllowed, .notAcceptable, .headerTooLarge, .deliveryFailed, .internal: false
             }
         }
     }

@@ -204,13 +204,15 @@ enum BodyForm {
 }
 
 /// The media type of a body in lower case, without its parameters. Nil if there is none, or its text is not in UTF-8:
-/// `charset=utf-8` is what JSON is in anyway (RFC 8259, section 8.1).
+/// `charset=utf-8` is what JSON is in anyway (RFC 8259, section 8.1), and US-ASCII is a part of it. Names that clients
+/// use for these, in quotation marks of either kind or without, are accepted.
 func mediaType(_ head: RequestHead) -> String? {
     guard let value = head.header("Content-Type") else { return nil }
     if value == "application/json" { return value }
     let parts = value.split(separator: ";").map { $0.filter { $0 != " " && $0 != "\t" }.lowercased() }
     for parameter in parts.dropFirst() where parameter.hasPrefix("charset=") {
-        guard ["charset=utf-8", "charset=\"utf-8\"", "charset=us-ascii"].contains(parameter) else { return nil }
+        let name = parameter.dropFirst(8).filter { $0 != "\"" && $0 != "'" }
+        guard ["utf-8", "utf8", "us-ascii"].contains(name) else { return nil }
     }
     return parts.first
 }

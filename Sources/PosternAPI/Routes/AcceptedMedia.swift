@@ -4,11 +4,12 @@ func accepts(_ mediaType: String, _ accept: String?) -> Bool { quality(of: media
 
 /// How much a client prefers `mediaType`, from 0 (not acceptable) to 1.
 ///
-/// Of the ranges that include it the most specific one counts: `*/*, application/json;q=0` does not accept JSON.
+/// Of the ranges that include it the most specific one counts: `*/*, application/json;q=0` does not accept JSON. `*`
+/// alone, which some clients send, counts as `*/*`.
 func quality(of mediaType: String, in accept: String?) -> Double {
     guard let accept, accept != "*/*", accept != mediaType, accept.contains(where: { $0 != " " && $0 != "\t" })
     else { return 1 }
-    return quality(among: ["*/*", mediaType.prefix { $0 != "/" } + "/*", mediaType], in: accept)
+    return quality(among: ["*", "*/*", mediaType.prefix { $0 != "/" } + "/*", mediaType], in: accept)
 }
 
 /// Whether a client asked for `coding` by `Accept-Encoding` (RFC 9110, section 12.5.3).

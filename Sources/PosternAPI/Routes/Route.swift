@@ -107,10 +107,11 @@ struct Route: Sendable {
         return statuses
     }
 
-    /// The media type of successful responses; a client that does not accept it is refused. Nil for probes, metrics,
-    /// and what speaks an SDK's protocol, which respond in any case.
+    /// The media type of the representation that is read; a client that does not accept it is refused. Nil for probes,
+    /// metrics, and what speaks an SDK's protocol, which respond in any case, and for what changes something: a client
+    /// that prefers another receipt is no reason to lose its messages.
     var mediaType: String? {
-        guard case .scope = access, template.text != "/metrics" else { return nil }
+        guard case .scope = access, method == .get, template.text != "/metrics" else { return nil }
         return template.text == "/v1/stream" ? StreamHandler.mediaType : "application/json"
     }
 

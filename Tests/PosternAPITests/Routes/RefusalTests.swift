@@ -117,7 +117,8 @@ import Testing
         ("/v1/upstreams", "Application/JSON; charset=utf-8", 200), ("/v1/upstreams", "*/*;q=0", 406),
         ("/v1/upstreams", "*/*, application/json;q=0", 406), ("/v1/upstreams", "application/xml;q=1, text/*", 406),
         ("/v1/messages", "image/png", 406), ("/livez", "text/html", 200), ("/metrics", "text/html", 200),
-        ("/openapi.yaml", "text/html", 200),
+        ("/openapi.yaml", "text/html", 200), ("/v1/upstreams", "*", 200),
+        ("/v1/upstreams", "text/html, image/gif, *; q=.2", 200), ("/v1/upstreams", "*, application/json;q=0", 406),
     ])
     func accept_isHonored_whereResponsesAreJSON(path: String, accept: String, status: Int) throws {
         try withPausedGateway { gateway in
@@ -130,11 +131,30 @@ import Testing
         }
     }
 
-    @Test func unacceptableResponse_isRefused_beforeAnythingIsStored() throws {
+    /// What the client would rather get as a receipt is no reason to lose its message.
+    @Test(arguments: ["text/html", "text/plain", "*", "application/json;q=0"])
+    func accept_doesNotMatter_toWhatIsWritten(accept: String) throws {
         try withPausedGateway { gateway in
-            try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: [("Accept", "text/html")])
-                .problem(406, "not-acceptable")
-            #expect(gateway.queued == 0)
+            for (path, body, status) in [
+                ("/v1/picky/event", #"{"n":1}"#, 202), ("/v1/upstreams/picky/pause", "", 202),
+                ("/v1/messages/cancel", #"{"upstream":"picky"}"#, 200),
+            ] {
+                let answer = try gateway.client.post(path, body, headers: [("Accept", accept)])
+                #expect(answer.status == status, "\(path): \(answer.text)")
+            }
+        }
+    }
+
+    @Test(arguments: [
+        "utf8", "UTF-8", "'utf-8'", "\"utf8\"", "us-ascii", "\"US-ASCII\"", "utf-8; q=1",
+    ])
+    func charsetsOfUTF8_areAccepted(charset: String) throws {
+        try withPausedGateway { gateway in
+            let type = [("Content-Type", "application/json; charset=\(charset)")]
+            #expect(try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: type).status == 202)
+            let event = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/a"), ("ce-type", "picky.event")]
+            let answer = try gateway.client.post("/v1/cloudevents", #"{"n":1}"#, headers: type + event)
+            #expect(answer.status == 202, "\(answer.text)")
         }
     }
 
