@@ -101,9 +101,11 @@ struct IngestHandler: Sendable {
             var validation = IngestValidation(body, reply.request, context)
             let parser = JSONParser.ofThisThread
             let parsed = try body.withUnsafeBufferPointer { text throws(Problem) in
-                try reply.request.form == .lines
-                    ? parser.parseLines(text) { root throws(Problem) in try read(root, &validation) }
-                    : parser.parse(text) { root throws(Problem) in try read(root, &validation) }
+                switch reply.request.form {
+                case .lines where validation.request.preferences.isLenient: try validation.readLines(text, read)
+                case .lines: try parser.parseLines(text) { root throws(Problem) in try read(root, &validation) }
+                case .json, nil: try parser.parse(text) { root throws(Problem) in try read(root, &validation) }
+                }
             }
             try parsed.mapError { Problem($0) }.get()
             conclude(validation.request, reply)

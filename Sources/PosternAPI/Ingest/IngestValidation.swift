@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternJSON
 import PosternStore
 
 /// Reads the messages of a request, and has the upstreams validate each.
@@ -14,6 +15,8 @@ struct IngestValidation {
     /// The trace of all messages that do not name one of their own.
     private let traceParent: String?
     var request: IngestRequest
+    /// Where what is being read begins: the index of its first message, and its first byte in the body.
+    private var start = (index: 0, offset: 0)
     /// How many faults the response still has room for.
     private(set) var faultsLeft = PayloadErrors.most
 
@@ -38,7 +41,7 @@ struct IngestValidation {
             request.isSingle = true
             admit(root, target, kind, at: 0)
         } else if try accepts(list: root) {
-            for (index, payload) in root.elements.enumerated() { admit(payload, target, kind, at: index) }
+            for (index, payload) in root.elements.enumerated() { admit(payload, target, kind, at: start.index + index) }
         }
     }
 
@@ -47,8 +50,33 @@ struct IngestValidation {
             request.isSingle = true
             try admit(envelope: root, at: 0)
         } else if try accepts(list: root) {
-            for (index, envelope) in root.elements.enumerated() { try admit(envelope: envelope, at: index) }
+            for (index, envelope) in root.elements.enumerated() {
+                try admit(envelope: envelope, at: start.index + index)
+            }
         }
+    }
+
+    /// Calls `read` with a list of one element for each line, so that a line that is not valid JSON is rejected like any
+    /// other message: nothing in it makes the lines around it doubtful. Blank lines are skipped.
+    mutating func readLines(
+        _ text: UnsafeBufferPointer<UInt8>, _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
+    ) throws(Problem) -> Result<Void, JSONError> {
+        let parser = JSONParser.ofThisThread
+        while start.offset < text.count {
+            let end = text[start.offset...].firstIndex(of: UInt8(ascii: "\n")) ?? text.count
+            let line = UnsafeBufferPointer(rebasing: text[start.offset..<end])
+            switch try parser.parseLines(line, { root throws(Problem) in try read(root, &self) }) {
+            case .success: start.index += 1
+            case .failure(let error) where error.reason == .empty: break
+            case .failure(let error):
+                guard start.index < context.limits.maxMessagesPerRequest else { throw tooMany }
+                let detail = "the line is not acceptable JSON: \(error) of the line"
+                reject(start.index, InvalidPayload([PayloadError("", detail)]), nil)
+                start.index += 1
+            }
+            start.offset = end + 1
+        }
+        return start.index > 0 ? .success(()) : .failure(JSONError(.empty, at: text.count))
     }
 
     /// Whether it is a list; throws if it is too long.
@@ -58,16 +86,20 @@ struct IngestValidation {
             reject(0, InvalidPayload([PayloadError("", "must be an object, or an array of objects")]), nil)
             return false
         }
-        let most = context.limits.maxMessagesPerRequest
+        let most = context.limits.maxMessagesPerRequest - start.index
         let count = root.elements.prefix(most + 1).reduce(0) { count, _ in count + 1 }
-        guard count <= most else {
-            throw Problem(
-                slug: .payloadTooLarge, status: 413,
-                detail: "The request holds more than \(most) messages; send them in several requests.")
-        }
+        guard count <= most else { throw tooMany }
         request.messages.reserveCapacity(count)
         request.kinds.reserveCapacity(count)
         return true
+    }
+
+    private var tooMany: Problem {
+        Problem(
+            slug: .payloadTooLarge, status: 413,
+            detail:
+                "The request holds more than \(context.limits.maxMessagesPerRequest) messages; send them in several "
+                + "requests.")
     }
 
     // MARK: One message
@@ -92,7 +124,8 @@ struct IngestValidation {
                     queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
                     acceptedAt: acceptedAt, notBefore: options.notBefore,
                     expiresAt: options.expiresAt ?? admission.expiresAt,
-                    bytes: admission.rewritten ?? body, range: admission.rewritten == nil ? payload.range : nil,
+                    bytes: admission.rewritten ?? body,
+                    range: admission.rewritten == nil ? rangeInBody(of: payload) : nil,
                     waitsFor: admission.waitsFor, credential: admission.credential,
                     traceParent: options.traceParent ?? traceParent))
             if admission.credential != nil { request.handsInCredentials = true }
@@ -101,6 +134,10 @@ struct IngestValidation {
         } catch {
             reject(index, error, target, below: pointer)
         }
+    }
+
+    private func rangeInBody(of payload: JSONValue) -> Range<Int> {
+        start.offset + payload.range.lowerBound..<start.offset + payload.range.upperBound
     }
 
     private static let sessionFault = PayloadError(

@@ -129,6 +129,54 @@ import Testing
         }
     }
 
+    /// Nothing in a malformed line makes the others doubtful; after a syntax error in an array, nothing can be trusted.
+    @Test func malformedLine_isOneRejectedMessage_ofALenientRequest() throws {
+        let lines = [
+            #"{ "n" : 1 }"#, #"{"n":2"#, "  \t", #"{"n":3}}"#, #"{"n":"x"}"#, #"{"n":4,"n":4}"#, "{\"n\":5}\r",
+            "{\"n\":6,\"name\":\"\u{1}\"}", "",
+        ].joined(separator: "\n")
+        try withPausedGateway { gateway in
+            func post(
+                _ body: String, _ prefer: String = "handling=lenient", type: String = "application/x-ndjson"
+            ) throws -> HTTPClient.Answer {
+                try gateway.client.post(
+                    "/v1/picky/event", body, headers: [("Content-Type", type), ("Prefer", prefer)])
+            }
+            let answer = try post(lines)
+            #expect(answer.status == 202 && answer.json["accepted"].int == 2, "\(answer.text)")
+            let rejected = answer.json["rejected"].array
+            try #require(rejected.map { $0["index"].int } == [1, 2, 3, 4, 6], "\(answer.text)")
+            let details = rejected.compactMap { $0["errors"][0]["detail"].string }
+            #expect(details[0] == "the line is not acceptable JSON: unexpected end of the text at byte 6 of the line")
+            #expect(details[1].contains("more text after the JSON value at byte 7"))
+            #expect(rejected[2]["errors"][0]["pointer"].string == "/n")
+            #expect(details[3].contains("duplicate member name at byte 7"))
+            let payloads = try answer.json["ids"].strings.map { id in
+                let record = try gateway.outbox.message(try #require(MessageID(id)), payload: true)
+                return String(decoding: record?.payload ?? [], as: UTF8.self)
+            }
+            #expect(payloads == [#"{ "n" : 1 }"#, #"{"n":5}"#])
+            #expect(try post("{\n[\n").json["accepted"].int == 0)
+            try post(lines, "handling=strict").problem(400, "invalid-json")
+            try post(#"[{"n":1},{"n":2]"#, type: "application/json").problem(400, "invalid-json")
+            try post("\n \n").problem(400, "invalid-json")
+            try post(String(repeating: "{\n", count: 1001)).problem(413, "payload-too-large")
+            try post(String(repeating: "{\"n\":1}\n", count: 1001)).problem(413, "payload-too-large")
+            #expect(gateway.queued == 2)
+        }
+    }
+
+    @Test func malformedLineOfEnvelopes_isOneRejectedMessage_ofALenientRequest() throws {
+        try withPausedGateway { gateway in
+            let line = #"{"upstream":"picky","kind":"event","payload":{"n":1}}"#
+            let answer = try gateway.client.post(
+                "/v1/messages", "\(line)\n\(line.dropLast())\n\(line)",
+                headers: [("Content-Type", "application/x-ndjson"), ("Prefer", "handling=lenient")])
+            #expect(answer.json["accepted"].int == 2, "\(answer.text)")
+            #expect(answer.json["rejected"].array.map { $0["index"].int } == [1])
+        }
+    }
+
     @Test func lenient_acceptsNothing_whenAllAreBad() throws {
         try withPausedGateway { gateway in
             let answer = try gateway.client.post(
@@ -256,6 +304,18 @@ import Testing
             #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"2030-01-02T00:00:00Z","expiresAt":"2030-01-01T00:00:00Z"}"#,
             ["/expiresAt"]
         ),
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"2020-01-01T00:00:00Z"}"#,
+            ["/expiresAt"]
+        ),
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"9999-12-31T23:59:59-23:59"}"#,
+            ["/notBefore"]
+        ),
+        (
+            #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"9999-12-31T23:59:59-23:59"}"#,
+            ["/expiresAt"]
+        ),
         (#"{"upstream":"picky","kind":"event","payload":{"n":1},"a/b~c":1}"#, ["/a~1b~0c"]),
         (#"{"x":1}"#, ["/x", "/upstream", "/payload"]),
         ("[7]", [""]),
@@ -301,18 +361,6 @@ import Testing
     @Test func gzipBomb_isRefused() throws {
         let bomb = Gzip.compress([UInt8](repeating: 32, count: 8 << 20))
         #expect(bomb.count < 64 << 10)
-        (
-            #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"2020-01-01T00:00:00Z"}"#,
-            ["/expiresAt"]
-        ),
-        (
-            #"{"upstream":"picky","kind":"event","payload":{"n":1},"notBefore":"9999-12-31T23:59:59-23:59"}"#,
-            ["/notBefore"]
-        ),
-        (
-            #"{"upstream":"picky","kind":"event","payload":{"n":1},"expiresAt":"9999-12-31T23:59:59-23:59"}"#,
-            ["/expiresAt"]
-        ),
         try withPausedGateway { gateway in
             try gateway.client.ask("POST", "/v1/picky/event", bomb, headers: [("Content-Encoding", "gzip")])
                 .problem(413, "payload-too-large")
