@@ -52,27 +52,40 @@ final class APIRequest: AdmittedRequest {
 
     func answer(_ body: [UInt8], _ responder: Responder) {
         let reply = MeteredResponder(self, responder, bytes: body.count)
-        let (limits, memory) = (handler.context.limits, handler.context.memory)
         do throws(Problem) {
-            let decoded = try coding.decoded(body, maxBytes: limits.maxBodyBytes)
+            let decoded = try coding.decoded(body, maxBytes: handler.context.limits.maxBodyBytes)
             // A body without a media type is taken as JSON.
             if match.route.body == .json, !decoded.isEmpty, form != .json, head.header("Content-Type") != nil {
                 throw Problem(
                     slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
                     headers: [("Accept", "application/json")])
             }
-            let needed = Self.memoryToParse(decoded.count)
-            guard memory.take(needed, besides: body.count) else { throw .overloaded }
-            defer { memory.give(needed) }
+            let (memory, reserved) = (handler.context.memory, memory(forBody: body.count))
+            let needed = Self.memoryToParse(decoded.count) + (coding == .gzip ? body.count : 0)
+            let missing = max(0, needed - reserved)
+            guard memory.take(missing, besides: reserved) else { throw .overloaded }
+            defer { memory.give(missing) }
             match.respond(decoded, reply)
         } catch {
             reply.refuse(error)
         }
     }
 
-    /// The memory that parsing a body of that many bytes may take in addition to it (`postern_json.cpp`). The promise
-    /// is 8 times the body altogether. Small bodies do not count.
-    private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 7 * bytes : 0 }
+    /// What reading and parsing take. How large a compressed body becomes is estimated; the rest is taken when it is
+    /// known.
+    func memory(forBody bytes: Int) -> Int {
+        switch coding {
+        case .identity: Self.memoryToParse(bytes)
+        case .gzip: bytes + Self.memoryToParse(min(Self.usualRatio * bytes, handler.context.limits.maxBodyBytes))
+        }
+    }
+
+    /// How many times its size a compressed body usually has.
+    private static let usualRatio = 8
+
+    /// The memory that a body of that many bytes and parsing it may take (`postern_json.cpp`): the promise is 8 times the
+    /// body. Small bodies are parsed in the buffers that a thread has.
+    private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 8 * bytes : bytes }
 }
 
 extension Problem {

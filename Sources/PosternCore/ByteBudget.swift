@@ -8,6 +8,10 @@ public final class ByteBudget: Sendable {
 
     public init(_ limit: Int) { self.limit = limit }
 
+    /// The part that large requests may use together: seven eighths, so that small ones are served while large bodies
+    /// arrive slowly. One that needs more than this takes just this.
+    public var shareOfLarge: Int { limit - limit / 8 }
+
     /// All bytes that were taken and not given back.
     public var bytesInUse: Int { used.load(ordering: .relaxed) }
 
@@ -17,10 +21,12 @@ public final class ByteBudget: Sendable {
     ///
     /// If nothing is in use besides `own`, which the caller has taken before, there always is room, so that a single
     /// request can be served that needs more than the budget.
-    public func take(_ bytes: Int, besides own: Int = 0) -> Bool {
+    ///
+    /// - Parameter most: The part of the budget that may be in use afterwards; nil means all of it.
+    public func take(_ bytes: Int, besides own: Int = 0, upTo most: Int? = nil) -> Bool {
         guard bytes > 0 else { return true }
         let (before, after) = used.wrappingAdd(bytes, ordering: .relaxed)
-        if after <= limit || before <= own { return true }
+        if after <= most ?? limit || before <= own { return true }
         used.wrappingSubtract(bytes, ordering: .relaxed)
         return false
     }

@@ -37,6 +37,9 @@ public protocol AdmittedRequest: Sendable {
     /// Called when the body is complete. `body` is as sent, with its chunks joined; a content coding is left to this
     /// method. `responder` may be used at once or later, from any thread.
     func answer(_ body: [UInt8], _ responder: Responder)
+    /// How much of the memory budget a body of that many bytes takes, from its headers until `answer` returns. Not less
+    /// for a longer body.
+    func memory(forBody bytes: Int) -> Int
     /// Headers that are added if the server itself refuses the body, for example because it is too large.
     var refusalHeaders: [(name: String, value: String)] { get }
     /// Called instead of `answer` if the server itself refuses the body. `slug` is that of the problem it sends.
@@ -44,6 +47,8 @@ public protocol AdmittedRequest: Sendable {
 }
 
 extension AdmittedRequest {
+    /// That of the body alone by default.
+    public func memory(forBody bytes: Int) -> Int { bytes }
     /// None by default.
     public var refusalHeaders: [(name: String, value: String)] { [] }
     /// Does nothing by default.

@@ -20,4 +20,12 @@ import Testing
         budget.give(100)
         #expect(!budget.take(100))
     }
+
+    @Test func largeRequests_leaveAnEighth_toSmallOnes() {
+        let budget = ByteBudget(80)
+        #expect(budget.shareOfLarge == 70)
+        #expect(budget.take(60, upTo: budget.shareOfLarge))
+        #expect(!budget.take(11, upTo: budget.shareOfLarge))
+        #expect(budget.take(20))
+    }
 }

@@ -36,7 +36,7 @@ extension Connection {
         var position = 0
         switch reader.read(input, from: &position, admit: admit) {
         case .more: waitForMore(wasIdle: wasIdle)
-        case .complete: progress = .received
+        case .complete: if reserve(forBody: reader.body.count) { progress = .received }
         case .stopped: stopReading(refusal)
         case .refused(let fault): refuse(fault)
         }
@@ -49,8 +49,7 @@ extension Connection {
             if wasIdle { setDeadline(now + core.settings.headerTimeout) }
             return
         }
-        // The size of a chunked body is not known beforehand.
-        guard reserve(reader.body.count - reservedBytes) else { return stopReading(rejection(Self.overloaded)) }
+        guard reserve(forBody: reader.body.count) else { return }
         if bodyStartedAt == nil {
             bodyStartedAt = now
             keptOpenAt = now
@@ -86,7 +85,7 @@ extension Connection {
         switch core.handler.admit(head) {
         case .accept(let maxBodyBytes, let request):
             admitted = request
-            if case .length(let length) = parsed.framing.body, length <= maxBodyBytes, !reserve(length) {
+            if case .length(let length) = parsed.framing.body, length <= maxBodyBytes, !hasRoom(forBody: length) {
                 refusal = rejection(Self.overloaded)
                 return .stop
             }
@@ -110,12 +109,25 @@ extension Connection {
 
     // MARK: The memory budget
 
-    /// Reserves memory for that many more bytes of the body.
-    private func reserve(_ bytes: Int) -> Bool {
-        guard bytes > 0 else { return true }
-        guard core.memory.take(bytes) else { return false }
-        reservedBytes += bytes
+    /// Reserves what the request takes if its body has that many bytes. Returns false if there is no room.
+    private func hasRoom(forBody bytes: Int) -> Bool {
+        let memory = core.memory
+        let isLarge = bytes > HTTPServerSettings.largeBody
+        let needed = admitted?.memory(forBody: bytes) ?? bytes
+        let missing = min(needed, memory.shareOfLarge) - reservedBytes
+        guard missing > 0 else { return true }
+        guard memory.take(missing, besides: reservedBytes, upTo: isLarge ? memory.shareOfLarge : nil) else {
+            return false
+        }
+        reservedBytes += missing
         return true
+    }
+
+    /// As above, for a chunked body, whose size is not known beforehand. Stops reading if there is no room.
+    private func reserve(forBody bytes: Int) -> Bool {
+        let hasRoom = hasRoom(forBody: bytes)
+        if !hasRoom { stopReading(rejection(Self.overloaded)) }
+        return hasRoom
     }
 
     private func releaseReservation() {

@@ -37,6 +37,8 @@ public struct HTTPServerSettings: Sendable, Equatable {
     var libraryTimeoutSeconds: UInt32 {
         UInt32(clamping: max(idleTimeout, headerTimeout).components.seconds + 2)
     }
+    /// A larger body does not use all of the memory budget, see `ByteBudget.shareOfLarge`.
+    static let largeBody = 64 << 10
     /// A response larger than this is not copied, counts in `memory`, and has to be read at a certain rate. A smaller
     /// one roughly fits into the buffers of its socket.
     static let largeResponse = 64 << 10

@@ -324,6 +324,34 @@ import Testing
         try withPausedGateway { gateway in
             let echoed = try gateway.client.ask("GET", "/livez", headers: [("X-Request-Id", "abc-1")])
             #expect(echoed.header("X-Request-Id") == "abc-1")
+    /// A body that is admitted is not refused once it was read.
+    @Test func burstOfLargeBodies_isRefusedBeforeTheBodies_orAccepted() throws {
+        let body = Array(#"{"n":1,"filler":"\#(String(repeating: "x", count: 100_000))"}"#.utf8)
+        var setup = Setup()
+        setup.limits = RequestLimits()
+        // Seven eighths hold three of them.
+        setup.memory = ByteBudget((3 * 8 * body.count + 1000) * 8 / 7)
+        setup.bodyMemory = setup.memory
+        try withPausedGateway(setup) { gateway in
+            let clients = try (0..<24).map { _ in try HTTPClient(port: gateway.port) }
+            for client in clients {
+                client.send(
+                    "POST /v1/picky/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                        + "Expect: 100-continue\r\nContent-Length: \(body.count)\r\n\r\n")
+            }
+            let first = try clients.map { try $0.answer() }
+            let admitted = zip(clients, first).filter { $1.status == 100 }.map(\.0)
+            #expect(admitted.count == 3)
+            #expect(first.allSatisfy { [100, 503].contains($0.status) })
+            // A small one fits besides them.
+            #expect(try gateway.client.post("/v1/picky/event", #"{"n":1}"#).status == 202)
+            for client in admitted { client.send(body) }
+            for client in admitted { #expect(try client.answer().status == 202) }
+            #expect(gateway.queued == admitted.count + 1)
+            #expect(eventually { gateway.context.memory.bytesInUse == 0 })
+        }
+    }
+
             let refused = try gateway.client.ask("GET", "/nowhere", headers: [("X-Request-Id", "abc-2")])
             #expect(refused.json["requestId"].string == "abc-2")
             let made = try (0..<2).map { _ in try gateway.client.get("/livez").header("X-Request-Id") ?? "" }
