@@ -49,7 +49,7 @@ struct IngestRequest: Sendable {
                 uniqueKeysWithValues: refused.map {
                     ($0.index, (PayloadError($0.refusal.pointer, $0.refusal.detail), $0.refusal.reason.slug))
                 })
-        case .queueFull, .store: return [:]
+        case .queueFull, .neverFits, .store: return [:]
         }
     }
 

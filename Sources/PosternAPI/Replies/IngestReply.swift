@@ -84,17 +84,19 @@ final class IngestReply: Sendable {
     // MARK: What is wrong with payloads
 
     /// The members that report the invalid payloads of a lenient request.
-    var rejections: String {
-        JSONWriter.array(
-            request.rejected.map { rejected in
-                JSONWriter.object { json in
-                    json.number("index", rejected.index)
-                    let faults = rejected.payload.faults
-                    json.raw("errors", JSONWriter.array(faults.kept.map { Self.error($0) }))
-                    if faults.omitted > 0 { json.number("errorsOmitted", faults.omitted) }
-                    for (name, code) in Self.sorted(rejected.payload.codes) { json.number(name, code) }
-                }
-            })
+    var rejections: String { JSONWriter.array(rejectionTexts) }
+
+    /// One for each invalid payload, in the order of their indices.
+    var rejectionTexts: [String] {
+        request.rejected.map { rejected in
+            JSONWriter.object { json in
+                json.number("index", rejected.index)
+                let faults = rejected.payload.faults
+                json.raw("errors", JSONWriter.array(faults.kept.map { Self.error($0) }))
+                if faults.omitted > 0 { json.number("errorsOmitted", faults.omitted) }
+                for (name, code) in Self.sorted(rejected.payload.codes) { json.number(name, code) }
+            }
+        }
     }
 
     private static func sorted(_ codes: [String: Int]) -> [(String, Int)] { codes.sorted { $0.key < $1.key } }
@@ -142,6 +144,13 @@ final class IngestReply: Sendable {
                 detail: name.map { "The queue of \($0) is at its cap; nothing was stored. Send it again later." }
                     ?? "The outbox is at its cap; nothing was stored. Send it again later.",
                 members: codes(for: .queueFull), headers: [("Retry-After", "10")])
+        case .neverFits(let name):
+            Problem(
+                slug: .payloadTooLarge, status: 413,
+                detail: (name.map { "The queue of \($0)" } ?? "The outbox")
+                    + " could not hold this request even if it were empty; nothing was stored. Send fewer or smaller "
+                    + "messages in a request, or raise "
+                    + (name == nil ? "outbox.maxBytes." : "queue.maxMessages or queue.maxBytes."))
         case .store(.full):
             Problem(
                 slug: .diskFull, status: 507,

@@ -56,35 +56,74 @@ final class SettlementReply: PendingReply {
 
     private func final(_ settled: [MessageID: SettledNotice]) -> HTTPResponse {
         if answer.request.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
-        let rejected = answer.request.preferences.isLenient ? answer.rejections : nil
-        let room = MessageHandler.pageBytes - MessageHandler.endBytes - (rejected?.utf8.count ?? 0)
+        let notices = receipt.ids.compactMap { settled[$0] }
+        var room = MessageHandler.pageBytes - Self.otherBytes
+        let rejected = answer.request.preferences.isLenient ? answer.rejectionTexts : nil
+        let shownRejected = rejected.map { Self.first(of: $0, within: room / 2) } ?? []
+        room -= Self.bytes(of: shownRejected)
+        let messages = Self.messages(of: notices, within: room)
         return .json(
             200,
             JSONWriter.object { json in
                 json.number("accepted", receipt.ids.count)
-                json.raw("messages", Self.list(receipt.ids.compactMap { settled[$0] }, within: room))
-                if let rejected { json.raw("rejected", rejected) }
+                json.object("states") { states in
+                    for state in MessageState.allCases {
+                        let count = notices.count { $0.state == state }
+                        if count > 0 { states.number(state.name, count) }
+                    }
+                }
+                json.raw("messages", JSONWriter.array(messages))
+                if messages.count < notices.count {
+                    json.number("messagesOmitted", notices.count - messages.count)
+                    json.string("next", messages.isEmpty ? nil : Self.rest(after: notices[messages.count - 1].id))
+                }
+                guard let rejected else { return }
+                json.raw("rejected", JSONWriter.array(shownRejected))
+                let omitted = rejected.count - shownRejected.count
+                if omitted > 0 { json.number("rejectedOmitted", omitted) }
             }, headers: answer.preferenceApplied + IngestReply.replay(receipt))
     }
 
-    /// Each message with its id and its state, and with its error and its result until the text has `bytes`.
-    private static func list(_ notices: [SettledNotice], within bytes: Int) -> String {
-        var messages = notices.map { notice in
+    /// For the members that count.
+    private static let otherBytes = 512
+
+    /// The page of the list on which the next message is the first one.
+    private static func rest(after id: MessageID) -> String { "/v1/messages?cursor=\(MessageCursor(id, in: .oldest))" }
+
+    /// Of elements of an array, with the comma of each.
+    private static func bytes(of texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count + 1 } }
+
+    private static func first(of texts: [String], within bytes: Int) -> [String] {
+        var room = bytes
+        return Array(
+            texts.prefix { text in
+                room -= text.utf8.count + 1
+                return room >= 0
+            })
+    }
+
+    /// The first messages, each with its id and its state, until their texts have `bytes`; and their errors and results
+    /// in the room that is left.
+    private static func messages(of notices: [SettledNotice], within bytes: Int) -> [String] {
+        var room = bytes
+        var messages: [JSONWriter] = []
+        for notice in notices {
             var json = JSONWriter()
             json.string("id", notice.id.description)
             json.string("state", notice.state.name)
-            return json
+            // With the closing brace and the comma.
+            room -= json.text.utf8.count + 2
+            guard room >= 0 else { break }
+            messages.append(json)
         }
-        // With the closing brace and the comma of each.
-        var room = bytes - messages.reduce(0) { $0 + $1.text.utf8.count + 2 }
-        for (index, notice) in notices.enumerated() where room > 0 {
+        for (index, notice) in notices.prefix(messages.count).enumerated() where room > 0 {
             var json = messages[index]
             if let error = notice.error { json.raw("lastError", MessageJSON.error(error)) }
             if let result = notice.result { json.raw("result", MessageJSON.result(result)) }
             room -= json.text.utf8.count - messages[index].text.utf8.count
             if room >= 0 { messages[index] = json }
         }
-        return JSONWriter.array(messages.map(\.finished))
+        return messages.map(\.finished)
     }
 
     /// 200 says that the message was delivered; any other end is a 502.

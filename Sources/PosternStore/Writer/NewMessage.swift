@@ -66,6 +66,8 @@ public struct AppendReceipt: Sendable {
 public enum AppendError: Error, Sendable, Equatable {
     /// The queue of this upstream, or the whole outbox if nil, is at its cap.
     case queueFull(UpstreamName?)
+    /// As above, but the messages would not fit into it even if it were empty.
+    case neverFits(UpstreamName?)
     /// Upstreams rejected some of them, each with its index.
     case refused([Refused])
     /// The events with these indices have the identities of others.

@@ -273,14 +273,15 @@ extension Transaction {
         let spaceRequests = spaceRequests(of: messages)
         let allBytes = spaceRequests.values.reduce(0) { $0 + $1.bytes }
         if outbox.maxBytes > 0, accounts.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
-            return .queueFull(nil)
+            return allBytes > outbox.maxBytes ? .neverFits(nil) : .queueFull(nil)
         }
         var victims: [(queue: UpstreamQueue, ids: [MessageID])] = []
         for request in spaceRequests.values {
             guard let ids = try evictions(request) else {
                 // Nothing is evicted for a request that is rejected.
                 for (queue, ids) in victims { queue.doneRemoving(ids, areGone: false) }
-                return .queueFull(request.queue.name)
+                let mayFit = request.queue.cap.admits(messages: request.messages, bytes: request.bytes)
+                return mayFit ? .queueFull(request.queue.name) : .neverFits(request.queue.name)
             }
             if !ids.isEmpty { victims.append((request.queue, ids)) }
         }

@@ -91,6 +91,35 @@ import Testing
             let states = answer.json["messages"].array.map { $0["state"].string }
             #expect(states == ["delivered", "failed", "delivered"])
             #expect(answer.json["messages"][1]["lastError"]["status"].int == 422)
+            #expect(answer.json["states"]["delivered"].int == 2 && answer.json["states"]["failed"].int == 1)
+            #expect(!answer.json["messagesOmitted"].isThere && !answer.json["next"].isThere)
+        }
+    }
+
+    /// Design, section 3.6. Their ids and states alone have more than 1 MiB.
+    @Test func veryManyUndelivered_areAnsweredWithTheirCounts_theFirst_andALink() throws {
+        var setup = Setup()
+        (setup.limits.maxMessagesPerRequest, setup.limits.maxBodyBytes) = (100_000, 4 << 20)
+        setup.upstreams = [PlainUpstream("plain", kinds: ["thing"])]
+        try withPausedGateway(setup) { gateway in
+            let body = String(repeating: "{}\n", count: 30_000) + String(repeating: "{\n", count: 20_000)
+            gateway.client.sendRequest(
+                "POST", "/v1/plain/thing", Array(body.utf8),
+                headers: [("Content-Type", "application/x-ndjson")] + Self.wait(60, ", handling=lenient"))
+            #expect(eventually { gateway.queued == 30_000 })
+            let cancelled = try HTTPClient(port: gateway.port).post("/v1/messages/cancel", #"{"upstream":"plain"}"#)
+            #expect(cancelled.status == 200, "\(cancelled.text)")
+            let answer = try gateway.client.answer()
+            #expect(answer.status == 200 && answer.body.count <= 1 << 20, "\(answer.body.count) bytes")
+            let shown = answer.json["messages"].array
+            #expect(answer.json["states"]["cancelled"].int == 30_000 && shown.count > 5000)
+            #expect(answer.json["messagesOmitted"].int == 30_000 - shown.count)
+            let rejected = answer.json["rejected"].array.count
+            #expect(rejected > 1000 && answer.json["rejectedOmitted"].int == 20_000 - rejected)
+            let next = try gateway.client.get(try #require(answer.json["next"].string))
+            let last = try #require(shown.last?["id"].string.flatMap { MessageID($0) })
+            let id = try #require(next.json["messages"][0]["id"].string.flatMap { MessageID($0) })
+            #expect(id.sequence == last.sequence + 1)
         }
     }
 

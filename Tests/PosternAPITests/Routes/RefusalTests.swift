@@ -278,6 +278,28 @@ import Testing
         }
     }
 
+    /// Waiting would not help.
+    @Test(arguments: [QueueCap.WhenFull.reject, .dropOldest])
+    func requestThatNeverFits_isTooLarge(whenFull: QueueCap.WhenFull) throws {
+        var setup = Setup()
+        setup.maxBytes = 100
+        setup.caps = ["picky": QueueCap.with { ($0.maxMessages, $0.maxBytes, $0.whenFull) = (2, 50, whenFull) }]
+        try withPausedGateway(setup) { gateway in
+            func post(_ body: String, to path: String = "/v1/picky/event") throws -> HTTPClient.Answer {
+                try gateway.client.post(path, body)
+            }
+            let many = try post(#"[{"n":1},{"n":2},{"n":3}]"#)
+            many.problem(413, "payload-too-large")
+            #expect(many.text.contains("queue.maxMessages") && many.header("Retry-After") == nil)
+            try post(#"{"n":1,"name":"\#(String(repeating: "x", count: 60))"}"#).problem(413, "payload-too-large")
+            let large = try post("{\"a\":\"\(String(repeating: "x", count: 100))\"}", to: "/v1/plain/thing")
+            large.problem(413, "payload-too-large")
+            #expect(large.text.contains("outbox.maxBytes"))
+            #expect(gateway.queued == 0)
+            #expect(try post(#"[{"n":1},{"n":2}]"#).status == 202)
+        }
+    }
+
     @Test func fullOutbox_isRefused() throws {
         var setup = Setup()
         setup.maxBytes = 20
@@ -302,28 +324,6 @@ import Testing
         }
     }
 
-    @Test func drainingGateway_takesNoMoreMessages() throws {
-        try withPausedGateway { gateway in
-            let id = try gateway.accept()
-            gateway.context.beginDraining()
-            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#)
-            answer.problem(503, "shutting-down")
-            #expect(answer.header("Retry-After") != nil)
-            let other = try HTTPClient(port: gateway.port)
-            #expect(try other.get("/v1/messages/\(id)").status == 200)
-            let ready = try other.get("/readyz")
-            #expect(ready.status == 503)
-            #expect(ready.json["reasons"].strings == ["draining"])
-            #expect(try other.get("/livez").status == 200)
-        }
-    }
-
-    // MARK: Form
-
-    @Test func requestID_isEchoedOrMade() throws {
-        try withPausedGateway { gateway in
-            let echoed = try gateway.client.ask("GET", "/livez", headers: [("X-Request-Id", "abc-1")])
-            #expect(echoed.header("X-Request-Id") == "abc-1")
     /// A body that is admitted is not refused once it was read.
     @Test func burstOfLargeBodies_isRefusedBeforeTheBodies_orAccepted() throws {
         let body = Array(#"{"n":1,"filler":"\#(String(repeating: "x", count: 100_000))"}"#.utf8)
@@ -352,6 +352,28 @@ import Testing
         }
     }
 
+    @Test func drainingGateway_takesNoMoreMessages() throws {
+        try withPausedGateway { gateway in
+            let id = try gateway.accept()
+            gateway.context.beginDraining()
+            let answer = try gateway.client.post("/v1/picky/event", #"{"n":1}"#)
+            answer.problem(503, "shutting-down")
+            #expect(answer.header("Retry-After") != nil)
+            let other = try HTTPClient(port: gateway.port)
+            #expect(try other.get("/v1/messages/\(id)").status == 200)
+            let ready = try other.get("/readyz")
+            #expect(ready.status == 503)
+            #expect(ready.json["reasons"].strings == ["draining"])
+            #expect(try other.get("/livez").status == 200)
+        }
+    }
+
+    // MARK: Form
+
+    @Test func requestID_isEchoedOrMade() throws {
+        try withPausedGateway { gateway in
+            let echoed = try gateway.client.ask("GET", "/livez", headers: [("X-Request-Id", "abc-1")])
+            #expect(echoed.header("X-Request-Id") == "abc-1")
             let refused = try gateway.client.ask("GET", "/nowhere", headers: [("X-Request-Id", "abc-2")])
             #expect(refused.json["requestId"].string == "abc-2")
             let made = try (0..<2).map { _ in try gateway.client.get("/livez").header("X-Request-Id") ?? "" }

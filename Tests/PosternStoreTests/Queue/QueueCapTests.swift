@@ -45,9 +45,9 @@ import Testing
         let queue = try store.register(
             cap: QueueCap.with { ($0.maxMessages, $0.maxBytes, $0.whenFull) = (4, 40, .dropOldest) })
         try store.append(4, to: queue)
-        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(5, to: queue) }
+        #expect(throws: AppendError.neverFits(queue.name)) { try store.append(5, to: queue) }
         let large = String(repeating: "x", count: 41)
-        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(large, to: queue) }
+        #expect(throws: AppendError.neverFits(queue.name)) { try store.append(large, to: queue) }
         #expect(store.outbox.ledger(of: queue.number).dropped == 0)
         #expect(try store.drain(queue).count == 4)
     }
