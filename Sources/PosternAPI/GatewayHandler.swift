@@ -104,7 +104,8 @@ public final class GatewayHandler: HTTPHandler {
         let routing = router.match(head.method, head.path)
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
-        if let problem = callers.refusal(of: head, checksHost: context.keys.isEmpty) {
+        let checksHost = gatekeeper.checksHost(of: head, match, at: context.time.now)
+        if let problem = callers.refusal(of: head, checksHost: checksHost) {
             count(problem, of: match)
             return refuse(problem, head, metrics, nil, since: now)
         }
@@ -132,6 +133,13 @@ public final class GatewayHandler: HTTPHandler {
             count(error, of: match)
             return refuse(error, head, metrics, caller, since: now)
         }
+    }
+
+    /// Whether the response to a probe says why: to a caller with a key, and on the machine itself, unless a web page
+    /// asks that has pointed its name there. Without keys, everything is open to anyone.
+    func explainsProbes(to head: RequestHead, _ caller: Caller?) -> Bool {
+        context.keys.isEmpty || caller != nil
+            || head.peer.isLoopback && head.header("Host").map(callers.acceptsHost) ?? true
     }
 
     /// Counts a refused request for storing messages, also one that names an unknown upstream or kind.

@@ -23,8 +23,7 @@ public struct CallerPolicy: Sendable {
 
     /// Nil if the request may be answered. Headers that a request does not have cost one comparison each.
     ///
-    /// - Parameter checksHost: Whether the name in `Host` matters. Where every caller needs a key it does not: a page that
-    ///   has pointed its name at the gateway has none.
+    /// - Parameter checksHost: Whether the name in `Host` matters; see `Gatekeeper.checksHost`.
     func refusal(of head: RequestHead, checksHost: Bool) -> Problem? {
         let host = head.header("Host")
         // HTTP/1.0 requires no `Host`, and no browser leaves it out.

@@ -28,10 +28,11 @@ final class Gatekeeper: Sendable {
         if head.clientCertificate == .missing, match?.route.isProbe != true {
             return .refuse(Self.certificateRequired)
         }
-        guard !keys.isEmpty, !isOpen(match) else { return .pass(nil) }
-        let name: String? = if case .verified(let name) = head.clientCertificate { name } else { nil }
+        guard !keys.isEmpty else { return .pass(nil) }
+        // Who probes the gateway learns more with a key.
+        guard !isOpen(match) else { return .pass(match?.route.isProbe == true ? caller(of: head, at: time.now) : nil) }
         let caller: Caller
-        switch keys.authenticate(head.header("Authorization"), certificateName: name, now: time.now) {
+        switch authenticate(head, at: time.now) {
         case .caller(let found): caller = found
         case .missing: return .refuse(Self.unauthorized("This path requires an API key: Authorization: Bearer <key>."))
         case .unknown: return failed("The API key is not valid.", head, instant)
@@ -44,9 +45,26 @@ final class Gatekeeper: Sendable {
         return .pass(caller)
     }
 
-    private func isOpen(_ match: RouteMatch?) -> Bool {
-        guard let route = match?.route else { return false }
-        return route.access == .open || opensMetrics.load(ordering: .relaxed) && route.template.text == "/metrics"
+    private func authenticate(_ head: RequestHead, at time: Timestamp) -> KeyRing.Authentication {
+        let name: String? = if case .verified(let name) = head.clientCertificate { name } else { nil }
+        return keys.authenticate(head.header("Authorization"), certificateName: name, now: time)
+    }
+
+    /// Nil without a valid key.
+    private func caller(of head: RequestHead, at time: Timestamp) -> Caller? {
+        if case .caller(let caller) = authenticate(head, at: time) { caller } else { nil }
+    }
+
+    private func isOpen(_ match: RouteMatch?) -> Bool { match?.route.access == .open || isOpenMetrics(match) }
+
+    private func isOpenMetrics(_ match: RouteMatch?) -> Bool {
+        opensMetrics.load(ordering: .relaxed) && match?.route.template.text == "/metrics"
+    }
+
+    /// Whether the name in `Host` decides: a web page that has pointed its name at the gateway has no key, so it reads
+    /// only what requires none.
+    func checksHost(of head: RequestHead, _ match: RouteMatch?, at time: Timestamp) -> Bool {
+        keys.isEmpty || isOpenMetrics(match) && caller(of: head, at: time) == nil
     }
 
     private func refusal(of caller: Caller, _ head: RequestHead, _ match: RouteMatch) -> Problem? {

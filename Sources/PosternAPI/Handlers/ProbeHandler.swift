@@ -16,7 +16,8 @@ struct ProbeHandler: Sendable {
     /// Does not depend on upstreams: a gateway whose upstreams are down still accepts messages.
     func ready(_ reply: MeteredResponder) {
         let readiness = ReadinessReport(context)
-        reply.send(.json(readiness.isReady ? 200 : 503, readiness.json))
+        let explains = reply.request.handler.explainsProbes(to: reply.head, reply.caller)
+        reply.send(.json(readiness.isReady ? 200 : 503, explains ? readiness.json : readiness.statusJSON))
     }
 
     func document(_ reply: MeteredResponder) {

@@ -29,9 +29,14 @@ struct ReadinessReport: Equatable {
             stalledWorkers: context.stalledWorkers())
     }
 
+    private var status: String { isReady ? "ready" : "unready" }
+
+    /// Without reasons and notes, which name upstreams and files.
+    var statusJSON: String { JSONWriter.object { $0.string("status", status) } }
+
     var json: String {
         JSONWriter.object { json in
-            json.string("status", isReady ? "ready" : "unready")
+            json.string("status", status)
             if !isReady { json.raw("reasons", JSONWriter.array(reasons.map(JSONEscapes.quoted))) }
             if !notes.isEmpty { json.raw("notes", JSONWriter.array(notes.map(JSONEscapes.quoted))) }
         }

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternHTTP
 import PosternTestKit
+import Synchronization
 import Testing
 
 @testable import PosternAPI
@@ -186,6 +187,36 @@ import Testing
         try withKeys(opensMetrics: opens) { gateway, _ in
             let status = try gateway.client.get("/metrics").status
             #expect(status == (opens ? 200 : 401))
+        }
+    }
+
+    /// A page that has pointed its name at the gateway has no key.
+    @Test(arguments: [
+        ("localhost:1", String?.none, 200), ("evil.example", nil, 403), ("evil.example", "only-read", 200),
+    ])
+    func openMetrics_checkTheHost_withoutAKey(host: String, key: String?, status: Int) throws {
+        try withKeys(opensMetrics: true) { gateway, _ in
+            let line = key.map { "Authorization: Bearer key-\($0)\r\n" } ?? ""
+            gateway.client.send("GET /metrics HTTP/1.1\r\nHost: \(host)\r\n\(line)\r\n")
+            #expect(try gateway.client.answer().status == status)
+            let forged = try HTTPClient(port: gateway.port)
+            forged.send("GET /metrics HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer forged\r\n\r\n")
+            #expect(try forged.answer().status == 403)
+        }
+    }
+
+    /// They name upstreams and what is wrong with the disk. The status is for any probe.
+    @Test(arguments: [
+        ("127.0.0.1", String?.none, true), ("evil.example", nil, false), ("evil.example", "only-write", true),
+    ])
+    func reasonsOfReadiness_areForTheMachine_andForKeys(host: String, key: String?, isShown: Bool) throws {
+        try withKeys { gateway, _ in
+            gateway.context.isDraining.store(true, ordering: .releasing)
+            let line = key.map { "Authorization: Bearer key-\($0)\r\n" } ?? ""
+            gateway.client.send("GET /readyz HTTP/1.1\r\nHost: \(host)\r\n\(line)\r\n")
+            let answer = try gateway.client.answer()
+            #expect(answer.status == 503 && answer.json["status"].string == "unready")
+            #expect(answer.json["reasons"].isThere == isShown, "\(answer.text)")
         }
     }
 
