@@ -22,7 +22,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10)), .enabled(if: !Binary.isSanitized))
         func memoryOfLargeBodies_isGivenBack() async throws {
             let settings = Settings(
-                server: ["port": 0, "maxBodyMemoryBytes": 400 << 20],
+                server: ["port": 0, "maxBodyMemoryBytes": 1 << 30],
                 upstreams: ["samsara": ["url": "http://127.0.0.1:9"]])
             let gateway = try await GatewayDirectory(settings).start()
             let process = Measured(pid: gateway.process.pid)
