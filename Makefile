@@ -24,7 +24,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers openapi contract framing cloudevents stream webhooks run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers openapi contract framing cloudevents stream webhooks timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ webhooks: debug ## does the Python library of Standard Webhooks, from PyPI, veri
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)
+
+timing: build debug ## the tests that measure how long something takes, one at a time: needs a machine that is otherwise idle
+	POSTERN_TIMING=1 POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --no-parallel --filter Timing
 
 test-e2e: build debug ## the end-to-end tests alone, against the release binary
 	POSTERN_BINARY=$(RELEASE_BINARY) $(RUN_TESTS) --filter EndToEndTests

@@ -2,6 +2,7 @@
 # Asks a running gateway the questions an operator would, with curl alone.
 # usage: deploy/smoke.sh [BASE_URL]     default http://127.0.0.1:8080
 # POSTERN_KEY, if set, is sent as the API key (it needs the scopes write and read).
+# SMOKE_TRIES: how often it asks, a second apart, whether an event was delivered; 20 by default.
 # Its Samsara upstream gets four small events, which have to be delivered: a simulator, or a test instance.
 set -u
 
@@ -17,7 +18,7 @@ ask() {
     method=$1 path=$2
     shift 2
     if [ -n "${POSTERN_KEY:-}" ]; then set -- "$@" --header "Authorization: Bearer $POSTERN_KEY"; fi
-    status=$(curl --silent --max-time 15 --request "$method" --output "$body" --dump-header "$head" \
+    status=$(curl --silent --max-time 60 --request "$method" --output "$body" --dump-header "$head" \
         --write-out '%{http_code}' "$@" "$base$path")
 }
 
@@ -84,9 +85,9 @@ expect 405 "a wrong method is refused, the right one named" '^Allow:.*POST'
 ask GET /v1/upstreams
 expect 200 "/v1/upstreams lists samsara" '"samsara"'
 
-# At most about thirty seconds: 20 times a pause and a quick answer.
+# At most about thirty seconds by default: 20 times a pause and a quick answer.
 state=unknown tries=0
-while [ -n "$id" ] && [ "$tries" -lt 20 ]; do
+while [ -n "$id" ] && [ "$tries" -lt "${SMOKE_TRIES:-20}" ]; do
     ask GET "/v1/messages/$id"
     state=$(field state)
     case $state in delivered | failed | cancelled | dropped | expired) break ;; esac

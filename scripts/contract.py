@@ -17,11 +17,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from contract import agreement, document, examples, fuzzing, generated, refusals  # noqa: E402
 from contract.gateway import SimulatedGateway  # noqa: E402
-from harness import ROOT, Failure  # noqa: E402
+from harness import LONGEST_WAIT, ROOT, Failure  # noqa: E402
 
 
 def check_version(known, binary):
-    product = subprocess.run([binary, "--version"], capture_output=True, check=True, text=True, timeout=30).stdout
+    product = subprocess.run([binary, "--version"], capture_output=True, check=True, text=True, timeout=LONGEST_WAIT).stdout
     if product.split()[-1] != known.text["info"]["version"]:
         raise Failure(f"the document has version {known.text['info']['version']}, the product {product.strip()}")
 

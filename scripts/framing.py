@@ -108,8 +108,7 @@ def requests_by_h11(stream):
 
 def responses_by_gateway(port, stream):
     """Status, whether the connection ends with it, and the problem, of each final response."""
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.settimeout(10)
+    with socket.create_connection(("127.0.0.1", port), harness.LONGEST_WAIT) as connection:
         try:
             connection.sendall(stream)
             connection.shutdown(socket.SHUT_WR)

@@ -42,11 +42,14 @@ def free_port(count=1):
     raise Failure(f"no {count} free ports in a row")
 
 
+# Seconds to wait for what has to happen: it ends a run that would otherwise hang, and decides nothing.
+LONGEST_WAIT = 300
+
 # The API key of the gateway on each port.
 KEYS = {}
 
 
-def call(port, method, path, body=None, headers=None, timeout=10):
+def call(port, method, path, body=None, headers=None, timeout=LONGEST_WAIT):
     """One request on a connection of its own, with the key of the gateway that is there: (status, headers, body)."""
     headers = dict(headers or {})
     if port in KEYS:
@@ -150,7 +153,7 @@ class Simulator(Process):
     def __init__(self, binary, directory, faults="", keep="texts", seed=0):
         self.port = free_port(self.PORTS)
         super().__init__([binary, "simulate", "--port", self.port], pathlib.Path(directory) / "simulator.log")
-        until(lambda: self.check_alive() and listens(self.port), 20, "simulator listens")
+        until(lambda: self.check_alive() and listens(self.port), LONGEST_WAIT, "simulator listens")
         self.forget(keep)
         self.play(faults, seed)
 
@@ -195,7 +198,7 @@ class Simulator(Process):
 def new_key(binary):
     """A key with all scopes, and its entry in `auth.keys`."""
     command = [binary, "keys", "new", "--name", "campaign", "--scopes", "write,read,admin", "--json"]
-    made = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+    made = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=LONGEST_WAIT).stdout)
     return made["key"], made["entry"]
 
 
@@ -244,17 +247,17 @@ class Gateway(Process):
         except (OSError, http.client.HTTPException):
             return False
 
-    def wait_ready(self, seconds=60, every=0.005):
+    def wait_ready(self, seconds=LONGEST_WAIT, every=0.005):
         """Seconds from the start of the process until it said that it is ready."""
         until(self.is_ready, seconds, "gateway ready", every)
         return time.monotonic() - self.started_at
 
     def upstream(self, name="samsara"):
-        return json.loads(call(self.port, "GET", f"/v1/upstreams/{name}", timeout=30)[2])
+        return json.loads(call(self.port, "GET", f"/v1/upstreams/{name}")[2])
 
     def metrics(self):
         """Name with labels → value."""
-        text = call(self.port, "GET", "/metrics", timeout=30)[2].decode()
+        text = call(self.port, "GET", "/metrics")[2].decode()
         lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 

@@ -73,9 +73,9 @@ extension EndToEnd {
                 Settings(upstreams: ["samsara": ["url": "http://127.0.0.1:9"], "old": old]))
             var gateway = try await directory.start()
             #expect(try gateway.client().post("/v1/old/event", events(0..<3)).status == 202)
-            let expiresAt = SystemTime().now + .seconds(2)
-            let envelope = #"{"upstream":"old","kind":"event","expiresAt":"\#(expiresAt)","payload":\#(event(4))}"#
-            let expiring = try #require(try gateway.client().post("/v1/messages", envelope).json["id"].string)
+            let expiring = try gateway.postExpiring {
+                #"{"upstream":"old","kind":"event","expiresAt":"\#($0)","payload":\#(event(4))}"#
+            }
             try await gateway.stop()
 
             try directory.configure(Settings())

@@ -134,7 +134,11 @@ final class TestGateway: GatewayHarness {
             time: time, metrics: metrics, logger: logger, stalledWorkers: { stalled })
         workers.forEach { $0.start() }
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
-        let settings = HTTPServerSettings { ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls) }
+        let settings = HTTPServerSettings {
+            ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls)
+            // No time limit ends a connection before the test is over.
+            ($0.headerTimeout, $0.idleTimeout) = (.seconds(3600), .seconds(3600))
+        }
         server = HTTPServer(settings, memory: setup.bodyMemory, handler: handler, logger: logger)
         port = try server.start()
         adminServer = setup.hasAdminListener ? HTTPServer(settings, handler: handler.admin, logger: logger) : nil

@@ -4,7 +4,7 @@ import Testing
 @testable import PosternProcess
 
 /// Where the log goes need not be read, and the program must go on.
-@Suite(.timeLimit(.minutes(1))) struct LogOutputTests {
+@Suite(.timeLimit(.minutes(10))) struct LogOutputTests {
     private let pipe = Pipe()
     private let output: LogOutput
     init() { output = LogOutput(to: pipe.writing) }

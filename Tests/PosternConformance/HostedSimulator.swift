@@ -30,14 +30,11 @@ package final class HostedSimulator: Sendable {
 
     package func send(
         _ method: UpstreamRequest.Method, _ path: String, headers: [(name: String, value: String)] = [],
-        _ body: String = "", timeout: Duration = .seconds(20)
+        _ body: String = ""
     ) async -> TransferResult {
-        await withCheckedContinuation { done in
-            loop.submit(
-                UpstreamRequest(method: method, url: url + path, headers: headers, body: Array(body.utf8)),
-                options: TransferOptions(requestTimeout: timeout)
-            ) { done.resume(returning: $0) }
-        }
+        await loop.send(
+            UpstreamRequest(method: method, url: url + path, headers: headers, body: Array(body.utf8)),
+            options: TransferOptions(requestTimeout: longestWait))
     }
 
     // MARK: Directly

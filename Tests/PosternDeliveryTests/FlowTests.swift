@@ -13,13 +13,11 @@ import Testing
 
 /// Delivery as a whole over real sockets, against a server that fails at random.
 @Suite(.timeLimit(.minutes(10)), .serialized) struct FlowTests {
-    private static let patience = Duration.seconds(30)
-
     @Test func tenThousandMessages_allArrive_throughFailuresOfEveryKind() throws {
         let flow = try Flow(seed: 6)
         try flow.start()
         let ids = try flow.accept(10_000)
-        #expect(try flow.waitUntilSettled(ids, atMost: Self.patience))
+        #expect(try flow.waitUntilSettled(ids))
         try flow.stop(grace: .seconds(5))
 
         try flow.expectAllArrived()
@@ -34,11 +32,11 @@ import Testing
         let flow = try Flow(seed: 2)
         try flow.start()
         let ids = try flow.accept(3000)
-        #expect(try flow.waitUntilSettled(Array(ids.prefix(200)), atMost: Self.patience))
+        #expect(try flow.waitUntilSettled(Array(ids.prefix(200))))
         try flow.stop(grace: .zero)
         #expect(try flow.audit().isBalanced)
         try flow.start()
-        #expect(try flow.waitUntilSettled(ids, atMost: Self.patience))
+        #expect(try flow.waitUntilSettled(ids))
         try flow.stop(grace: .seconds(5))
         try flow.expectAllArrived()
         #expect(try flow.audit().accounts.reduce(0) { $0 + $1.ledger.delivered } == 3000)
@@ -78,9 +76,9 @@ private final class Flow {
             OutboxOptions(path: folder.file("store.sqlite")), time: time, threads: DedicatedThreads(), metrics: metrics,
             logger: logger)
         let transport = try CurlLoop(.init(version: "test"))
-        var settings = DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (100, .milliseconds(5)) }
+        var settings = DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (40, .milliseconds(5)) }
         settings.retry = RetryPolicy(base: .milliseconds(5), longest: .milliseconds(40))
-        settings.transfer.requestTimeout = .seconds(5)
+        settings.transfer.requestTimeout = longestWait
         let url = "http://127.0.0.1:\(port)/"
         let workers = try LocalUpstream.all(at: url).map { upstream in
             try UpstreamWorker(
@@ -116,7 +114,7 @@ private final class Flow {
             run.outbox.append(messages) { done.put((try? $0.get())?.ids ?? []) }
         }
         var ids: [MessageID] = []
-        let deadline = time.instant + .seconds(10)
+        let deadline = time.instant + longestWait
         while ids.count < count, time.instant < deadline {
             ids += done.takeAll(waitingUntil: deadline).flatMap { $0 }
         }
@@ -124,10 +122,10 @@ private final class Flow {
     }
 
     /// Whether none of `ids` is queued any more after a while.
-    func waitUntilSettled(_ ids: [MessageID], atMost patience: Duration) throws -> Bool {
+    func waitUntilSettled(_ ids: [MessageID]) throws -> Bool {
         guard let run else { throw NotRunning() }
         var open = ids[...]
-        return try eventually(within: patience) {
+        return try eventually {
             open = try open.drop { try run.outbox.message($0)?.state != .queued }
             return open.isEmpty
         }

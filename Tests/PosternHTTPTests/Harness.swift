@@ -1,3 +1,4 @@
+import Glibc
 import Logging
 import PosternCore
 import PosternTestKit
@@ -37,10 +38,11 @@ struct TestHandler: HTTPHandler {
     }
 }
 
-/// Runs `body` against a server, stops it, and looks for leaks.
+/// Runs `body` against a server, stops it, and looks for leaks. By default, no time limit ends a connection before the
+/// test is over.
 func withServer(
-    _ handler: TestHandler = TestHandler(), headerTimeout: Duration = .seconds(10),
-    idleTimeout: Duration = .seconds(10), responseRate: Int = 64 << 10, tls: TLSFiles = TLSFiles(),
+    _ handler: TestHandler = TestHandler(), headerTimeout: Duration = .seconds(3600),
+    idleTimeout: Duration = .seconds(3600), responseRate: Int = 64 << 10, tls: TLSFiles = TLSFiles(),
     memory: ByteBudget = ByteBudget(.max), grace: Duration = .seconds(5), maxConnections: Int = 100,
     _ body: (HTTPServer, UInt16) throws -> Void
 ) throws {
@@ -83,5 +85,12 @@ extension HTTPClient {
     /// Sends a POST with `headers` and the required ones, and does not wait for the response.
     func sendPost(_ path: String, _ body: String, headers: String = "") {
         send("POST \(path) HTTP/1.1\r\nHost: t\r\n\(headers)Content-Length: \(body.utf8.count)\r\n\r\n\(body)")
+    }
+
+    /// Whether the peer closes the connection within so many milliseconds.
+    func isClosed(within milliseconds: Int32 = 0) -> Bool {
+        let peerHasClosed: Int16 = 0x2000  // POLLRDHUP, which Glibc does not export.
+        var ready = pollfd(fd: socket, events: peerHasClosed, revents: 0)
+        return poll(&ready, 1, milliseconds) > 0
     }
 }

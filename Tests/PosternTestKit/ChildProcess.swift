@@ -35,8 +35,6 @@ public final class ChildProcess: Sendable {
         public init(description: String) { self.description = description }
     }
 
-    public static let patience = Duration.seconds(30)
-
     public let pid: pid_t
     private let folder = ScratchFolder()
     private let state = Mutex(State())
@@ -87,7 +85,7 @@ public final class ChildProcess: Sendable {
     /// Runs a program to its end. Blocks.
     public static func run(_ command: [String], sending input: String = "") throws -> Ended {
         let child = try ChildProcess(command, sending: input)
-        _ = eventually(within: .seconds(120)) { child.ended != nil }
+        _ = eventually { child.ended != nil }
         guard let ended = child.ended else { throw child.failure("end") }
         return ended
     }
@@ -104,7 +102,7 @@ public final class ChildProcess: Sendable {
     public func line(
         of stream: Stream = .output, where matches: @escaping @Sendable (String) -> Bool
     ) async throws -> String {
-        try await wait(Self.patience, for: "line") {
+        try await wait(for: "line") {
             state.withLock { state in
                 let position = state.positions[stream] ?? 0
                 var rest = bytes(of: stream, from: position)[...]
@@ -120,9 +118,9 @@ public final class ChildProcess: Sendable {
     }
 
     /// Waits until it has ended; when it does not in time, it is killed.
-    public func end(within patience: Duration = patience) async throws -> Ended {
+    public func end() async throws -> Ended {
         do {
-            return try await wait(patience, for: "end") { ended }
+            return try await wait(for: "end") { ended }
         } catch {
             signal(SIGKILL)
             throw error
@@ -130,10 +128,8 @@ public final class ChildProcess: Sendable {
     }
 
     /// Polls as `eventually` does, and keeps no other test from running meanwhile.
-    private func wait<Found: Sendable>(
-        _ patience: Duration, for what: String, _ find: () -> Found?
-    ) async throws -> Found {
-        let end = ContinuousClock.now + patience
+    private func wait<Found: Sendable>(for what: String, _ find: () -> Found?) async throws -> Found {
+        let end = ContinuousClock.now + longestWait
         while true {
             let isOver = ended != nil
             if let found = find() { return found }

@@ -47,7 +47,7 @@ final class RawServer: Sendable {
 
 /// The server's end of one connection.
 final class RawConnection: TestConnection {
-    init(_ socket: Int32) { super.init(socket: socket, patience: .seconds(60)) }
+    init(_ socket: Int32) { super.init(socket: socket, patience: longestWait) }
 
     /// The head and body of the next request, or nil if the client has disconnected or takes too long.
     func request() -> String? {

@@ -7,7 +7,7 @@ import time
 import urllib.parse
 
 from contract.gateway import DROPPING
-from harness import KEYS, ROOT, Failure, call
+from harness import KEYS, LONGEST_WAIT, ROOT, Failure, call
 
 
 def check(known, gateway):
@@ -48,7 +48,7 @@ def rejected(gateway):
     """The messages that the simulated upstreams reject."""
     for name in json.loads((ROOT / "config.example.json").read_text())["upstreams"]:
         call(gateway.port, "POST", f"/v1/upstreams/{name}/resume")
-        call(gateway.port, "POST", f"/v1/upstreams/{name}/flush", headers={"Prefer": "wait=10"}, timeout=20)
+        call(gateway.port, "POST", f"/v1/upstreams/{name}/flush", headers={"Prefer": "wait=60"})
     failed = json.loads(call(gateway.port, "GET", "/v1/messages?state=failed")[2])["messages"]
     return [f"{message['upstream']}/{message['kind']} is rejected: {message['lastError']}" for message in failed]
 
@@ -204,14 +204,14 @@ class Session:
         return self.post(f"/v1/{DROPPING}/event", self.EVENT)["evicted"][0]
 
     def batch(self):
-        message = self.post("/v1/samsara/event", self.EVENT, {"Prefer": "wait=10"})["id"]
+        message = self.post("/v1/samsara/event", self.EVENT, {"Prefer": "wait=60"})["id"]
         shown = json.loads(call(self.gateway.port, "GET", f"/v1/messages/{message}?include=attempts")[2])
         return shown["attemptLog"][0]["batch"]
 
 
 def ask(port, method, path, body, headers):
     """Like `call`, but does not wait for the end of a stream of events."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_WAIT)
     try:
         connection.request(method, path, body, {"Authorization": f"Bearer {KEYS[port]}", **headers})
         answer = connection.getresponse()

@@ -6,7 +6,7 @@ import pathlib
 import re
 import sys
 
-from harness import Failure, Process, until
+from harness import LONGEST_WAIT, Failure, Process, until
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
@@ -21,7 +21,7 @@ def check(known, gateway, directory):
     tool = pathlib.Path(sys.executable).with_name("schemathesis")
     command = [
         tool, "--config-file", FOLDER / "schemathesis.toml", "run", known.path, "--url", f"http://127.0.0.1:{gateway.port}",
-        "--seed", "1", "--continue-on-failure", "--request-timeout", "20", "--warnings", "off", "--no-color",
+        "--seed", "1", "--continue-on-failure", "--request-timeout", str(LONGEST_WAIT), "--warnings", "off", "--no-color",
     ]
     environment = {
         **os.environ, "POSTERN_KEY": gateway.key, "SCHEMATHESIS_HOOKS": "contract.hooks", "PYTHONPATH": str(FOLDER.parent)}
@@ -32,7 +32,7 @@ def check(known, gateway, directory):
                 Process([*command, f"--{name}-path-regex", HALF, "--phases", phases], log, cwd=directory, env=environment))
             for (name, phases), log in zip(HALVES, logs)
         ]
-        until(lambda: all(run.child.poll() is not None for run in runs), 600, "schemathesis ends", every=0.2)
+        until(lambda: all(run.child.poll() is not None for run in runs), 3600, "schemathesis ends", every=0.2)
     requests, operations = 0, 0
     for run, log in zip(runs, logs):
         found = re.search(r"Tested: (\d+)[^$]*?\n\s+(\d+) generated", log.read_text())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from contract.examples import is_kind, payload_schema, refresh, rejected
-from harness import Failure
+from harness import LONGEST_WAIT, Failure
 
 PACKAGE = "postern_client"
 # The generator does not know YAML, and a program that lays out the client is not needed.
@@ -40,7 +40,7 @@ def generate(known, directory):
     run = subprocess.run(
         [pathlib.Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", known.path, "--meta", "none",
          "--config", directory / "generator.json", "--output-path", directory / PACKAGE],
-        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST_WAIT)
     warnings = re.findall("^(?:WARNING|Unable|Cannot)", run.stdout, re.MULTILINE)
     if run.returncode or len(warnings) != run.stdout.count(WITHOUT):
         raise Failure(f"openapi-python-client ended with {run.returncode}:\n{run.stdout}")

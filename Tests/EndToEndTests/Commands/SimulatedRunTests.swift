@@ -14,7 +14,7 @@ extension EndToEnd {
             try await real.stop()
             let simulated = try await directory.start(["--simulate"])
             #expect(try simulated.client().get("/v1/messages/\(id)").status == 404)
-            let delivered = try simulated.client().post(eventPath, event(2), headers: [("Prefer", "wait=30")])
+            let delivered = try simulated.client().post(eventPath, event(2), headers: [("Prefer", "wait=60")])
             #expect(delivered.json["state"].string == "delivered")
             #expect(delivered.json["simulated"].bool == true)
             try await simulated.stop()

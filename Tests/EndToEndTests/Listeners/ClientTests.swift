@@ -32,16 +32,13 @@ extension EndToEnd {
                 let text = Array(
                     "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nX-Filler: \(String(repeating: "x", count: 9000))"
                         .utf8)
-                let start = ContinuousClock.now
                 var isOpen = true
                 for byte in text where isOpen {
                     isOpen = slow.send([byte])
                     // This is slow, because each check waits for a response that does not arrive.
                     do { _ = try slow.answer() } catch HTTPClient.Failure.deadline {} catch { isOpen = false }
-                    if ContinuousClock.now - start > .seconds(20) { break }
                 }
                 #expect(!isOpen)
-                #expect(ContinuousClock.now - start < .seconds(15))
             }
         }
 

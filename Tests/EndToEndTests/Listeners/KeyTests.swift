@@ -26,7 +26,7 @@ extension EndToEnd {
             let gateway = try await directory.start()
             let client = try gateway.client()
             func post(_ key: String?) throws -> Int {
-                let headers = key.map { [("Authorization", "Bearer \($0)"), ("Prefer", "wait=20")] } ?? []
+                let headers = key.map { [("Authorization", "Bearer \($0)"), ("Prefer", "wait=60")] } ?? []
                 return try client.post(eventPath, event(1), headers: headers).status
             }
             let (none, wrong, right) = (try post(nil), try post("none"), try post("first"))

@@ -29,7 +29,7 @@ extension EndToEnd {
             #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
             let idle = try process.memory(.anonymous)
             for _ in 0..<4 {
-                let clients = try (0..<24).map { _ in try HTTPClient(port: gateway.port, patience: .seconds(60)) }
+                let clients = try (0..<24).map { _ in try HTTPClient(port: gateway.port) }
                 for client in clients { client.send(Self.head + Self.body.prefix(Self.body.count / 2)) }
                 for client in clients { client.send(Array(Self.body.suffix(Self.body.count - Self.body.count / 2))) }
                 for client in clients { #expect(try client.answer().status == 202) }

@@ -34,12 +34,10 @@ extension EndToEnd {
             let gateway = try await GatewayDirectory(settings).start()
             let client = try gateway.client()
             try #require(try client.post("/v1/upstreams/samsara/pause").status == 202)
-            let expiresAt = SystemTime().now + .seconds(2)
             let payload = event(1).replacing("\"seq\"", with: "\n \"ratio\": 1.50e+2, \"seq\"")
-            let short = try client.post(
-                "/v1/messages",
-                #"{"upstream":"samsara","kind":"event","expiresAt":"\#(expiresAt)","key":"k","payload":\#(payload)}"#)
-            let expired = try #require(short.json["id"].string)
+            let expired = try gateway.postExpiring {
+                #"{"upstream":"samsara","kind":"event","expiresAt":"\#($0)","key":"k","payload":\#(payload)}"#
+            }
             try gateway.waitForState("expired", of: expired)
             let ids = try (2...4).map { try client.post(eventPath, event($0)).json["id"].string }
             try gateway.waitForState("dropped", of: try #require(ids[0]))
@@ -64,7 +62,7 @@ extension EndToEnd {
             let gateway = try await directory.start()
             let client = try gateway.client()
             func deliver(_ number: Int) throws {
-                #expect(try client.post(eventPath, event(number), headers: [("Prefer", "wait=20")]).status == 200)
+                #expect(try client.post(eventPath, event(number), headers: [("Prefer", "wait=60")]).status == 200)
             }
             func reload(_ callbacks: [[String: Any]], _ expected: String) async throws {
                 settings.callbacks = callbacks

@@ -37,20 +37,25 @@ extension EndToEnd {
             let directory = try GatewayDirectory(settings)
             let gateway = try await directory.start()
             #expect(try gateway.client().post(eventPath, events(0..<3)).status == 202)
-            #expect(try eventually(every: .milliseconds(1)) { try samsara.received["requests"].int == 1 })
+            #expect(try eventually(every: .milliseconds(1)) { try samsara.received["requests"].int ?? 0 > 0 })
             gateway.process.signal(SIGSTOP)
             let stoppedAt = ContinuousClock.now
             #expect(eventually { ContinuousClock.now - stoppedAt > .seconds(3) })
-            #expect(try samsara.received["events"].int == 3)
+            #expect(try eventually { try samsara.received["events"].int ?? 0 >= 3 })
             try samsara.play("")
             gateway.process.signal(SIGCONT)
             try gateway.waitUntilDelivered()
+            settings.delivery["requestTimeoutSeconds"] = nil
+            try directory.configure(settings)
+            gateway.process.signal(SIGHUP)
+            _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
             #expect(try gateway.client().post(eventPath, event(3)).status == 202)
             try gateway.waitUntilDelivered()
             #expect(try gateway.client().get("/readyz").status == 200)
-            // Whether the answer counts that waited in the socket is libcurl's choice; a repeat keeps the order.
+            // Whether the answer counts that waited in the socket is libcurl's choice; repeats keep the order.
             let arrived = try samsara.values(of: "seq").map(\.value)
-            #expect([["0", "1", "2", "3"], ["0", "1", "2", "0", "1", "2", "3"]].contains(arrived), "\(arrived)")
+            #expect(
+                Array(arrived.prefix(3)) == ["0", "1", "2"] && arrived.suffix(4) == ["0", "1", "2", "3"], "\(arrived)")
             try await gateway.stop()
             #expect(try directory.audit().isBalanced)
             #expect(try directory.audit().accounts.map(\.ledger.delivered) == [4])

@@ -58,7 +58,7 @@ extension EndToEnd {
                 let threads = writers.map { writer in
                     DedicatedThread(name: "e2e-writer") { [port = gateway.port] in writer.run(port: port) }
                 }
-                #expect(eventually(within: .seconds(20), every: .milliseconds(1)) { accepted() >= goal }, "no progress")
+                #expect(eventually(every: .milliseconds(1)) { accepted() >= goal }, "no progress")
                 try await gateway.kill()
                 writers.forEach { $0.stop() }
                 threads.forEach { $0.join() }

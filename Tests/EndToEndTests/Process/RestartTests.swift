@@ -82,7 +82,7 @@ extension EndToEnd {
             let directory = try GatewayDirectory(settings)
             let gateway = try await directory.start()
             let client = try gateway.client()
-            let first = try client.post(eventPath, event(1), headers: [("Prefer", "wait=20")])
+            let first = try client.post(eventPath, event(1), headers: [("Prefer", "wait=60")])
             #expect(first.status == 200, "\(first.text)")
             _ = try await gateway.process.line(of: .errors) { $0.contains("batch attempted") }
 
@@ -98,7 +98,7 @@ extension EndToEnd {
             }
             #expect(line.contains("needsRestart=server.maxBodyBytes"), "\(line)")
 
-            let more = try client.post(eventPath, events(2..<7), headers: [("Prefer", "wait=20")])
+            let more = try client.post(eventPath, events(2..<7), headers: [("Prefer", "wait=60")])
             #expect(more.status == 200, "\(more.text)")
             #expect(try old.received["events"].int == 1)
             #expect(try new.received["events"].int == 5)
@@ -117,7 +117,7 @@ extension EndToEnd {
             gateway.process.signal(SIGHUP)
             let line = try await gateway.process.line(of: .errors) { $0.contains("not reloaded") }
             #expect(line.contains(" error "))
-            #expect(try gateway.client().post(eventPath, event(1), headers: [("Prefer", "wait=20")]).status == 200)
+            #expect(try gateway.client().post(eventPath, event(1), headers: [("Prefer", "wait=60")]).status == 200)
             try await gateway.stop()
         }
     }

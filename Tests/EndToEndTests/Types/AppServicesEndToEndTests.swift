@@ -99,20 +99,20 @@ extension EndToEnd {
                 #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
             }
             try await run({ $0.before }) { writers in
-                #expect(eventually(within: .seconds(120)) { posted(writers) >= 180 })
+                #expect(eventually { posted(writers) >= 180 })
                 // Half of the users' tokens expire while their messages are queued and in flight.
                 let dead = users.filter(\.losesToken).map { "\"\($0.first)\"" }.joined(separator: ",")
                 try platform.control(#"{"invalidateToken":[\#(dead)]}"#)
             }
             try await run({ $0.after }) { writers in
-                #expect(eventually(within: .seconds(120)) { posted(writers) >= 80 })
+                #expect(eventually { posted(writers) >= 80 })
                 try await gateway.kill()
                 // Tokens that are needed lie in the log of the database now.
                 try noTokenIsLeft(at: directory)
                 gateway = try await directory.start()
                 writers.forEach { $0.turn(to: gateway.port) }
             }
-            try gateway.waitUntilDelivered(to: "appservices", within: .seconds(240))
+            try gateway.waitUntilDelivered(to: "appservices")
             #expect(try gateway.client().get("/v1/messages?state=failed").json["messages"].array.isEmpty)
 
             let state = try HTTPClient(port: platform.port).get("/control/state").json

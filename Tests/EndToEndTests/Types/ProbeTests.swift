@@ -59,7 +59,7 @@ extension EndToEnd {
             return answer.json
         }
 
-        @Test(.timeLimit(.minutes(2)), arguments: cases)
+        @Test(.timeLimit(.minutes(10)), arguments: cases)
         func probe_tellsGoodCredentials_fromWrongOnes_andFromNoUpstream(tried: Case) async throws {
             let simulator = try HostedSimulator(tried.type)
             if !tried.control.isEmpty { try simulator.control(tried.control) }
@@ -78,7 +78,7 @@ extension EndToEnd {
         }
 
         @Test(
-            .timeLimit(.minutes(2)),
+            .timeLimit(.minutes(10)),
             arguments: [
                 ("curio", "serverURL", ["apiKey": "k", "trackingCode": "GW7DEM01"]),
                 ("appservices", "baseURL", ["organization": "o", "application": "a", "apiKey": "k"]),

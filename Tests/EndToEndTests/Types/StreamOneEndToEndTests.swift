@@ -45,13 +45,13 @@ extension EndToEnd {
             }
             let threads = writers.map { writer in DedicatedThread(name: "e2e-streamone") { writer.run() } }
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
-            #expect(eventually(within: .seconds(120)) { posted() >= 600 })
+            #expect(eventually { posted() >= 600 })
             try await gateway.kill()
             gateway = try await directory.start()
             writers.forEach { $0.turn(to: gateway.port) }
             threads.forEach { $0.join() }
             #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])
-            try gateway.waitUntilDelivered(to: "streamone", within: .seconds(400))
+            try gateway.waitUntilDelivered(to: "streamone")
 
             var arrived: [String: [Int]] = [:]
             for (account, value) in try platform.values(of: "/arguments/seq").map({ ($0.source, $0.value) }) {

@@ -40,7 +40,7 @@ extension EndToEnd {
             #expect(answer.status == 202)
             let poison = try client.post("/v1/hook/order", #"{"key":"k1","seq":"poison"}"#).json
             try gateway.waitForState("failed", of: try #require(poison["id"].string))
-            try gateway.waitUntilDelivered(to: "hook", within: .seconds(120))
+            try gateway.waitUntilDelivered(to: "hook")
 
             let arrived = try hook.values(of: "seq")
             #expect(arrived.count == count)
@@ -68,7 +68,7 @@ extension EndToEnd {
             let gateway = try await GatewayDirectory(settings(hook, ["auth": auth])).start()
             let client = try gateway.client()
             for number in 1...2 {
-                let answer = try client.post("/v1/hook/order", "[[\(number)]]", headers: [("Prefer", "wait=20")])
+                let answer = try client.post("/v1/hook/order", "[[\(number)]]", headers: [("Prefer", "wait=60")])
                 #expect(answer.status == 200)
                 #expect(try hook.control(#"{"revokeNow":true}"#)["tokensIssued"].int == number)
             }
@@ -100,8 +100,8 @@ extension EndToEnd {
             try directory.configure(settings(hook, ["kinds": ["refund": ["path": "/refunds"]]]))
             gateway.process.signal(SIGHUP)
             #expect(
-                try eventually(within: .seconds(20)) {
-                    try client.post("/v1/hook/refund", "{}", headers: [("Prefer", "wait=20")]).status == 200
+                try eventually {
+                    try client.post("/v1/hook/refund", "{}", headers: [("Prefer", "wait=60")]).status == 200
                 })
             #expect(try client.post("/v1/hook/order", "{}").status == 404)
             try await gateway.stop()

@@ -81,7 +81,7 @@ import Testing
                 #expect(gateway.transport.requests.map(\.url).filter { $0 == "http://tokens.test/" }.count == 2)
                 #expect(gateway.transport.openRequests.count == 1)
             }
-            #expect(eventually(within: .seconds(10)) { gateway.transport.openRequests.isEmpty })
+            #expect(eventually { gateway.transport.openRequests.isEmpty })
         }
     }
 }

@@ -428,7 +428,7 @@ import Testing
         var setup = Setup()
         setup.results = [.status(200, "{}"), .status(422, "no")]
         try withGateway(setup) { gateway in
-            let wait = [("Prefer", "wait=30")]
+            let wait = [("Prefer", "wait=60")]
             let first = try post(Self.event(), Self.structured, wait, to: gateway)
             #expect(first.status == 200 && first.header("Idempotent-Replay") == nil, "\(first.text)")
             let again = try post(Self.event(), Self.structured, wait, to: gateway)
@@ -444,7 +444,7 @@ import Testing
         var setup = Setup()
         setup.results = [.status(200, "{}"), .status(200, "{}")]
         try withGateway(setup) { gateway in
-            let wait = [("Prefer", "wait=30")]
+            let wait = [("Prefer", "wait=60")]
             let first = try post(Self.event(), Self.structured, wait, to: gateway).json["id"].string
             let mixed = try post("[\(Self.event()),\(Self.event("2"))]", Self.batch, wait, to: gateway)
             #expect(mixed.status == 200, "\(mixed.text)")
@@ -461,7 +461,7 @@ import Testing
             let waiting = try HTTPClient(port: gateway.port)
             waiting.sendRequest(
                 "POST", Self.path, Array(Self.event().utf8),
-                headers: [("Content-Type", Self.structured), ("Prefer", "wait=30")])
+                headers: [("Content-Type", Self.structured), ("Prefer", "wait=60")])
             try gateway.waitForOpenRequest()
             gateway.transport.answer(.status(200, "{}"))
             #expect(try waiting.answer().status == 200)

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternTestKit
 import Testing
 
 @testable import PosternCommands
@@ -10,7 +11,7 @@ import Testing
             progress.advance()
             progress.advance()
             // The work ends once a line with both figures has been written.
-            let deadline = SystemTime().instant + .seconds(20)
+            let deadline = SystemTime().instant + longestWait
             while SystemTime().instant < deadline {
                 if let line = shown.takeAll(waitingUntil: deadline).first(where: { $0.contains(": 2, ") }) {
                     return line
@@ -32,7 +33,7 @@ import Testing
         let shown = Inbox<String>()
         await Progress.showingAsync("removing", on: { shown.put($0) }, every: .milliseconds(1)) { _ in
             #expect(
-                shown.takeAll(waitingUntil: SystemTime().instant + .seconds(20)).first?.contains("removing: ") == true)
+                shown.takeAll(waitingUntil: SystemTime().instant + longestWait).first?.contains("removing: ") == true)
         }
         #expect(shown.takeAll(waitingUntil: SystemTime().instant).last == Progress.erasing)
     }

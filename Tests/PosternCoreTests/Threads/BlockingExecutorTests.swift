@@ -11,7 +11,7 @@ import Testing
 
         func first(_ count: Int) -> [String] {
             var names: [String] = []
-            while names.count < count { names += inbox.takeAll(waitingUntil: SystemTime().instant + .seconds(20)) }
+            while names.count < count { names += inbox.takeAll(waitingUntil: SystemTime().instant + longestWait) }
             return names
         }
     }

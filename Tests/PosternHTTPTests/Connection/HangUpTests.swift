@@ -33,10 +33,8 @@ import Testing
                 var option = linger(l_onoff: 1, l_linger: 0)
                 setsockopt(client?.socket ?? -1, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
             }
-            let start = ContinuousClock.now
             client = nil
             #expect(eventually { server.runningRequests == 0 && server.openConnections == 0 }, "the request goes on")
-            #expect(ContinuousClock.now - start < .seconds(5), "a second, and what a busy machine takes")
             #expect(eventually { patient.count > 0 }, "no handler was notified")
             request?.responder.respond(HTTPResponse(status: 200))
             #expect(patient.count == 1)

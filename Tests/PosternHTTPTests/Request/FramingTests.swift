@@ -110,7 +110,7 @@ import Testing
     /// The kernel reports such a segment once.
     @Test(arguments: ["GET / HTTP/1.1\r\nHost: t\r\n\r\n", "GET / HTTP/1.1\r\nHost: t\r\n\r\nGET /", "GET /"])
     func endOfStream_isNoticed_inTheSegmentOfARequest(text: String) throws {
-        try withServer(headerTimeout: .seconds(100), idleTimeout: .seconds(100)) { _, port in
+        try withServer { _, port in
             let client = try HTTPClient(port: port)
             var isOn: Int32 = 1
             setsockopt(client.socket, Int32(IPPROTO_TCP), TCP_CORK, &isOn, 4)

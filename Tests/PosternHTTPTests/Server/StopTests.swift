@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternHTTP
 
-@Suite(.serialized) struct StopTests {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct StopTests {
     @Test func stopAccepting_refusesNewClients_andClosesKeptOnesWithTheirNextAnswer() throws {
         try withServer { server, port in
             let kept = try HTTPClient(port: port)
@@ -34,7 +34,7 @@ import Testing
             #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             let isStopped = Atomic<Bool>(false)
             let stopping = DedicatedThread(name: "stopping") {
-                server.stopAndWait(grace: .seconds(10))
+                server.stopAndWait(grace: longestWait)
                 isStopped.store(true, ordering: .sequentiallyConsistent)
             }
             #expect(eventually { (try? HTTPClient(port: port)) == nil }, "still accepting")
@@ -75,8 +75,7 @@ import Testing
             answered.wrappingAdd(1, ordering: .relaxed)
             responder.respond(.init(status: 200, body: body))
         }
-        // No time limit ends the responses before minutes have passed.
-        try withServer(handler, idleTimeout: .seconds(600)) { server, port in
+        try withServer(handler) { server, port in
             let deaf = try HTTPClient(port: port, receiveBuffer: 4096)
             deaf.send(String(repeating: "GET / HTTP/1.1\r\nHost: t\r\n\r\n", count: requests))
             // Until nothing more is sent to it, although each worker takes turns.
@@ -91,8 +90,7 @@ import Testing
                 count = answered.load(ordering: .relaxed)
             }
             #expect(eventually { server.runningRequests == 1 }, "no response is being sent")
-            let took = ContinuousClock().measure { server.stopAndWait(grace: .zero) }
-            #expect(took < .seconds(60))
+            server.stopAndWait(grace: .zero)
             #expect(throws: (any Error).self) { while true { _ = try deaf.read(1 << 16) } }
         }
     }

@@ -286,7 +286,7 @@ import Testing
         let reader = DedicatedThread(name: "long read") {
             try? view.read { _ in
                 isReading.put(())
-                _ = gate.wait(until: SystemTime().instant + .seconds(20))
+                _ = gate.wait(until: SystemTime().instant + longestWait)
             }
         }
         _ = try store.threads.receive(from: isReading)[0]
@@ -330,7 +330,7 @@ extension TestStore {
     /// Keeps the writer busy until the test puts something into the inbox.
     fileprivate func holdWriter() -> Inbox<Void> {
         let release = Inbox<Void>()
-        outbox.writer.change { _ in _ = release.wait(until: SystemTime().instant + .seconds(20)) }
+        outbox.writer.change { _ in _ = release.wait(until: SystemTime().instant + longestWait) }
         return release
     }
 }

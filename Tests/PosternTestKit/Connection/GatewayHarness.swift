@@ -20,7 +20,7 @@ extension GatewayHarness {
     public func wait(for member: String, _ value: String?, of id: String) throws {
         let connection = try connection()
         var last = JSON([])
-        let isThere = try eventually(within: .seconds(30)) {
+        let isThere = try eventually {
             last = try connection.get("/v1/messages/\(id)").json
             return last[member].string == value
         }

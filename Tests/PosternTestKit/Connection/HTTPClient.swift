@@ -19,7 +19,7 @@ public final class HTTPClient: TestConnection {
     public let port: UInt16
 
     /// A small `receiveBuffer` simulates a slow reader.
-    public init(port: UInt16, patience: Duration = .seconds(20), receiveBuffer: Int32? = nil) throws {
+    public init(port: UInt16, patience: Duration = longestWait, receiveBuffer: Int32? = nil) throws {
         self.port = port
         super.init(
             socket: Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0),

@@ -1,9 +1,13 @@
 import Glibc
 public import PosternCore
 
+/// How long a test waits for what has to happen. It ends a test that would otherwise hang, and decides nothing: a machine
+/// that does other work at the same time takes minutes for what usually takes milliseconds.
+public let longestWait = Duration.seconds(300)
+
 /// Polls until `condition` holds. Returns false if it does not in time; the caller then fails the test.
 public func eventually(
-    within patience: Duration = .seconds(20), every pause: Duration = .milliseconds(5),
+    within patience: Duration = longestWait, every pause: Duration = .milliseconds(5),
     _ condition: () throws -> Bool
 ) rethrows -> Bool {
     let end = ContinuousClock.now + patience
@@ -26,7 +30,7 @@ extension Threads {
 
     /// The next elements of `inbox`, at least `count`, waited for with a deadline.
     public func receive<Element>(_ count: Int = 1, from inbox: Inbox<Element>) throws -> [Element] {
-        let deadline = instant + .seconds(20)
+        let deadline = instant + longestWait
         var received: [Element] = []
         while received.count < count {
             guard instant < deadline else { throw NothingCame() }
