@@ -16,6 +16,23 @@ extension String {
         return result
     }
 
+    /// For JSON text: as above, but leaves the control characters of ASCII to JSON, which has none of them inside its
+    /// strings and some of them as white space. The others occur in strings only, so the text stays the same value.
+    package func printableJSON() -> String {
+        guard unicodeScalars.contains(where: { !$0.isASCII && $0.isUnprintable || $0.value == 0x7F }) else {
+            return self
+        }
+        var result = ""
+        for scalar in unicodeScalars {
+            if scalar.value >= 0x7F, scalar.isUnprintable {
+                result += Self.escape(scalar)
+            } else {
+                result.unicodeScalars.append(scalar)
+            }
+        }
+        return result
+    }
+
     private static func escape(_ scalar: Unicode.Scalar) -> String {
         switch scalar {
         case "\n": return "\\n"

@@ -50,24 +50,27 @@ public struct StandardErrorLog: LogHandler {
             "\(now) \(level.rawValue) \(message)"
                 + sorted.map { " \($0.key)=\(Self.quoted("\($0.value)"))" }.joined() + "\n"
         case .json:
-            "{\"time\":\"\(now)\",\"level\":\"\(level.rawValue)\",\"logger\":\(JSONEscapes.quoted(label)),"
-                + "\"message\":\(JSONEscapes.quoted(message))"
-                + sorted.map { ",\(JSONEscapes.quoted($0.key)):\(Self.json($0.value))" }.joined()
+            "{\"time\":\"\(now)\",\"level\":\"\(level.rawValue)\",\"logger\":\(Self.string(label)),"
+                + "\"message\":\(Self.string(message))"
+                + sorted.map { ",\(Self.string($0.key)):\(Self.json($0.value))" }.joined()
                 + "}\n"
         }
     }
+
+    /// A log is read in a terminal.
+    private static func string(_ text: String) -> String { JSONEscapes.quoted(text).printableJSON() }
 
     /// Numbers stay numbers.
     static func json(_ value: Logger.MetadataValue) -> String {
         switch value {
         case .stringConvertible(let number as any BinaryInteger): number.description
         case .stringConvertible(let number as Double) where number.isFinite: number.description
-        case .string, .stringConvertible: JSONEscapes.quoted("\(value)")
+        case .string, .stringConvertible: string("\(value)")
         case .array(let values): "[\(values.map(json).joined(separator: ","))]"
         case .dictionary(let members):
             "{"
                 + members.sorted { $0.key < $1.key }
-                .map { "\(JSONEscapes.quoted($0.key)):\(json($0.value))" }.joined(separator: ",") + "}"
+                .map { "\(string($0.key)):\(json($0.value))" }.joined(separator: ",") + "}"
         }
     }
 

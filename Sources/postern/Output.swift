@@ -12,9 +12,10 @@ extension CommandFailure {
     }
 }
 
-/// Writes the result of a command to standard output. A script must not take a part of it for all of it.
+/// Writes the result of a command to standard output: JSON, or text whose control characters are escaped already. A script
+/// must not take a part of it for all of it.
 func writeResult(_ text: String) throws(CommandFailure) {
-    guard writeLine(text) else {
+    guard writeLine(text.printableJSON()) else {
         throw CommandFailure(
             CommandFailure.no, "Cannot write to standard output: \(String(cString: strerror(errno))).")
     }

@@ -19,6 +19,20 @@ import Testing
         #expect("{\n\t\"a\": 1\u{1b}\n}".printable(keepsLineBreaks: true) == "{\n\t\"a\": 1\\u001b\n}")
     }
 
+    /// The value stays the same, and so do line breaks between tokens.
+    @Test(arguments: [
+        ("{\r\n \"a\": \"\u{e9}\\n\u{1F600}\"}", "{\r\n \"a\": \"\u{e9}\\n\u{1F600}\"}"),
+        ("[\"\u{9b}2J\u{7f}\u{202e}\u{2067}\"]", #"["\u009b2J\u007f\u202e\u2067"]"#),
+    ])
+    func controlCharactersOfJSON_areEscaped_whereJSONDoesNot(json: String, shown: String) {
+        #expect(json.printableJSON() == shown)
+    }
+
+    @Test func logValue_hasNoControlCharacters_inJSON() {
+        #expect(StandardErrorLog.json("\u{9b}31m\u{202e}") == #""\u009b31m\u202e""#)
+        #expect(StandardErrorLog.json(.dictionary(["\u{85}": .array(["\u{2069}"])])) == #"{"\u0085":["\u2069"]}"#)
+    }
+
     /// A carriage return and a line feed are one `Character`: compared as such, neither would be found.
     @Test(arguments: [
         ("plain", "plain"), ("a\r\nb", #""a\r\nb""#), ("a\nb", #""a\nb""#), ("a\rb", #""a\rb""#), ("", #""""#),

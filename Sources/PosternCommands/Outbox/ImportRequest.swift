@@ -1,4 +1,5 @@
 import Crypto
+import Foundation
 import PosternCore
 import PosternJSON
 
@@ -75,11 +76,27 @@ enum ImportLine: Equatable {
             self = root["id"] == nil ? .invalid("it has no payload") : .skipped
             return
         }
+        guard let bytes = Self.bytes(of: payload, in: root) else {
+            self = .invalid("its payloadBase64 is not the JSON text of a payload")
+            return
+        }
         var text: [UInt8] = []
-        for name in ["upstream", "kind", "key", "notBefore", "expiresAt", "payload"] {
+        for name in ["upstream", "kind", "key", "notBefore", "expiresAt"] {
             guard let value = root[named: name], value.kind != .null else { continue }
             text += Array("\(text.isEmpty ? "{" : ",")\"\(name)\":".utf8) + value.bytes
         }
-        self = .envelope(text + [UInt8(ascii: "}")])
+        self = .envelope(text + Array("\(text.isEmpty ? "{" : ",")\"payload\":".utf8) + bytes + [UInt8(ascii: "}")])
+    }
+
+    /// As they were exported: in `payload` itself some characters may be escaped that were not.
+    private static func bytes(of payload: JSONValue, in root: JSONValue) -> [UInt8]? {
+        guard let exact = root["payloadBase64"] else { return Array(payload.bytes) }
+        guard let text = exact.string, let data = Data(base64Encoded: text), !data.contains(UInt8(ascii: "\n")) else {
+            return nil
+        }
+        // The parser of this thread is reading the line.
+        let parsed = JSONParser().parse(Array(data)) { _ in true }
+        if case .success = parsed { return Array(data) }
+        return nil
     }
 }

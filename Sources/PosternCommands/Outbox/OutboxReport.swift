@@ -1,3 +1,4 @@
+import Foundation
 import PosternAPI
 public import PosternCore
 import PosternDelivery
@@ -148,16 +149,26 @@ public struct OutboxReport: Sendable {
     /// One line of NDJSON: as the API shows it with `include=payload`, and `notBefore` and `expiresAt` if a queued message
     /// has them. Line breaks between the tokens of a payload become blanks; inside its strings there are none (RFC 8259,
     /// section 7).
+    ///
+    /// Control characters beyond ASCII are escaped, since such lines are looked at in terminals. A payload with some of
+    /// them is there a second time, as `payloadBase64`, so that an import queues the very bytes.
     public func exportLine(_ record: MessageRecord) -> String {
-        var bytes = Array(MessageJSON.message(record, waitStatus: waitStatus(of: record), showsPayload: true).utf8)
-        for index in bytes.indices where bytes[index] == UInt8(ascii: "\n") || bytes[index] == UInt8(ascii: "\r") {
-            bytes[index] = UInt8(ascii: " ")
+        let message = MessageJSON.message(record, waitStatus: waitStatus(of: record), showsPayload: true)
+        var line = Self.onOneLine(message.utf8).printableJSON()
+        func add(_ name: String, _ text: String) {
+            line.removeLast()
+            line += ",\"\(name)\":\"\(text)\"}"
         }
         for (name, time) in [("notBefore", record.notBefore), ("expiresAt", record.expiresAt)] {
-            guard let time else { continue }
-            bytes.removeLast()
-            bytes += Array(",\"\(name)\":\"\(time)\"}".utf8)
+            if let time { add(name, "\(time)") }
         }
+        let payload = Self.onOneLine(record.payload ?? [])
+        if payload.printableJSON() != payload { add("payloadBase64", Data(payload.utf8).base64EncodedString()) }
+        return line
+    }
+
+    private static func onOneLine(_ text: some Sequence<UInt8>) -> String {
+        let bytes = text.map { $0 == UInt8(ascii: "\n") || $0 == UInt8(ascii: "\r") ? UInt8(ascii: " ") : $0 }
         return String(decoding: bytes, as: UTF8.self)
     }
 

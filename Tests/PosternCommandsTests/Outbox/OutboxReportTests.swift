@@ -1,6 +1,7 @@
 import PosternAPI
 import PosternCore
 import PosternDelivery
+import PosternProcess
 import Testing
 
 @testable import PosternCommands
@@ -173,6 +174,31 @@ import Testing
         let line = try report(summary()).exportLine(message)
         #expect(line.hasSuffix(#""result":null,"payload":{    "a": "x\ny" }}"#))
         #expect(!line.utf8.contains(UInt8(ascii: "\n")))
+    }
+
+    /// It is looked at in a terminal, and imported byte for byte.
+    @Test(arguments: [
+        "{\"a\":\"\u{9b}2J\u{202e}\"}", "{\"a\":\"\u{9b}\\u009b\\u009B\"}", "{\n\"\u{85}\":1}", "{\"a\":\"\u{e9}\"}",
+    ])
+    func exportedPayload_isEscaped_andImportedAsItWas(payload: String) throws {
+        let message = record { $0.payload = Array(payload.utf8) }
+        let line = try report(summary()).exportLine(message)
+        let isPrintable = line.printable() == line
+        #expect(isPrintable, "\(line)")
+        let isEscaped = payload.printableJSON() != payload
+        #expect(line.contains("payloadBase64") == isEscaped)
+        let envelope = "{\"upstream\":\"samsara\",\"kind\":\"event\",\"payload\":"
+        let expected = Array((envelope + payload.replacing("\n", with: " ") + "}").utf8)
+        let imported = ImportLine(Array(line.utf8), state: .queued)
+        #expect(imported == .envelope(expected))
+    }
+
+    @Test(arguments: ["%", "bm90IEpTT04=", "MX0seyJhIjox", "MQox"])
+    func payloadThatIsNotJSON_isNotImported(base64: String) {
+        let line = #"{"upstream":"s","kind":"e","payload":1,"payloadBase64":"\#(base64)"}"#
+        guard case .invalid = ImportLine(Array(line.utf8), state: .queued) else {
+            return #expect(Bool(false), "\(base64)")
+        }
     }
 
     // MARK: audit
