@@ -238,7 +238,7 @@ def check_manifests(work):
     rendered = work / "kubernetes.yaml"
     rendered.write_text(run("kubectl", "kustomize", directory))
     validate = ROOT / ".build/python/bin/kubernetes-validate"
-    run(validate, "--strict", "--quiet", rendered, directory / "secret.example.yaml")
+    run(validate, "--strict", "--quiet", rendered, directory / "secret.example.yaml", directory / "backup.yaml")
     check(True, "Kubernetes would take the manifests")
     to_json = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))"
     objects = json.loads(run(ROOT / ".build/python/bin/python", "-c", to_json, rendered))

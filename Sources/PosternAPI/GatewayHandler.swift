@@ -91,13 +91,16 @@ public final class GatewayHandler: HTTPHandler {
 
     public var streamPath: String? { "/v1/stream" }
 
-    /// No cache keeps a response, and a page of a listed origin may read it.
+    /// No cache keeps a response, no browser takes it for another type than it has, and a page of a listed origin may read
+    /// it.
     public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
         let forPages = head.map { callers.responseHeaders(for: $0) } ?? []
-        return forPages.isEmpty ? Self.notCached : Self.notCached + forPages
+        return forPages.isEmpty ? Self.forAll : Self.forAll + forPages
     }
 
-    private static let notCached = [(name: "Cache-Control", value: "no-store")]
+    private static let forAll = [
+        (name: "Cache-Control", value: "no-store"), (name: "X-Content-Type-Options", value: "nosniff"),
+    ]
 
     private func admit(_ head: RequestHead, _ router: Router) -> HeaderDecision {
         let now = context.time.instant

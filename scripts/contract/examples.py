@@ -67,7 +67,8 @@ def results(known, gateway):
 
 
 # Headers that every response may have.
-OF_HTTP = {"Cache-Control", "Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding"}
+OF_HTTP = {
+    "Cache-Control", "Connection", "Content-Length", "Content-Type", "Date", "Transfer-Encoding", "X-Content-Type-Options"}
 
 
 class Request:

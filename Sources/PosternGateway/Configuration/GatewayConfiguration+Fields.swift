@@ -19,8 +19,9 @@ extension GatewayConfiguration.Server: SettingsSection {
             "Size of a request body after decompression; larger ones get 413."),
         .integer(
             "maxBodyMemoryBytes", 0...(1 << 40), \.maxBodyMemoryBytes,
-            "Memory for bodies, for parsing them and for large responses in flight; beyond it requests get 503. 0: half "
-                + "of the cgroup's memory limit, or of the machine's memory."),
+            "Memory for bodies, for parsing them and for large responses in flight; beyond it requests get 503. A body of "
+                + "more than 64 KiB takes eight times its size. 0: half of the cgroup's memory limit, or of the machine's "
+                + "memory."),
         .integer(
             "maxMessagesPerRequest", 1...1_000_000, \.limits.maxMessagesPerRequest,
             "Messages that one request may carry."),
@@ -28,7 +29,7 @@ extension GatewayConfiguration.Server: SettingsSection {
             "headerTimeoutSeconds", 1...3600, \.http.headerTimeout, "Time a client has to send a request's headers."),
         .seconds(
             "idleTimeoutSeconds", 1...86_400, \.http.idleTimeout,
-            "Time after which a connection without traffic is closed."),
+            "Time after which a connection without traffic is closed. Longer than that of a load balancer or proxy."),
         .seconds(
             "shutdownGraceSeconds", 0...3600, \.shutdownGrace,
             "Time that transfers have to end after SIGTERM before they are cut off."),

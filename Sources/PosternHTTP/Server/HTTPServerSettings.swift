@@ -15,8 +15,9 @@ public struct HTTPServerSettings: Sendable, Equatable {
     /// The time from connecting, or from the first byte of a later request, until the headers are complete. A body may
     /// take this time in addition to its size at 1 KiB/s.
     public var headerTimeout = Duration.seconds(10)
-    /// How long a kept-alive connection may wait for its next request.
-    public var idleTimeout = Duration.seconds(60)
+    /// How long a kept-alive connection may wait for its next request. Longer than the 60 s for which nginx and the load
+    /// balancers of AWS keep one: the side that sends requests must be the first to close.
+    public var idleTimeout = Duration.seconds(75)
     /// Plain HTTP if its files are empty.
     public var tls = TLSFiles()
 

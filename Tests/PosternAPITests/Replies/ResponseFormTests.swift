@@ -31,6 +31,7 @@ import Testing
                 let answer = try gateway.client.ask(method, path, body.map { Array($0.utf8) })
                 #expect(answer.text.hasSuffix("\n") && !answer.text.hasSuffix("\n\n"), "\(path): \(answer.text)")
                 #expect(answer.headers.filter { $0.name == "Cache-Control" }.map(\.value) == ["no-store"], "\(path)")
+                #expect(answer.header("X-Content-Type-Options") == "nosniff", "\(path)")
             }
         }
     }
@@ -55,6 +56,7 @@ import Testing
             #expect(answer.status == status)
             #expect(answer.text.hasSuffix("}\n"))
             #expect(answer.header("Cache-Control") == "no-store")
+            #expect(answer.header("X-Content-Type-Options") == "nosniff")
         }
     }
 
@@ -64,6 +66,7 @@ import Testing
             #expect(answer.status == 200 && answer.text == "{ }")
             #expect(answer.header("Content-Type") == "application/json" && answer.header("Age") == "1")
             #expect(answer.header("Cache-Control") == "no-store")
+            #expect(answer.header("X-Content-Type-Options") == "nosniff")
         }
     }
 
