@@ -135,8 +135,8 @@ let package = Package(
         part(
             "PosternGateway",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternDelivery", "PosternAPI", "PosternProcess", logging,
+                "CLinux", "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP",
+                "PosternTransport", "PosternDelivery", "PosternAPI", "PosternProcess", logging,
             ] + adapters),
         part(
             "PosternCommands",

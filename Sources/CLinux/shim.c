@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -19,6 +20,30 @@ void postern_unmap_large_blocks(void) {
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     mallopt(M_TRIM_THRESHOLD, 1 << 20);
+#endif
+}
+
+size_t postern_heap_in_use(void) {
+#ifdef __GLIBC__
+    const struct mallinfo2 heap = mallinfo2();
+    return heap.uordblks + heap.hblkhd;
+#else
+    return 0;
+#endif
+}
+
+size_t postern_resident_memory(void) {
+    FILE *const file = fopen("/proc/self/statm", "re");
+    if (!file) return 0;
+    long total, resident, shared;
+    const int found = fscanf(file, "%ld %ld %ld", &total, &resident, &shared);
+    fclose(file);
+    return found == 3 && resident > shared ? (size_t)(resident - shared) * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+void postern_release_free_pages(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
 #endif
 }
 

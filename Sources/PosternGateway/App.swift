@@ -78,7 +78,11 @@ public final class App: Sendable {
     }
 
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
-        var tasks = [Supervisor.Task(period: .seconds(5)) { services.finishReload() }]
+        var memory = FreeMemory()
+        var tasks = [
+            Supervisor.Task(period: .seconds(5)) { services.finishReload() },
+            .init(period: FreeMemory.period) { [logger] in memory.release(at: SystemTime(), logger) },
+        ]
         if services.hasCertificate {
             tasks.append(.init(period: Supervisor.certificatePeriod) { services.checkCertificate() })
         }

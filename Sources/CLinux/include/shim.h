@@ -14,6 +14,13 @@ int postern_forbid_dumps(void);
 /// `M_MMAP_THRESHOLD`). Large bodies then lie in heaps among small blocks that keep their memory from being given back.
 void postern_unmap_large_blocks(void);
 
+/// The bytes of the heap that are in use (`man 3 mallinfo2`). Each arena is locked while its free blocks are counted.
+size_t postern_heap_in_use(void);
+/// The anonymous memory of this process that is resident, in bytes; 0 if /proc cannot be read.
+size_t postern_resident_memory(void);
+/// Gives all free pages of the heap back to the system. Each arena is locked meanwhile.
+void postern_release_free_pages(void);
+
 /// `fallocate` is declared for `_GNU_SOURCE` only. `posix_fallocate` would write into the file where the file system
 /// cannot allocate.
 int postern_fallocate(int descriptor, off_t offset, off_t size);
