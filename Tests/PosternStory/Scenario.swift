@@ -42,6 +42,8 @@ package struct ScenarioItem {
     package var payload: String
     package var entry: Book.Entry?
     package var method: String?
+    /// A time of its own, whatever its caller schedules.
+    package var notBefore: Timestamp?
 
     package init(_ kind: String, _ payload: String, _ entry: Book.Entry?, method: String? = nil) {
         (self.kind, self.payload, self.entry, self.method) = (kind, payload, entry, method)

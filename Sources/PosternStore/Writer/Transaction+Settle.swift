@@ -18,9 +18,18 @@ extension Transaction {
 
     /// Keeps what names the step of a request. No request of a new step may have arrived yet.
     private func begin(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
-        try sql.run(
+        let isNew = try sql.run(
             "UPDATE queue_# SET progress = ?1, tried = tried & ~1 WHERE id = ?2 AND progress IS NOT ?1",
             of: queue.number, progress, id)
+        if isNew > 0 { try endSchedule(of: id, in: queue) }
+    }
+
+    /// A message that has begun is not scheduled any more. Otherwise one that was accepted before it, and becomes due
+    /// now, would be sent between its requests.
+    private func endSchedule(of id: MessageID, in queue: UpstreamQueue) throws {
+        try sql.run(
+            "UPDATE queue_# SET waiting = 0, nextAttemptAtMs = NULL WHERE id = ? AND waiting = ?", of: queue.number, id,
+            QueueColumn.scheduled)
     }
 
     /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.
@@ -214,6 +223,7 @@ extension Transaction {
 
     private func keep(_ progress: [UInt8], of message: Message, in queue: UpstreamQueue) throws {
         try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, message.id)
+        try endSchedule(of: message.id, in: queue)
         try touchLane(of: message, in: queue)
     }
 
@@ -275,9 +285,13 @@ extension Transaction {
         }
         guard let found else { return false }
         var lane = found.lane.number
+        var waitsForOther = false
         if case .named(let name, let group) = found.lane {
             lane = try openLane(name, group: group, of: queue, readyAt: moment).number
             touch(lane, of: queue, isServed: false)
+            let rows = QueueRows(sql: sql, kinds: outbox.kinds, number: queue.number)
+            // Like one that becomes due now, it is not sent between the requests of another.
+            waitsForOther = try rows.begunMessage(inLane: lane) != nil
         }
         // Its age counts from now on, so it gets its own expiry.
         let age = queue.collecting.expireAfter
@@ -285,11 +299,13 @@ extension Transaction {
         try sql.run(
             """
             INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress, tried,
-              traceParent, checksum, payload)
-            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, traceParent, checksum, payload
+              traceParent, checksum, payload, waiting, nextAttemptAtMs)
+            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, traceParent, checksum, payload,
+              ?, ?
             FROM ended_#
             WHERE id = ?
-            """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4, id)
+            """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4,
+            waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         let account = accounts[queue.number]
         account.laneCounts.forget()

@@ -90,6 +90,51 @@ import Testing
         #expect(try store.drain(queue) == [begun, scheduled])
     }
 
+    /// It has waited for its own time before it began, and stays the only one of its lane until it ends. Requests that are
+    /// named when they are sent (`isNamed`) begin it earlier than the result of the first one does.
+    @Test(arguments: [false, true])
+    func dueMessage_doesNotComeBetweenTheRequestsOfALaterOne_thatWasScheduledItself(isNamed: Bool) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let lane = lane(.separate)
+        let start = store.time.now
+        let earlier = try store.append(to: queue, lane: lane, notBefore: start + .seconds(4))
+        let begun = try store.append(to: queue, lane: lane, notBefore: start + .seconds(2))
+        store.time.advance(by: .seconds(2))
+        let claim = try store.claim(queue)
+        #expect(claim.messages.map(\.id) == [begun])
+        let step = Array("first".utf8)
+        try store.openAttempt(
+            store.outbox.nextBatch(), carrying: [begun], progress: isNamed ? step : nil, of: queue)
+        var settlement = store.settlement()
+        settlement.progressed = isNamed ? [] : [(claim.messages[0], step)]
+        try store.settle(settlement, of: queue)
+        queue.release(claim.messages)
+        store.time.advance(by: .seconds(2))
+        #expect(queue.isHeldUp(earlier, lane: try #require(try store.record(earlier)).lane))
+        #expect(try store.drain(queue) == [begun, earlier])
+        #expect(try store.isBalanced())
+    }
+
+    /// A message that is queued again has its old position, but not before one that has begun.
+    @Test func messageThatIsQueuedAgain_doesNotComeBetweenTheRequestsOfALaterOne() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let lane = lane(.separate)
+        let failed = try store.append(to: queue, lane: lane)
+        try store.fail(try store.claim(queue).messages, of: queue)
+        let begun = try store.append(to: queue, lane: lane)
+        let claim = try store.claim(queue)
+        var settlement = store.settlement()
+        settlement.progressed = [(claim.messages[0], Array("first".utf8))]
+        try store.settle(settlement, of: queue)
+        queue.release(claim.messages)
+        let later = try store.append(to: queue, lane: lane)
+        #expect(try store.requeue([failed]) == [failed])
+        #expect(try store.drain(queue, most: 1) == [begun, failed, later])
+        #expect(try store.isBalanced())
+    }
+
     /// More messages of one lane than one scan reads.
     @Test func manyDueMessages_goInAcceptedOrder() throws {
         let store = try TestStore()

@@ -245,6 +245,7 @@ final class Caller {
             return Post(
                 path: items[0].kind, body: items[0].payload, method: method, entries: entries, holdsMessages: false)
         }
+        if items.contains(where: { $0.notBefore != nil }) { return envelopes(items, entries, isScheduled: false) }
         if repeats.sendsEvents() { return events(items) }
         let isOneKind = Set(items.map(\.kind)).count == 1
         let isScheduled = dice.chance(plan.scheduled) && scenario.mayBeScheduled && !entries.contains(where: \.isNeeded)
@@ -294,8 +295,12 @@ final class Caller {
                 if isLater { entry.notBefore = end } else { entry.expiresAt = end }
             }
         }
-        let lines = items.map {
-            #"{"upstream":"\#(upstream)","kind":"\#($0.kind)","payload":\#($0.payload)\#(more)}"#
+        let lines = items.map { item in
+            let own = item.notBefore.map { #","notBefore":"\#($0)""# } ?? more
+            if let notBefore = item.notBefore, let entry = item.entry {
+                (entry.isExempt, entry.notBefore) = (true, notBefore)
+            }
+            return #"{"upstream":"\#(upstream)","kind":"\#(item.kind)","payload":\#(item.payload)\#(own)}"#
         }
         return Post(
             path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],

@@ -1,3 +1,4 @@
+import PosternCore
 package import PosternStory
 
 /// Users with a device each, its preferences, groups that they join, tokens that die, and apps that crash.
@@ -31,6 +32,7 @@ private final class AppServicesScenario: Scenario {
     private let device: String
     private let caller: Int
     private var tokens = 1
+    private var requests = 0
     /// What the platform knows the user by, unless it was refused, or a disk has lost it.
     private var registration: Book.Entry?
 
@@ -44,6 +46,11 @@ private final class AppServicesScenario: Scenario {
     var credential: String? { token }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
+        requests += 1
+        let timed = Dice(seed: stage.dice.seed, for: "timed \(caller) \(requests)")
+        if let registration, registration.isSettled, !registration.isWaived, timed.chance(0.05) {
+            return crossing(stage, timed)
+        }
         if stage.dice.chance(0.1), let item = freshCredential() { return [item] }
         return (0..<count).map { _ in item(stage) }
     }
@@ -76,24 +83,42 @@ private final class AppServicesScenario: Scenario {
         ])
     }
 
+    /// Preferences that become due while a registration is sent that was accepted after them.
+    private func crossing(_ stage: Stage, _ dice: Dice) -> [ScenarioItem] {
+        let start = stage.now + dice.span(10...600)
+        var items = [
+            saving(stage, dice, auth), registering(stage.begin(lane: nil, leavesMark: false, isExempt: true), auth),
+        ]
+        items[0].notBefore = start + dice.span(0.01...30)
+        items[1].notBefore = start
+        return items
+    }
+
+    private func registering(_ entry: Book.Entry, _ auth: String) -> ScenarioItem {
+        let number = hexadecimal(entry.number, 64)
+        return ScenarioItem(
+            "register", #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(number)",\#(auth)}"#, entry)
+    }
+
+    /// Later ones replace it.
+    private func saving(_ stage: Stage, _ dice: Dice, _ auth: String) -> ScenarioItem {
+        ScenarioItem(
+            "preferences",
+            #"{"userId":"\#(user)","deviceId":"\#(device)","preferences":\#(preferences(dice)),\#(auth)}"#,
+            stage.begin(lane: nil, leavesMark: false, isExempt: true))
+    }
+
+    private var auth: String { #""auth":{"token":"\#(token)"}"# }
+
     private func item(_ stage: Stage) -> ScenarioItem {
-        let auth = #""auth":{"token":"\#(token)"}"#
         if registration?.isWaived ?? true || stage.dice.chance(0.1) {
             let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
             entry.isNeeded = true
             registration = entry
-            let number = hexadecimal(entry.number, 64)
-            return ScenarioItem(
-                "register", #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(number)",\#(auth)}"#, entry
-            )
+            return registering(entry, auth)
         }
         if stage.dice.chance(0.15) {
-            // Later ones replace it.
-            let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
-            return ScenarioItem(
-                "preferences",
-                #"{"userId":"\#(user)","deviceId":"\#(device)","preferences":\#(preferences(stage.dice)),\#(auth)}"#,
-                entry)
+            return saving(stage, stage.dice, auth)
         }
         let entry = stage.begin(lane: user)
         return ScenarioItem("group_add", #"{"userId":"\#(user)","group":"\#(entry.mark)",\#(auth)}"#, entry)
