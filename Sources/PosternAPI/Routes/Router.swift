@@ -80,6 +80,7 @@ final class Router: Sendable {
         }
         for route in common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
             guard let values = route.template.parameters(matching: segments) else { continue }
+            if method == "OPTIONS" { others.formUnion(documentedMethods(of: route.template.text)) }
             switch bind(route, values) {
             case .failure(let found): if case .notFound = problem { problem = found }
             case .success(let bound):
@@ -90,6 +91,13 @@ final class Router: Sendable {
             }
         }
         return .failure(others.isEmpty ? problem : .methodNotAllowed(others.sorted().joined(separator: ", ")))
+    }
+
+    /// The methods of a path in `openapi.yaml`, where upstreams of several types share it: an upstream of type `curio`
+    /// has no DELETE for `sessions/{sessionCode}`, and one of type `streamone` has.
+    private func documentedMethods(of template: String) -> Set<String> {
+        let sharing = resources.values.joined().filter { $0.template.text == template }
+        return Set(sharing.flatMap { $0.method == .get ? ["GET", "HEAD"] : [$0.method.rawValue] })
     }
 
     /// `{upstream}` in `/v1/{upstream}/…`; names that belong to the gateway are not the name of an upstream.

@@ -58,6 +58,24 @@ import Testing
         }
     }
 
+    /// As in `openapi.yaml`, which has one entry for the path, whatever type an upstream is of.
+    @Test func options_namesTheMethodsOfAPath_thatTypesShare() throws {
+        var setup = Setup()
+        let reading = UpstreamRoute(.get, "shelf/{number}", .read { _, _ in .empty() })
+        let removing = UpstreamRoute(.delete, "shelf/{number}", .read { _, _ in .empty() })
+        setup.upstreams = [
+            PlainUpstream("plain", resources: [reading]), PlainUpstream("other", resources: [reading, removing]),
+        ]
+        try withPausedGateway(setup) { gateway in
+            for name in ["plain", "other"] {
+                let answer = try gateway.client.ask("OPTIONS", "/v1/\(name)/shelf/1")
+                #expect(answer.header("Allow") == "DELETE, GET, HEAD")
+            }
+            #expect(try gateway.client.ask("DELETE", "/v1/plain/shelf/1").header("Allow") == "GET, HEAD")
+            #expect(try gateway.client.ask("DELETE", "/v1/other/shelf/1").status == 204)
+        }
+    }
+
     @Test(arguments: [
         "/v1/picky/event?dryrun=true", "/v1/messages?dryRun=true&x=1", "/livez?x", "/readyz?a=b", "/metrics?name=x",
         "/v1/upstreams?limit=1", "/v1/messages/0000000000101?payload=true", "/openapi.yaml?v=1",
