@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// Interprets a notification's payload as the framework does (section 7).
 enum APNsPayload {
@@ -35,17 +36,17 @@ enum APNsPayload {
     private static func integer(_ value: JSONValue, _ pointer: String, _ faults: inout PayloadErrors) -> Int {
         if let number = value.integer { return Int(number) }
         if let string = value.string { return leadingInteger(of: string) }
-        if value.kind == .number, let number = Double(text(value)), abs(number) < 9e18 { return Int(number) }
+        if value.kind == .number, let number = DecimalLiteral(value).truncated { return Int(number) }
         faults.add(pointer, "must be an integer, or a string of one")
         return 0
     }
 
     /// Worked values: `5` and ` 5 apples` give 5, `-2` gives -2, `many` gives 0; too large ones the largest there is.
     private static func leadingInteger(of text: String) -> Int {
-        var rest = text.drop { $0.isWhitespace }
+        var rest = text.unicodeScalars.drop(while: \.properties.isWhitespace)
         let sign = rest.first == "-" ? -1 : 1
         if rest.first == "-" || rest.first == "+" { rest.removeFirst() }
-        let digits = rest.prefix { $0.isASCII && $0.isNumber }
+        let digits = Substring(rest.prefix { ("0"..."9").contains($0) })
         return digits.isEmpty ? 0 : sign * (Int(digits) ?? .max)
     }
 }

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternJSON
+import PosternUpstreamKit
 
 /// What may be posted to an upstream of this type.
 enum CurioKind: String, CaseIterable, Sendable {
@@ -165,35 +166,23 @@ extension Action.Parameter {
 }
 
 extension JSONValue {
-    /// A string's value; a number as it is spelled, except `-0`, and without an exponent.
+    /// A string's value; a number as it is spelled, except `-0`, and without an exponent. Nil for a number that is too
+    /// long for that.
     var plainText: String? {
         switch kind {
-        case .string: string
-        case .number: integer.map(String.init) ?? Self.withoutExponent(String(decoding: bytes, as: UTF8.self))
-        case .object, .array, .true, .false, .null: nil
+        case .string: return string
+        case .number where bytes.contains(where: { $0 | 0x20 == UInt8(ascii: "e") }):
+            let number = DecimalLiteral(self)
+            guard number.length <= Self.longestDecimal else { return nil }
+            return String(unsafeUninitializedCapacity: number.length) { number.write(to: $0) }
+        case .number:
+            return bytes.elementsEqual("-0".utf8) ? "0" : String(decoding: bytes, as: UTF8.self)
+        case .object, .array, .true, .false, .null: return nil
         }
     }
 
-    /// No coordinate has an exponent beyond this, which keeps the text short.
-    private static let largestExponent = 400
-
-    /// The same digits with the point where the exponent moves it: `1.5e-7` is `0.00000015`, and `4.1e1` is `41`.
-    private static func withoutExponent(_ literal: String) -> String {
-        let parts = literal.lowercased().split(separator: "e")
-        guard parts.count == 2, let exponent = Int(parts[1]), exponent.magnitude <= largestExponent else {
-            return literal
-        }
-        let sign = parts[0].hasPrefix("-") ? "-" : ""
-        let halves = parts[0].dropFirst(sign.count).split(separator: ".")
-        let fraction = halves.count == 2 ? String(halves[1]) : ""
-        let point = halves[0].count + exponent
-        var digits = String(repeating: "0", count: max(0, 1 - point)) + halves[0] + fraction
-        digits += String(repeating: "0", count: max(0, point - digits.count))
-        let whole = digits.prefix(max(1, point))
-        let rest = digits.dropFirst(whole.count)
-        let significant = whole.drop { $0 == "0" }
-        return sign + (significant.isEmpty ? "0" : significant) + (rest.isEmpty ? "" : "." + rest)
-    }
+    /// In bytes. No coordinate is nearly as long, and `1e-300` has 302 characters without its exponent.
+    static let longestDecimal = 400
 
     /// An object of strings, without white space or needless escapes.
     fileprivate var compactTexts: String {

@@ -32,7 +32,8 @@ enum Rule: Equatable, Sendable {
         case .connection: "must be wifi, mobile, Offline, other or empty"
         case .bluetooth: "must be on, off or no permission"
         case .battery: "must be an integer from 0 to 100, or unknown"
-        case .degrees(let most): "must be a decimal number from -\(most) to \(most)"
+        case .degrees(let most):
+            "must be a decimal number from -\(most) to \(most), of at most \(JSONValue.longestDecimal) characters"
         case .tags: "must be an object of strings with at least one member"
         case .pushPayload: "must be the payload of the notification, an object with pId"
         }
@@ -70,7 +71,7 @@ enum Rule: Equatable, Sendable {
     /// `-`, digits, and optionally a point with digits. A text has no exponent, which the server may not accept; that of
     /// a number is written out.
     private static func isDecimal(_ value: JSONValue, most: Int) -> Bool {
-        guard let text = value.plainText else { return false }
+        guard value.bytes.count <= JSONValue.longestDecimal, let text = value.plainText else { return false }
         let digits = text.utf8.first == UInt8(ascii: "-") ? text.utf8.dropFirst() : text.utf8[...]
         let parts = digits.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty && $0.allSatisfy(isDigit) }) else {

@@ -46,7 +46,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         let call = try StreamOneCall(
-            payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, isWhole: false)
+            payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, .checked)
         let direct = "/v1/\(name)/proxy/\(call.command)/\(call.action)"
         switch actions.nature(of: call) {
         case .write: return Admission(lane: .named(Self.lane(of: call.scope)))
@@ -74,7 +74,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     // MARK: Sending
 
     func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
-        guard let call = call(of: messages[0]) else {
+        guard let call = call(of: messages[0], .whole) else {
             // The payload is not the one that was admitted: a changed default account or list of actions cannot cause
             // this.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
@@ -148,9 +148,9 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     }
 
     /// What was accepted is sent unchanged: the lane contains the default account of that time.
-    private func call(of message: Message) -> StreamOneCall? {
+    private func call(of message: Message, _ extent: StreamOneCall.Extent = .addressed) -> StreamOneCall? {
         let read = JSONParser.ofThisThread.parse(message.payload) { payload in
-            try? StreamOneCall(payload, defaultAccount: Self.account(ofLane: message.lane))
+            try? StreamOneCall(payload, defaultAccount: Self.account(ofLane: message.lane), extent)
         }
         return (try? read.get()) ?? nil
     }

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// The text of an argument's value (the specification's 3.4).
 enum StreamOneArgument {
@@ -8,90 +9,93 @@ enum StreamOneArgument {
         let detail: String
     }
 
-    /// The text of a value without a fault.
-    static func text(of value: JSONValue) -> String {
-        guard value.kind == .array else { return scalar(value) }
-        var text = ""
-        for (index, element) in value.elements.enumerated() {
-            if index > 0 { text += "," }
-            text += scalar(element)
-        }
-        return text
-    }
+    /// How much longer the numbers of one call may become when they are written without exponents, in bytes. `1e-300`
+    /// has 6 characters, and 302 without its exponent.
+    static let mostGrowth = 64 << 10
+
+    // MARK: Checking
 
     /// Why a value has no text. Nothing of the value is stored, however long a list is.
-    static func fault(of value: JSONValue) -> Fault? {
-        guard value.kind == .array else { return detail(of: value).map { Fault(detail: $0) } }
+    ///
+    /// - Parameter growth: Of the numbers of the call so far; that of this value is added.
+    static func fault(of value: JSONValue, growth: inout Int) -> Fault? {
+        guard value.kind == .array else { return detail(of: value, &growth).map { Fault(detail: $0) } }
         for (index, element) in value.elements.enumerated() {
-            if let detail = detail(of: element) { return Fault(pointer: "/\(index)", detail: detail) }
+            if let detail = detail(of: element, &growth) { return Fault(pointer: "/\(index)", detail: detail) }
         }
         return nil
     }
 
-    private static func detail(of value: JSONValue) -> String? {
+    private static func detail(of value: JSONValue, _ growth: inout Int) -> String? {
         switch value.kind {
         case .string, .null, .true, .false: nil
-        case .number: isInRange(value) ? nil : "must be a number from -2^53 to 2^53"
+        case .number: detail(ofNumber: value, &growth)
         case .array, .object: "must be a string, number, boolean, null or a list of those"
         }
     }
 
-    private static func scalar(_ value: JSONValue) -> String {
-        switch value.kind {
-        case .string: value.string ?? ""
-        case .true: "1"
-        case .false: "0"
-        case .number: number(value)
-        case .null, .array, .object: ""
-        }
-    }
-
-    private static func number(_ value: JSONValue) -> String {
-        let literal = String(decoding: value.bytes, as: UTF8.self)
-        if value.isIntegerLiteral { return literal == "-0" ? "0" : literal }
-        return Double(literal).map(plain) ?? ""
-    }
-
     /// Beyond this, not every whole number can be represented (Assumption of 3.4).
-    private static let largest = 9_007_199_254_740_992.0
+    private static let largest: UInt64 = 9_007_199_254_740_992
 
     /// An integer literal is sent as it is written, however large.
-    private static func isInRange(_ value: JSONValue) -> Bool {
-        let bytes = value.bytes
-        // 15 digits never reach 2^53, wherever the point is.
-        if value.isIntegerLiteral || bytes.count <= 15 && !bytes.contains(where: { $0 | 0x20 == UInt8(ascii: "e") }) {
-            return true
+    private static func detail(ofNumber value: JSONValue, _ growth: inout Int) -> String? {
+        guard !value.isIntegerLiteral else { return nil }
+        let number = DecimalLiteral(value)
+        guard number.isWithin(largest) else { return "must be a number from -2^53 to 2^53" }
+        growth += max(0, number.length - value.bytes.count)
+        guard growth <= mostGrowth else {
+            return "must have a shorter form without an exponent: the numbers of a call may become at most "
+                + "\(mostGrowth) characters longer"
         }
-        let literal = String(decoding: bytes, as: UTF8.self)
-        guard let number = Double(literal) else { return false }
-        return number.magnitude < largest || number.magnitude == largest && isLargest(literal)
+        return nil
     }
 
-    /// Whether it is 2^53 itself, and not a larger number that is rounded to it.
-    private static func isLargest(_ literal: String) -> Bool {
-        let digits = literal.prefix { $0 != "e" && $0 != "E" }.filter(\.isNumber)
-        return digits.drop { $0 == "0" }.reversed().drop { $0 == "0" }.reversed().elementsEqual("9007199254740992")
+    // MARK: Writing
+
+    /// The text of a value without a fault. It is written once, into memory of its size.
+    static func text(of value: JSONValue) -> String {
+        if value.kind == .string { return value.string ?? "" }
+        let isList = value.kind == .array
+        let most = isList ? value.elements.reduce(0) { $0 + mostBytes($1) + 1 } : mostBytes(value)
+        return String(unsafeUninitializedCapacity: most) { buffer in
+            guard isList else { return write(value, to: buffer) }
+            var end = 0
+            for (index, element) in value.elements.enumerated() {
+                if index > 0 {
+                    buffer[end] = UInt8(ascii: ",")
+                    end += 1
+                }
+                end += write(element, to: UnsafeMutableBufferPointer(rebasing: buffer[end...]))
+            }
+            return end
+        }
     }
 
-    /// The shortest decimal that reads back the same, without an exponent.
-    ///
-    /// Worked values: 3.14 is `3.14`, 1.0 is `1`, 1e15 is `1000000000000000`, 1.5e-7 is `0.00000015`.
-    static func plain(_ number: Double) -> String {
-        let parts = "\(number.magnitude)".split(separator: "e")
-        let exponent = parts.count == 2 ? Int(parts[1]) ?? 0 : 0
-        let halves = parts[0].split(separator: ".", omittingEmptySubsequences: false)
-        let fraction = halves.count == 2 && halves[1] != "0" ? halves[1] : ""
-        var digits = String(halves[0] + fraction)
-        var point = halves[0].count + exponent
-        if point <= 0 {
-            digits = String(repeating: "0", count: 1 - point) + digits
-            point = 1
+    private static func mostBytes(_ value: JSONValue) -> Int {
+        switch value.kind {
+        case .string: value.rawString.count
+        case .number: value.isIntegerLiteral ? value.bytes.count : DecimalLiteral(value).length
+        case .true, .false: 1
+        case .null, .array, .object: 0
         }
-        if point > digits.count { digits += String(repeating: "0", count: point - digits.count) }
-        let sign = number.sign == .minus ? "-" : ""
-        let whole = digits.prefix(point)
-        let rest = digits.dropFirst(point)
-        let trimmed = whole.drop { $0 == "0" }
-        return sign + (trimmed.isEmpty ? "0" : String(trimmed)) + (rest.isEmpty ? "" : "." + rest)
+    }
+
+    /// Returns how many bytes it has written.
+    private static func write(_ value: JSONValue, to buffer: UnsafeMutableBufferPointer<UInt8>) -> Int {
+        switch value.kind {
+        case .string where value.hasEscapes: copy(value.stringBytes ?? [], to: buffer)
+        case .string: copy(value.rawString, to: buffer)
+        case .true: copy(CollectionOfOne(UInt8(ascii: "1")), to: buffer)
+        case .false: copy(CollectionOfOne(UInt8(ascii: "0")), to: buffer)
+        case .number where value.isIntegerLiteral && !value.bytes.elementsEqual("-0".utf8):
+            copy(value.bytes, to: buffer)
+        case .number: DecimalLiteral(value).write(to: buffer)
+        case .null, .array, .object: 0
+        }
+    }
+
+    private static func copy(_ bytes: some Collection<UInt8>, to buffer: UnsafeMutableBufferPointer<UInt8>) -> Int {
+        _ = buffer.initialize(from: bytes)
+        return bytes.count
     }
 }

@@ -75,28 +75,36 @@ enum Scope: Hashable, Sendable {
 // MARK: Reading
 
 extension StreamOneCall {
+    /// What is read of a payload. Its texts take several times its memory.
+    enum Extent {
+        /// Everything is checked. The call has no arguments, and only the first of its accounts.
+        case checked
+        /// The call has no arguments.
+        case addressed
+        /// The call is going to be made.
+        case whole
+    }
+
     /// Reads the payload of a queued call.
     ///
-    /// - Parameters:
-    ///   - maxFaults: Further ones are only counted.
-    ///   - isWhole: Whether the call is going to be made. Otherwise it is checked, and has no arguments and only the
-    ///     first of its accounts: the texts take several times the memory of the payload.
+    /// - Parameter maxFaults: Further ones are only counted.
     init(
-        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadErrors.most, isWhole: Bool = true
+        _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadErrors.most, _ extent: Extent = .whole
     ) throws(InvalidPayload) {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         var faults = PayloadErrors(atMost: maxFaults)
         let command = Self.name(payload["command"], "/command", &faults)
         let action = Self.name(payload["action"], "/action", &faults)
-        let scope = Scope(payload, defaultAccount: defaultAccount, isWhole: isWhole, &faults)
+        let scope = Scope(payload, defaultAccount: defaultAccount, extent, &faults)
         var timezone: String?
         if let value = payload["timezone"], value.kind != .null {
             if value.kind != .string { faults.add("/timezone", "must be a string") }
             timezone = value.string.flatMap { $0.isEmpty ? nil : $0 }
         }
         var arguments: [Argument] = []
-        if let value = payload["arguments"], value.kind != .null {
-            arguments = Self.arguments(value, at: "/arguments", isWhole: isWhole, &faults)
+        // What was admitted needs no second check.
+        if extent != .addressed, let value = payload["arguments"], value.kind != .null {
+            arguments = Self.arguments(value, at: "/arguments", isWhole: extent == .whole, &faults)
         }
         for (key, _) in payload.members where !Self.members.contains(where: { key.equals($0) }) {
             faults.add(JSONPointer.member(key), "is none of \(Self.members.map(\.description).joined(separator: ", "))")
@@ -126,10 +134,11 @@ extension StreamOneCall {
             return []
         }
         var arguments: [Argument] = []
+        var growth = 0
         // Growing the array would take twice the memory for a large one.
         if isWhole { arguments.reserveCapacity(object.members.reduce(0) { count, _ in count + 1 }) }
         for (key, value) in object.members {
-            if let fault = StreamOneArgument.fault(of: value) {
+            if let fault = StreamOneArgument.fault(of: value, growth: &growth) {
                 faults.add(pointer + JSONPointer.member(key) + fault.pointer, fault.detail)
             }
             // A call with a fault is not sent.
@@ -143,7 +152,7 @@ extension StreamOneCall {
 extension Scope {
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
     fileprivate init(
-        _ payload: JSONValue, defaultAccount: String?, isWhole: Bool, _ faults: inout PayloadErrors
+        _ payload: JSONValue, defaultAccount: String?, _ extent: StreamOneCall.Extent, _ faults: inout PayloadErrors
     ) {
         let account = Self.text(payload["account"], "/account", &faults)
         let customer = Self.text(payload["customer"], "/customer", &faults)
@@ -157,7 +166,7 @@ extension Scope {
                     faults.add("/accounts/\(index)", "must have no comma")
                 }
             }
-            let kept = isWhole && faults.isEmpty ? Int.max : 1
+            let kept = extent != .checked && faults.isEmpty ? Int.max : 1
             accounts = list.elements.prefix(kept).map { $0.string ?? "" }
         }
         let given = RequestedScope(account: account, accounts: accounts, customer: customer)
