@@ -56,6 +56,10 @@ public final class APIContext: Sendable {
     let taskExecutor: SerialTaskExecutor
     /// For what keeps a core busy for long, one at a time: hashing a password.
     let computations: BlockingExecutor
+    /// For callers of open routes, until they have proven who they are.
+    let unproven: UnprovenWork
+    /// For their bodies, from the headers on: a part of `memory`, so that callers without a key cannot use all of it.
+    let unprovenBodies: ByteBudget
 
     public init(
         outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: RequestLimits, memory: ByteBudget,
@@ -77,6 +81,9 @@ public final class APIContext: Sendable {
         timer = TimerQueue(name: "postern-timer", on: outbox.threads)
         taskExecutor = SerialTaskExecutor(name: "postern-calls", on: outbox.threads)
         computations = BlockingExecutor(name: "postern-logins", atATime: 1, on: outbox.threads)
+        unprovenBodies = ByteBudget(memory.limit / 4)
+        unproven = UnprovenWork(
+            .init(maxBodyBytes: limits.maxBodyBytes, memory: memory.limit), on: outbox.threads)
         let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory = Mutex(UpstreamDirectory(targets))
         pendingReplies = PendingReplies(outbox, timer)
@@ -114,6 +121,7 @@ public final class APIContext: Sendable {
         timer.stop()
         readers.stop()
         computations.stop()
+        unproven.stop()
         taskExecutor.stop()
     }
 

@@ -16,6 +16,8 @@ final class APIRequest: AdmittedRequest {
     /// Whether messages are only validated and shown.
     let isDryRun: Bool
     let handler: GatewayHandler
+    /// Its body, until its caller has proven who it is; nil for a route that requires a key.
+    let unprovenBody: MemoryLease?
     /// When its headers had arrived.
     let receivedAt: MonotonicInstant
 
@@ -36,6 +38,13 @@ final class APIRequest: AdmittedRequest {
             throw Problem(
                 slug: .notAcceptable, status: 406, detail: "Responses are \(mediaType); `Accept` excludes it.")
         }
+        if match.route.checksItsCallers {
+            guard let lease = MemoryLease(Self.announcedBytes(head, handler), ifFreeIn: handler.context.unprovenBodies)
+            else { throw .overloaded }
+            unprovenBody = lease
+        } else {
+            unprovenBody = nil
+        }
         self.head = head
         self.match = match
         self.caller = caller
@@ -52,6 +61,31 @@ final class APIRequest: AdmittedRequest {
 
     func answer(_ body: [UInt8], _ responder: Responder) {
         let reply = MeteredResponder(self, responder, bytes: body.count)
+        guard isUnproven, coding == .gzip, !body.isEmpty else { return take(body, reply) }
+        // A few kilobytes of gzip may take as long as a body of the largest size.
+        let context = handler.context
+        let memory = MemoryLease(body.count + context.limits.maxBodyBytes, of: context.memory)
+        let job = UnprovenWork.Job(context.limits.maxBodyBytes, for: origin) { [self] job in
+            defer { withExtendedLifetime(memory) {} }
+            if job.isCancelled { reply.abandon() } else { take(body, reply) }
+        }
+        reply.onHangUp { context.unproven.cancel(job) }
+        if !context.unproven.start(job) { reply.refuse(.overloaded) }
+    }
+
+    /// How much memory the body may take. Small ones do not count.
+    private static func announcedBytes(_ head: RequestHead, _ handler: GatewayHandler) -> Int {
+        let most = handler.context.limits.maxBodyBytes
+        let length = head.header("Content-Length").flatMap { Int($0) }.map { min($0, most) }
+        let bytes = length ?? (head.header("Transfer-Encoding") == nil ? 0 : most)
+        return bytes > UnprovenWork.smallBytes ? bytes : 0
+    }
+
+    private var isUnproven: Bool { unprovenBody != nil }
+
+    var origin: UnprovenWork.Origin { .init(route: match.route.template.text, address: head.peer) }
+
+    private func take(_ body: [UInt8], _ reply: MeteredResponder) {
         do throws(Problem) {
             let decoded = try coding.decoded(body, maxBytes: handler.context.limits.maxBodyBytes)
             // A body without a media type is taken as JSON.
@@ -61,7 +95,7 @@ final class APIRequest: AdmittedRequest {
                     headers: [("Accept", "application/json")])
             }
             let (memory, reserved) = (handler.context.memory, memory(forBody: body.count))
-            let needed = Self.memoryToParse(decoded.count) + (coding == .gzip ? body.count : 0)
+            let needed = bytesNeeded(forDecoded: decoded.count) + (coding == .gzip ? body.count : 0)
             let missing = max(0, needed - reserved)
             guard memory.take(missing, besides: reserved) else { throw .overloaded }
             defer { memory.give(missing) }
@@ -75,17 +109,20 @@ final class APIRequest: AdmittedRequest {
     /// known.
     func memory(forBody bytes: Int) -> Int {
         switch coding {
-        case .identity: Self.memoryToParse(bytes)
-        case .gzip: bytes + Self.memoryToParse(min(Self.usualRatio * bytes, handler.context.limits.maxBodyBytes))
+        case .identity: bytesNeeded(forDecoded: bytes)
+        case .gzip: bytes + bytesNeeded(forDecoded: min(Self.usualRatio * bytes, handler.context.limits.maxBodyBytes))
         }
     }
+
+    /// An open route parses nothing before it knows its caller.
+    private func bytesNeeded(forDecoded bytes: Int) -> Int { isUnproven ? bytes : Self.memoryToParse(bytes) }
 
     /// How many times its size a compressed body usually has.
     private static let usualRatio = 8
 
     /// The memory that a body of that many bytes and parsing it may take (`postern_json.cpp`): the promise is 8 times the
     /// body. Small bodies are parsed in the buffers that a thread has.
-    private static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 8 * bytes : bytes }
+    static func memoryToParse(_ bytes: Int) -> Int { bytes > 64 << 10 ? 8 * bytes : bytes }
 }
 
 extension Problem {

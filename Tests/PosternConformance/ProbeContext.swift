@@ -17,6 +17,11 @@ final class ProbeContext: UpstreamRouteContext {
     let time: any TimeSource = ManualTime(now: UpstreamFixture.now)
     var computations: BlockingExecutor { preconditionFailure("a probe computes nothing that takes long") }
 
+    func check<T: Sendable>(
+        _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T
+    ) async throws(OverloadError) -> T { work { false } }
+    func reserveToParse(_ bytes: Int) {}
+
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         requests.withLock { $0.append(request) }
         return result

@@ -2,6 +2,7 @@ import Logging
 import PosternCore
 import PosternDelivery
 import PosternStore
+import Synchronization
 
 /// Lends a request what it needs to wait for other systems.
 struct RouteContext: UpstreamRouteContext {
@@ -9,8 +10,40 @@ struct RouteContext: UpstreamRouteContext {
     let context: APIContext
     /// The trace that the request belongs to. What is sent for it belongs to that, too: no upstream signs its headers.
     var traceParent: String?
+    let request: APIRequest
+    /// Of the request, until it ends.
+    let memory: MemoryLease
     var time: any TimeSource { context.time }
     var computations: BlockingExecutor { context.computations }
+
+    func check<T: Sendable>(
+        _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T
+    ) async throws(OverloadError) -> T {
+        guard bytes > UnprovenWork.smallBytes else { return work { Task.isCancelled } }
+        let (unproven, result) = (context.unproven, PendingResult<T>())
+        let job = UnprovenWork.Job(bytes, for: request.origin) { job in result.set(work { job.isCancelled }) }
+        let done: T? = await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                result.continuation.withLock { $0 = continuation }
+                if !unproven.start(job) { result.set(nil) }
+            }
+        } onCancel: {
+            unproven.cancel(job)
+        }
+        guard let done else { throw OverloadError() }
+        return done
+    }
+
+    /// The result of a job, which is made before the task waits for it.
+    private final class PendingResult<T: Sendable>: Sendable {
+        let continuation = Mutex<CheckedContinuation<T?, Never>?>(nil)
+        func set(_ value: T?) { continuation.withLock { $0.take() }?.resume(returning: value) }
+    }
+
+    func reserveToParse(_ bytes: Int) throws(OverloadError) {
+        guard memory.grow(by: APIRequest.memoryToParse(bytes) - bytes) else { throw OverloadError() }
+        request.unprovenBody?.end()
+    }
 
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         var request = request

@@ -9,7 +9,10 @@ extension UpstreamHandler {
         // Unstructured, because the connection's thread cannot wait for it.
         let task = Task.immediate(executorPreference: context.taskExecutor) { [context] in
             let startedAt = context.time.instant
-            let report = await target.upstream.probe(in: RouteContext(target: target, context: context))
+            let lent = RouteContext(
+                target: target, context: context, request: reply.request,
+                memory: MemoryLease(0, of: context.memory))
+            let report = await target.upstream.probe(in: lent)
             if Task.isCancelled { return reply.abandon() }
             let duration = context.time.instant - startedAt
             reply.send(

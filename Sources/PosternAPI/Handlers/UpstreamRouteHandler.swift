@@ -30,7 +30,8 @@ struct UpstreamRouteHandler: Sendable {
                 }
             }
         case .change(let respond): change(respond, question, of: target, reply)
-        case .perform(let respond): perform(respond, question, of: target, reply)
+        case .perform(let respond):
+            perform(respond, question, of: target, isOpen: reply.request.match.route.checksItsCallers, reply)
         }
     }
 
@@ -38,9 +39,15 @@ struct UpstreamRouteHandler: Sendable {
         _ respond:
             @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteError) ->
             UpstreamRouteResponse,
-        _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
+        _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ reply: MeteredResponder
     ) {
-        let lent = RouteContext(target: target, context: context, traceParent: TraceParent(reply.head)?.text)
+        // Parsing goes on after this call, which is when the server and `APIRequest` release what they have reserved. On
+        // an open route, nothing is parsed before the caller has proven who it is.
+        let bytes = question.body.count
+        let memory = MemoryLease(isOpen ? bytes : APIRequest.memoryToParse(bytes), of: context.memory)
+        let lent = RouteContext(
+            target: target, context: context, traceParent: TraceParent(reply.head)?.text, request: reply.request,
+            memory: memory)
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
             do throws(UpstreamRouteError) {
@@ -52,9 +59,10 @@ struct UpstreamRouteHandler: Sendable {
         }
         // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an
         // answer that needs no waiting, such as a cached one, costs no change of threads. A large request would keep
-        // the thread too long: reading its arguments, encoding, and signing them.
+        // the thread too long: reading its arguments, encoding, and signing them. A caller that has to prove who it is
+        // is checked for what costs little first.
         let task =
-            question.body.count <= Self.mostOnThisThread
+            bytes <= Self.mostOnThisThread || isOpen
             ? Task.immediate(executorPreference: context.taskExecutor, operation: work)
             : Task(executorPreference: context.taskExecutor, operation: work)
         reply.onHangUp { task.cancel() }

@@ -89,6 +89,11 @@ struct Route: Sendable {
     /// Whether the route accepts any caller, even where client certificates are required.
     var isProbe: Bool { access == .open && listeners == [.admin] }
 
+    /// Whether the type of the upstream checks who calls, because the route requires no key.
+    var checksItsCallers: Bool {
+        if case .resource = action { access == .open } else { false }
+    }
+
     /// Whether the caller is logged, because the request steers upstreams or messages, or hands in a credential.
     var isSteering: Bool {
         if case .resource(let resource) = action, case .change = resource.response { return true }

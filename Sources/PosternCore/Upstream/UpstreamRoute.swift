@@ -147,6 +147,11 @@ public struct UpstreamRouteError: Error, Sendable {
     public init(_ error: StateError) { self.init(.internal, 500, "\(error)") }
 }
 
+/// Too many large requests are in progress.
+public struct OverloadError: Error, Sendable, Equatable {
+    public init() {}
+}
+
 /// Why the state of an upstream could not be used. The log has the cause.
 public enum StateError: Error, Sendable, Equatable, CustomStringConvertible {
     case unreadable
@@ -168,6 +173,21 @@ public protocol UpstreamRouteContext: Sendable {
     /// For work that keeps a core busy for long, such as hashing a password. One piece runs at a time, over all
     /// upstreams.
     var computations: BlockingExecutor { get }
+
+    /// Does work for a caller who has not proven who it is, such as checking a signature over `bytes` of a body.
+    ///
+    /// Such a caller needs no key, so its work must not hold up others. Little of it is done at once, on the calling
+    /// thread. Of the rest, one piece is done at a time, on a thread of its own: addresses take turns, and what may wait is
+    /// bounded for each route and each address. Throws if there is too much.
+    ///
+    /// - Parameter work: Returns soon after its parameter returns true, because the caller has hung up.
+    func check<T: Sendable>(
+        _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T
+    ) async throws(OverloadError) -> T
+
+    /// Reserves the memory that it takes to parse a body of so many bytes, until the end of the request. On a route
+    /// that is open, nothing is reserved before, so it is called when the caller has proven who it is.
+    func reserveToParse(_ bytes: Int) throws(OverloadError)
 
     /// Sends a request outside the queue; `timeout` bounds the whole exchange.
     ///

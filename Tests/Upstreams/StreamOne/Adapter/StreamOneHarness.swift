@@ -21,6 +21,24 @@ final class StreamOneHarness: UpstreamRouteContext {
 
     init(keepsCredentials: Bool = true) { stored.withLock { $0.keepsCredentials = keepsCredentials } }
 
+    /// The size of each body that was checked for a caller.
+    let checks = Mutex<[Int]>([])
+    /// What there is too much of.
+    enum Overload { case checks, memory }
+    let overload = Mutex<Overload?>(nil)
+
+    func check<T: Sendable>(
+        _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T
+    ) async throws(OverloadError) -> T {
+        if overload.withLock({ $0 }) == .checks { throw OverloadError() }
+        checks.withLock { $0.append(bytes) }
+        return work { Task.isCancelled }
+    }
+
+    func reserveToParse(_ bytes: Int) throws(OverloadError) {
+        if overload.withLock({ $0 }) == .memory { throw OverloadError() }
+    }
+
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         timeouts.withLock { $0.append(timeout) }
         return await transport.send(

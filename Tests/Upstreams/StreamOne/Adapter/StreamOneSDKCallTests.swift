@@ -33,7 +33,7 @@ import Testing
         let call = try JSONParser().parse(Array(vector.call.utf8)) { payload throws(InvalidPayload) in
             try StreamOneCall(payload, defaultAccount: vector.account)
         }.get()
-        #expect(sent.call == call)
+        #expect(try sent.whole() == call)
     }
 
     /// The signature is one of the sorted parameters.
@@ -85,6 +85,62 @@ import Testing
                 .init("c[d]", "é€😀\n\0x"), .init("a b", ""), .init("c[d]", "="),
             ])
         #expect(StreamOneEncoding.pairs(of: []) == [])
+    }
+
+    /// What is hashed for a signature is what the pairs would be encoded as, without pairs.
+    @Test(arguments: StreamOneEncoding.Dialect.allCases)
+    func form_isEncodedAgainInPieces_asItsPairsAre(dialect: StreamOneEncoding.Dialect) {
+        var random = SplitMix64(state: 41)
+        let parts = [
+            "a", "%41", "%2b", "+", "~", "%7e", "=", "%3D", "é".utf8.map { "%" + String($0, radix: 16) }.joined(),
+        ]
+        for size in [0, 1, 2, 50, 3_000, 90_000] {
+            var form = ""
+            for number in 0..<size {
+                if number % 7 == 0 { form += number > 0 ? "&n=" : "n=" }
+                form += parts[Int(random.next() % UInt64(parts.count))]
+            }
+            var (again, pieces) = ([UInt8](), 0)
+            let result = StreamOneEncoding.recode(Array(form.utf8), as: dialect) { piece in
+                again += piece
+                pieces += 1
+                return true
+            }
+            let pairs = StreamOneEncoding.pairs(of: Array(form.utf8))
+            #expect(size > 3_000 || pairs.map { StreamOneEncoding.encode($0, as: dialect) } == again)
+            #expect(size < 3_000 || result == .disputed)
+            #expect(pieces == (form.utf8.count + 65_535) / 65_536)
+        }
+        #expect(StreamOneEncoding.recode(Array("a=1&b=%20".utf8), as: dialect) { _ in true } == .same)
+    }
+
+    @Test(arguments: ["a", "=", "=a", "a=b&", "&a=b", "a=b&&c=d", "a=%", "a=%4", "a=%4g", "a=é", "a= b"])
+    func form_isNotHashed_whereItCannotBeReadInOneWay(form: String) throws {
+        #expect(StreamOneEncoding.recode(Array(form.utf8), as: .php) { _ in true } == .ambiguous)
+        let sent = sdk.sent("item/edit", at: Self.now)
+        let call = try SDKCall(Self.request("item/edit", sent.query, form), by: sdk.actor)
+        #expect(call.proof(with: sdk.psk) == .isNoForm)
+    }
+
+    /// Its texts would take many times the memory of the form.
+    @Test func form_isRefused_withMorePairsThanAnyCallHas() {
+        let form = (0..<10_001).map { "n\($0)=" }.joined(separator: "&")
+        #expect(StreamOneEncoding.pairs(of: Array(form.utf8)) == nil)
+        #expect(StreamOneEncoding.pairs(of: Array(form.dropLast("&n10000=".count).utf8))?.count == 10_000)
+    }
+
+    /// A client that hangs up is not worth the rest.
+    @Test func check_endsWithinAPiece_onceItIsCancelled() throws {
+        let body = "a=" + String(repeating: "x", count: 1 << 20)
+        let sent = sdk.sent("item/edit", at: Self.now)
+        let call = try SDKCall(Self.request("item/edit", sent.query, body), by: sdk.actor)
+        var asked = 0
+        let proof = call.proof(with: sdk.psk) {
+            asked += 1
+            return asked == 3
+        }
+        #expect(proof == .abandoned && asked == 3)
+        #expect(call.proof(with: sdk.psk) == .unsigned)
     }
 
     @Test(arguments: [
@@ -206,9 +262,10 @@ import Testing
     func body_isAForm(body: String, type: String?, status: Int?) {
         do throws(RefusedCall) {
             let call = try SDKCall(
-                Self.request("item/view", Self.good, body, type: type), by: StreamOneVectors.application)
+                Self.request("item/view", Self.good, body, type: type), by: StreamOneVectors.application
+            ).whole()
             #expect(status == nil)
-            #expect(call.call.arguments == (body.isEmpty ? [] : [.init("a", "1")]))
+            #expect(call.arguments == (body.isEmpty ? [] : [.init("a", "1")]))
         } catch {
             #expect(error.status.number == status)
         }
@@ -227,6 +284,10 @@ import Testing
         let call = try SDKCall(
             Self.request("item/view", "api=3&format=json&timestamp=1450000000&user=Cmv8fnKfjF2l&account=&customer="),
             by: StreamOneVectors.user)
-        #expect(call.call == StreamOneCall(command: "item", action: "view"))
+        #expect(try call.whole() == StreamOneCall(command: "item", action: "view"))
     }
+}
+
+extension SDKCall {
+    func isSigned(with key: String) -> Bool { proof(with: key) == .signed }
 }

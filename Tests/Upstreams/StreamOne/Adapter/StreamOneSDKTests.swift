@@ -1,5 +1,6 @@
 import PosternCore
 import PosternTestKit
+import Synchronization
 import Testing
 
 @testable import StreamOneAdapter
@@ -82,6 +83,51 @@ import Testing
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
         #expect(try ofUser.call("item/view", by: user, harness).status == 0)
         #expect(try ofUser.call("item/view", harness).status == 3)
+    }
+
+    /// Nothing of a large body is read for a caller that could not be right.
+    @Test func callThatCannotBeRight_isRefused_beforeItsBodyIsChecked() throws {
+        let upstream = try StreamOneSamples.upstream()
+        let body = "a=" + String(repeating: "x", count: 1 << 20)
+        let changes: [(String, String, Int)] = [
+            ("application=9yC-4pQxT_2a", "application=another", 3), ("timestamp=1450000000", "timestamp=1450000301", 2),
+            ("api=3", "api=2", 6), ("format=json", "format=json&limit=3", 7),
+        ]
+        for (text, other, status) in changes {
+            let reply = try upstream.call("item/edit", harness) {
+                ($0.query, $0.body) = ($0.query.replacing(text, with: other), body)
+            }
+            #expect(reply.status == status)
+        }
+        #expect(try upstream.call("item/Edit", harness) { $0.body = body }.status == 5)
+        #expect(harness.checks.withLock { $0 }.isEmpty)
+        #expect(try upstream.call("item/edit", harness) { $0.body = body }.status == 3)
+        #expect(harness.checks.withLock { $0 } == [body.utf8.count])
+    }
+
+    /// Too many others are being checked, or are in progress. In words that the SDK can read.
+    @Test func call_isToBeRepeated_whileTooMuchIsInProgress() throws {
+        let upstream = try StreamOneSamples.upstream()
+        for overload in [StreamOneHarness.Overload.checks, .memory] {
+            harness.overload.withLock { $0 = overload }
+            let reply = try upstream.call("item/edit", with: [("a", "1")], harness)
+            #expect(reply.status == 8)
+            #expect(reply.json?.text.contains("repeat this one later") == true)
+        }
+        #expect(transport.requests.isEmpty)
+    }
+
+    /// A stranger who tries ids gets the same answer after the same work.
+    @Test func stranger_doesNotLearn_whetherThereIsASession() throws {
+        let upstream = try StreamOneSamples.upstream()
+        var known = try begin(upstream)
+        let before = harness.checks.withLock { $0.count }
+        known.session?.key = "guessed"
+        let refused = try upstream.call("item/edit", by: known, harness)
+        #expect(harness.checks.withLock { $0.count } == before + 1)
+        let unknown = try upstream.call("item/edit", by: StreamOneSDK(session: ("Another", "guessed")), harness)
+        #expect(harness.checks.withLock { $0.count } == before + 2)
+        #expect(refused.status == 282 && refused.json?.text == unknown.json?.text)
     }
 
     /// Every client can sign with an empty key.
@@ -207,7 +253,7 @@ import Testing
         #expect(request.hasSuffix(StreamOneSDK.signature(of: String(signed), key: sdk.psk + "key of Hz1kPspd2Bk1")))
         var thief = sdk
         thief.session?.key = ""
-        #expect(try upstream.call("item/edit", by: thief, harness).status == 3)
+        #expect(try upstream.call("item/edit", by: thief, harness).status == 282)
         // The next run reads the session and its remaining time from the store.
         harness.clock.advance(by: .seconds(999))
         let next = try StreamOneSamples.upstream()

@@ -92,7 +92,7 @@ import Testing
     ])
     func argument_becomesText(json: String, text: String) throws {
         let read = try JSONParser().parse(Array(json.utf8)) {
-            StreamOneArgument.fault(of: $0) == nil ? StreamOneArgument.text(of: $0) : nil
+            Self.fault(of: $0) == nil ? StreamOneArgument.text(of: $0) : nil
         }.get()
         #expect(read == text)
     }
@@ -104,8 +104,60 @@ import Testing
         ("[1,[2]]", "/1"), ("[{}]", "/0"), ("[1,2,1e20]", "/2"),
     ])
     func argument_isRefused_whereThereIsNoForm(json: String, pointer: String) throws {
-        let fault = try JSONParser().parse(Array(json.utf8)) { StreamOneArgument.fault(of: $0) }.get()
+        let fault = try JSONParser().parse(Array(json.utf8)) { Self.fault(of: $0) }.get()
         #expect(fault?.pointer == pointer)
+    }
+
+    private static func fault(of value: JSONValue) -> StreamOneArgument.Fault? {
+        var growth = 0
+        return StreamOneArgument.fault(of: value, growth: &growth)
+    }
+
+    private static func arguments(_ json: String) throws -> (texts: [String], faults: [PayloadError]) {
+        try JSONParser().parse(Array(json.utf8)) { value in
+            var faults = PayloadErrors()
+            let arguments = StreamOneCall.arguments(value, at: "", &faults)
+            return (arguments.map(\.value), faults.kept)
+        }.get()
+    }
+
+    /// `1e-300` has 6 characters, and 302 without its exponent: 221 of them are 64 KiB longer.
+    @Test func numbersOfACall_growByALimitedNumberOfCharacters() throws {
+        func list(_ count: Int) -> String {
+            "[" + Array(repeating: "1e-300", count: count).joined(separator: ",") + "]"
+        }
+        let most = StreamOneArgument.mostGrowth / 296
+        let good = try Self.arguments(#"{"a":\#(list(most - 1)),"b":1e-300}"#)
+        #expect(good.faults.isEmpty)
+        #expect(good.texts.map(\.utf8.count) == [303 * (most - 1) - 1, 302])
+        let bad = try Self.arguments(#"{"a":\#(list(most)),"b":1e-300}"#)
+        #expect(bad.faults.map(\.pointer) == ["/b"])
+        #expect(try Self.arguments(#"{"a":\#(list(10_000))}"#).faults.map(\.pointer) == ["/a/\(most)"])
+    }
+
+    @Test(arguments: ["1e-65600", "1e-999999999", "1e-99999999999999999999999", "-0.5E-00099999999999"])
+    func number_isRefusedByItsLength_beforeItIsWrittenOut(number: String) throws {
+        #expect(try Self.arguments(#"{"a":\#(number)}"#).faults.map(\.pointer) == ["/a"])
+    }
+
+    /// However long the literal is, it is read once.
+    @Test(arguments: [
+        ("9007199254740992." + String(repeating: "0", count: 4 << 20), "9007199254740992"),
+        ("0." + String(repeating: "0", count: 4 << 20), "0"), ("0e999999999999999999999", "0"),
+        ("1" + String(repeating: "0", count: 1 << 20) + "e-\(1 << 20)", "1"),
+        ("0." + String(repeating: "0", count: (1 << 20) - 1) + "1e\(1 << 20)", "1"),
+    ])
+    func longLiteral_becomesItsShortText(literal: String, text: String) throws {
+        #expect(try Self.arguments(#"{"a":[\#(literal)]}"#).texts == [text])
+    }
+
+    /// A text that grew with its bytes would take twice its size, and its former memory meanwhile.
+    @Test func body_isWrittenIntoMemoryOfItsSize() throws {
+        let count = 1 << 20
+        let arguments = [StreamOneCall.Argument("a", String(repeating: ",", count: count))]
+        let body = StreamOneEncoding.encode(arguments)
+        #expect(body.count == 2 + 3 * count)
+        #expect(body.capacity <= body.count + 8192)
     }
 }
 

@@ -2,12 +2,16 @@ import Crypto
 import Foundation
 import PosternCore
 
-/// A call as one of the platform's SDKs makes it (the specification's section 10). It is parsed strictly, and authentic
-/// if `isSigned` returns true.
+/// A call as one of the platform's SDKs makes it (the specification's section 10). Its query is parsed strictly. Its body
+/// is parsed only after `proof` has shown that the call is authentic.
 struct SDKCall: Sendable {
-    let call: StreamOneCall
     /// The id of its session.
     let session: String?
+    let path: String
+    /// The call without its arguments.
+    private let addressed: StreamOneCall
+    /// The arguments, as they were sent.
+    private let form: [UInt8]
     /// In the order received, without the signature.
     private let parameters: [StreamOneCall.Argument]
     private let signature: [UInt8]
@@ -15,7 +19,7 @@ struct SDKCall: Sendable {
     /// The permitted deviation of the sender's clock, in either direction (Assumption of 3.6).
     private static let tolerance = 300
 
-    /// Rejects a call as the platform would. `actor`: the required sender.
+    /// Rejects a call as the platform would, by what costs little to check. `actor`: the required sender.
     init(_ request: UpstreamRouteRequest, by actor: StreamOneActor) throws(RefusedCall) {
         let (command, action) = (request.parameters["command"] ?? "", request.parameters["action"] ?? "")
         guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
@@ -25,18 +29,27 @@ struct SDKCall: Sendable {
             throw .init(6, "the query is not a list of names and values in form encoding")
         }
         let values = try Self.values(of: parameters)
-        call = StreamOneCall(
+        addressed = StreamOneCall(
             command: command, action: action,
             scope: try Self.scope(account: values["account"] ?? "", customer: values["customer"] ?? ""),
-            timezone: values["timezone"].flatMap { $0.isEmpty ? nil : $0 }, arguments: try Self.arguments(of: request))
+            timezone: values["timezone"].flatMap { $0.isEmpty ? nil : $0 })
+        path = addressed.path
         try Self.checkTimestamp(values["timestamp"] ?? "", now: request.receivedAt)
         try Self.checkSender(values, actor)
+        // PHP sends no body if there are no arguments.
+        let type = request.header("Content-Type")?.split(separator: ";").first?.lowercased().filter { $0 != " " }
+        guard request.body.isEmpty || type == nil || type == "application/x-www-form-urlencoded" else {
+            throw Self.isNoForm
+        }
         session = values["session"]
         // In lower case, as both SDKs write it.
         let digits = values["signature"].flatMap { $0 == $0.lowercased() ? $0 : nil }
         signature = digits.flatMap { [UInt8](hexadecimal: $0) } ?? []
         self.parameters = parameters.filter { $0.name != "signature" }
+        form = request.body
     }
+
+    static let isNoForm = RefusedCall(6, "the body is not a list of names and values in form encoding")
 
     private static let names: Set = [
         "api", "format", "account", "customer", "timezone", "authentication_type", "timestamp", "user", "application",
@@ -71,20 +84,17 @@ struct SDKCall: Sendable {
         return .accounts(accounts)
     }
 
-    /// PHP sends no body if there are no arguments.
-    private static func arguments(
-        of request: UpstreamRouteRequest
-    ) throws(RefusedCall) -> [StreamOneCall.Argument] {
-        let type = request.header("Content-Type")?.split(separator: ";").first?.lowercased().filter { $0 != " " }
-        guard request.body.isEmpty || type == nil || type == "application/x-www-form-urlencoded",
-            let arguments = StreamOneEncoding.pairs(of: request.body)
-        else { throw .init(6, "the body is not a list of names and values in form encoding") }
+    /// The call with its arguments.
+    func whole() throws(RefusedCall) -> StreamOneCall {
+        guard let arguments = StreamOneEncoding.pairs(of: form) else { throw Self.isNoForm }
         // No SDK can send a name twice, no source defines which of the two counts, and equal calls are recognized by
         // their arguments without an order.
         guard Set(arguments.map { Array($0.name.utf8) }).count == arguments.count else {
             throw .init(6, "an argument is given twice")
         }
-        return arguments
+        var call = addressed
+        call.arguments = arguments
+        return call
     }
 
     private static func checkTimestamp(_ text: String, now: Timestamp) throws(RefusedCall) {
@@ -116,28 +126,54 @@ struct SDKCall: Sendable {
 
     // MARK: Signature
 
-    /// Whether it was signed with `key`, by either SDK. Both read the clock separately for the signature and the
-    /// parameter, so the signature may be for the next second.
-    func isSigned(with key: String) -> Bool {
-        let key = SymmetricKey(data: Array(key.utf8))
-        return [0, 1].contains { delay in
-            StreamOneEncoding.Dialect.allCases.contains { dialect in
-                // Takes the same time whatever the signature is.
-                HMAC<Insecure.SHA1>.isValidAuthenticationCode(
-                    signature, authenticating: signed(dialect, delay: delay), using: key)
-            }
-        }
+    /// The result of checking the signature.
+    enum Proof: Sendable, Equatable {
+        case signed, unsigned
+        /// The body can be read in several ways, or in none.
+        case isNoForm
+        /// The check was cancelled.
+        case abandoned
     }
 
-    private func signed(_ dialect: StreamOneEncoding.Dialect, delay: Int64) -> [UInt8] {
+    /// Whether it was signed with `key`, by either SDK. Both read the clock separately for the signature and the
+    /// parameter, so the signature may be for the next second. Takes little memory, whatever the length of the body, and
+    /// asks every few dozen kilobytes whether it is cancelled.
+    func proof(with key: String, isCancelled: () -> Bool = { false }) -> Proof {
+        guard signature.count == Insecure.SHA1.byteCount else { return .unsigned }
+        let key = SymmetricKey(data: Array(key.utf8))
+        let dialects = StreamOneEncoding.Dialect.allCases
+        var isDisputed = Set(dialects.map { query(as: $0, delay: 0) }).count > 1
+        for dialect in dialects {
+            for delay: Int64 in [0, 1] {
+                var code = HMAC<Insecure.SHA1>(key: key)
+                code.update(data: Array("\(path)?".utf8) + query(as: dialect, delay: delay) + [UInt8(ascii: "&")])
+                let recoded = StreamOneEncoding.recode(form, as: dialect) { piece in
+                    code.update(data: piece)
+                    return !isCancelled()
+                }
+                switch recoded {
+                case nil: return .abandoned
+                case .ambiguous: return .isNoForm
+                case .same: break
+                case .disputed: isDisputed = true
+                }
+                // Takes the same time whatever the signature is.
+                if code.finalize() == signature { return .signed }
+            }
+            // Most calls are the same in both dialects.
+            guard isDisputed else { break }
+        }
+        return .unsigned
+    }
+
+    private func query(as dialect: StreamOneEncoding.Dialect, delay: Int64) -> [UInt8] {
         let parameters = parameters.map { parameter in
             guard delay > 0, parameter.name == "timestamp", let seconds = Int64(parameter.value) else {
                 return parameter
             }
             return StreamOneCall.Argument(parameter.name, String(seconds + delay))
         }
-        return Array("\(call.path)?".utf8) + StreamOneEncoding.encode(parameters, as: dialect) + [UInt8(ascii: "&")]
-            + StreamOneEncoding.encode(call.arguments, as: dialect)
+        return StreamOneEncoding.encode(parameters, as: dialect)
     }
 }
 

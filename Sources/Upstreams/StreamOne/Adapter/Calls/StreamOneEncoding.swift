@@ -1,55 +1,96 @@
+import PosternCore
+
 /// Form encoding as PHP's `urlencode` writes it (the specification's 3.5). Used for the query, the body, and the
 /// signature: the signed bytes are the bytes that are sent.
 enum StreamOneEncoding {
     /// The encoder: the SDK for iOS does not escape nine characters that PHP escapes. The gateway itself uses PHP's
     /// encoding.
-    enum Dialect: CaseIterable { case php, ios }
+    enum Dialect: CaseIterable {
+        case php, ios
+
+        /// By a byte, the byte that it is written as; 0 for one that is escaped.
+        fileprivate var table: [UInt8] { self == .php ? StreamOneEncoding.php : StreamOneEncoding.ios }
+    }
 
     private static let digits = Array("0123456789ABCDEF".utf8)
-    private static let bareForIOS = Array("!$'()*;@~".utf8)
+    private static let php = table(bare: "-_.")
+    private static let ios = table(bare: "-_.!$'()*;@~")
+
+    private static func table(bare: String) -> [UInt8] {
+        var table = [UInt8](repeating: 0, count: 256)
+        let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+        for byte in (letters + bare).utf8 { table[Int(byte)] = byte }
+        table[Int(UInt8(ascii: " "))] = UInt8(ascii: "+")
+        return table
+    }
+
+    /// Whether the dialects write the byte differently.
+    private static func isDisputed(_ byte: UInt8) -> Bool { php[Int(byte)] != ios[Int(byte)] }
 
     /// `name=value` joined by `&`, in the order given. Letters, digits, `-`, `_` and `.` stay, a space becomes `+`, any
     /// other byte `%XX`.
     ///
     /// Worked values: `a b` becomes `a+b`, `é~` becomes `%C3%A9%7E`, and `%C3%A9~` for iOS.
     static func encode(_ pairs: [StreamOneCall.Argument], as dialect: Dialect = .php) -> [UInt8] {
-        var encoded: [UInt8] = []
-        encoded.reserveCapacity(pairs.reduce(0) { $0 + $1.name.utf8.count + $1.value.utf8.count + 2 })
-        for pair in pairs {
-            if !encoded.isEmpty { encoded.append(UInt8(ascii: "&")) }
-            append(pair.name, to: &encoded, dialect)
-            encoded.append(UInt8(ascii: "="))
-            append(pair.value, to: &encoded, dialect)
+        let table = dialect.table
+        // The exact size: an escaped text is three times as long, and an array that grows takes twice that.
+        let size = pairs.reduce(max(0, pairs.count - 1)) {
+            $0 + encodedBytes(of: $1.name, table) + 1 + encodedBytes(of: $1.value, table)
         }
-        return encoded
-    }
-
-    private static func append(_ text: String, to encoded: inout [UInt8], _ dialect: Dialect) {
-        for byte in text.utf8 {
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."):
-                encoded.append(byte)
-            case UInt8(ascii: " "): encoded.append(UInt8(ascii: "+"))
-            case _ where dialect == .ios && bareForIOS.contains(byte): encoded.append(byte)
-            default: encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+        return [UInt8](unsafeUninitializedCapacity: size) { buffer, end in
+            for pair in pairs {
+                if end > 0 { append(UInt8(ascii: "&"), to: buffer, &end) }
+                append(pair.name, to: buffer, &end, table)
+                append(UInt8(ascii: "="), to: buffer, &end)
+                append(pair.value, to: buffer, &end, table)
             }
         }
+    }
+
+    private static func encodedBytes(of text: String, _ table: [UInt8]) -> Int {
+        text.utf8.reduce(0) { $0 + (table[Int($1)] == 0 ? 3 : 1) }
+    }
+
+    private static func append(
+        _ text: String, to buffer: UnsafeMutableBufferPointer<UInt8>, _ end: inout Int, _ table: [UInt8]
+    ) {
+        for byte in text.utf8 { append(encoding: byte, to: buffer, &end, table) }
+    }
+
+    @inline(__always)
+    private static func append(
+        encoding byte: UInt8, to buffer: UnsafeMutableBufferPointer<UInt8>, _ end: inout Int, _ table: [UInt8]
+    ) {
+        let bare = table[Int(byte)]
+        guard bare == 0 else { return append(bare, to: buffer, &end) }
+        append(UInt8(ascii: "%"), to: buffer, &end)
+        append(digits[Int(byte >> 4)], to: buffer, &end)
+        append(digits[Int(byte & 15)], to: buffer, &end)
+    }
+
+    @inline(__always)
+    private static func append(_ byte: UInt8, to buffer: UnsafeMutableBufferPointer<UInt8>, _ end: inout Int) {
+        buffer[end] = byte
+        end += 1
     }
 
     // MARK: Reading
 
+    /// The most pairs of a form. No SDK's call has nearly as many.
+    static let mostPairs = 10_000
+
     /// The pairs of a form in their order, whichever characters its writer escaped; empty for an empty form. Nil if
     /// anything is ambiguous: a pair without a name or `=`, an incomplete escape, a byte beyond visible ASCII, or text
-    /// that is not UTF-8.
+    /// that is not UTF-8. Also nil for more than `mostPairs`, whose texts would take many times the memory of the form.
     static func pairs(of form: some Collection<UInt8>) -> [StreamOneCall.Argument]? {
         guard !form.isEmpty else { return [] }
+        let ampersand = UInt8(ascii: "&")
+        guard form.reduce(1, { $1 == ampersand ? $0 + 1 : $0 }) <= mostPairs else { return nil }
         var pairs: [StreamOneCall.Argument] = []
-        for pair in form.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false) {
-            let sides = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
-            guard sides.count == 2, let name = decode(sides[0]), let value = decode(sides[1]), !name.isEmpty else {
-                return nil
-            }
+        for pair in form.split(separator: ampersand, omittingEmptySubsequences: false) {
+            guard let equals = pair.firstIndex(of: UInt8(ascii: "=")), equals > pair.startIndex,
+                let name = decode(pair[..<equals]), let value = decode(pair[pair.index(after: equals)...])
+            else { return nil }
             pairs.append(StreamOneCall.Argument(name, value))
         }
         return pairs
@@ -57,12 +98,15 @@ enum StreamOneEncoding {
 
     private static func decode(_ text: some Collection<UInt8>) -> String? {
         var decoded: [UInt8] = []
+        decoded.reserveCapacity(text.count)
         var rest = text.makeIterator()
         while let byte = rest.next() {
             switch byte {
             case UInt8(ascii: "+"): decoded.append(UInt8(ascii: " "))
             case UInt8(ascii: "%"):
-                guard let high = rest.next().flatMap(value), let low = rest.next().flatMap(value) else { return nil }
+                guard let high = rest.next()?.hexadecimalValue, let low = rest.next()?.hexadecimalValue else {
+                    return nil
+                }
                 decoded.append(high << 4 | low)
             case 0x21...0x7E: decoded.append(byte)
             default: return nil
@@ -71,8 +115,61 @@ enum StreamOneEncoding {
         return String(validating: decoded, as: UTF8.self)
     }
 
-    private static func value(_ digit: UInt8) -> UInt8? {
-        let upper = UInt8(ascii: "a")...UInt8(ascii: "f") ~= digit ? digit - 0x20 : digit
-        return digits.firstIndex(of: upper).map(UInt8.init)
+    /// How much of a form is encoded at a time.
+    private static let pieceBytes = 64 << 10
+
+    /// What a form is read as, for encoding it again.
+    enum Recoding { case ambiguous, same, disputed }
+
+    /// Encodes a form again as `dialect` would have written it, without memory for its pairs, and passes the pieces to
+    /// `use`, which returns whether to continue.
+    ///
+    /// - Returns: Nil if `use` has ended it. Whether the form is ambiguous except for texts that are not UTF-8, and
+    ///   whether the dialects write it differently.
+    static func recode(
+        _ form: [UInt8], as dialect: Dialect, _ use: (UnsafeBufferPointer<UInt8>) -> Bool
+    ) -> Recoding? {
+        let table = dialect.table
+        return form.withUnsafeBufferPointer { form in
+            withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 3 * pieceBytes) { buffer in
+                var position = 0
+                var (isInValue, hasName, isDisputed) = (false, false, false)
+                while position < form.count {
+                    let pieceEnd = min(position + pieceBytes, form.count)
+                    var end = 0
+                    while position < pieceEnd {
+                        var byte = form[position]
+                        position += 1
+                        switch byte {
+                        case UInt8(ascii: "&"):
+                            guard isInValue else { return .ambiguous }
+                            (isInValue, hasName) = (false, false)
+                            append(byte, to: buffer, &end)
+                            continue
+                        case UInt8(ascii: "=") where !isInValue:
+                            guard hasName else { return .ambiguous }
+                            isInValue = true
+                            append(byte, to: buffer, &end)
+                            continue
+                        case UInt8(ascii: "+"): byte = UInt8(ascii: " ")
+                        case UInt8(ascii: "%"):
+                            guard position + 1 < form.count, let high = form[position].hexadecimalValue,
+                                let low = form[position + 1].hexadecimalValue
+                            else { return .ambiguous }
+                            byte = high << 4 | low
+                            position += 2
+                        case 0x21...0x7E: break
+                        default: return .ambiguous
+                        }
+                        hasName = true
+                        if Self.isDisputed(byte) { isDisputed = true }
+                        append(encoding: byte, to: buffer, &end, table)
+                    }
+                    guard use(UnsafeBufferPointer(rebasing: buffer[..<end])) else { return nil }
+                }
+                guard isInValue || form.isEmpty else { return .ambiguous }
+                return isDisputed ? .disputed : .same
+            }
+        }
     }
 }

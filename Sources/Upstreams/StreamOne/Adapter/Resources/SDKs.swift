@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstreamKit
 
 /// `POST /v1/{name}/api/{command}/{action}`: the platform's API in the protocol of its own SDKs, for backends that use
 /// the gateway as their `apiUrl` (the specification's section 10).
@@ -32,20 +33,19 @@ struct SDKs: Sendable {
         let sent = try SDKCall(request, by: client.platform.actor)
         let deadline = context.time.instant + request.patience
         let session = try await session(of: sent, context)
-        guard sent.isSigned(with: client.platform.psk + (session?.key ?? "")) else {
-            throw .init(3, "the signature does not match")
-        }
-        let call = Client.Call(content: sent.call, session: session, deadline: deadline)
+        try await check(sent, in: session, bytes: request.body.count, context)
+        let content = try sent.whole()
+        let call = Client.Call(content: content, session: session, deadline: deadline)
         let reply: Client.CallResponse
         do throws(CallFailure) {
             reply = try await client.perform(call, context)
         } catch {
             // It has ended for its SDK, whatever the platform's response is.
-            if sent.call.path == "/api/session/delete", let session { await client.forget(session, context) }
+            if sent.path == "/api/session/delete", let session { await client.forget(session, context) }
             throw error.refusal
         }
         // A new session has to be known before its first call arrives.
-        if sent.call.path == "/api/session/create", reply.answer.isSuccess,
+        if sent.path == "/api/session/create", reply.answer.isSuccess,
             let begun = Session(reply.answer, now: context.time.now)
         {
             _ = await client.sessions.add(begun, context)
@@ -58,10 +58,37 @@ struct SDKs: Sendable {
     ) async throws(RefusedCall) -> Session? {
         guard let id = sent.session else { return nil }
         do throws(StateError) {
-            if let session = try await client.sessions.find(id, context) { return session }
+            return try await client.sessions.find(id, context)
         } catch {
             throw .init(1, "\(error)")
         }
-        throw .init(282, "the session has ended, or was not started by this gateway")
+    }
+
+    /// Signs for sessions that do not exist, so that a check of these takes as long as that of others.
+    private static let keyOfNoSession = UUIDText.version4(AdmissionContext.systemRandom())
+
+    /// Returns if the call is authentic. A stranger does not learn whether there is a session of that id.
+    private func check(
+        _ sent: SDKCall, in session: Session?, bytes: Int, _ context: any UpstreamRouteContext
+    ) async throws(RefusedCall) {
+        let isOutside = sent.session == nil
+        let sessionKey = session?.key ?? String(decoding: Self.keyOfNoSession, as: UTF8.self)
+        let key = client.platform.psk + (isOutside ? "" : sessionKey)
+        let proof: SDKCall.Proof
+        do throws(OverloadError) {
+            proof = try await context.check(bytes) { sent.proof(with: key, isCancelled: $0) }
+            if proof == .signed { try context.reserveToParse(bytes) }
+        } catch {
+            throw .init(8, "too many large calls are in progress; repeat this one later")
+        }
+        switch proof {
+        case .signed where isOutside || session != nil: return
+        case .signed, .unsigned:
+            throw isOutside
+                ? .init(3, "the signature does not match")
+                : .init(282, "the session has ended, was not started by this gateway, or did not sign this call")
+        case .isNoForm: throw SDKCall.isNoForm
+        case .abandoned: throw CallFailure.abandoned.refusal
+        }
     }
 }
