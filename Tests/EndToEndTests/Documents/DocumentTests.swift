@@ -48,7 +48,7 @@ extension EndToEnd {
         func everyCommandOfThePage_works(page: String) async throws {
             let steps = try ShellPage(page).steps
             let (gateway, folder, simulators) = try await start()
-            var session = ""
+            var variables = ""
             var last: (text: String, command: String, output: String) = ("", "", "")
             for step in steps {
                 switch step {
@@ -57,8 +57,6 @@ extension EndToEnd {
                 case .command(let text, let comment):
                     if try isForTheTree(text) { continue }
                     var command = text.replacingOccurrences(of: "127.0.0.1:8080", with: "127.0.0.1:\(gateway.port)")
-                        // The page says to use the id from the answer to the login.
-                        .replacingOccurrences(of: "Hz1kPspd2Bk1", with: session)
                     for (port, url) in simulators {
                         command = command.replacingOccurrences(of: "http://127.0.0.1:\(port)", with: url)
                     }
@@ -67,11 +65,15 @@ extension EndToEnd {
                     command.replace(#/Prefer: wait=[0-9]+/#, with: "Prefer: wait=60")
                     command =
                         "cd '\(folder)'\npostern() { '\(Binary.path)' \"$@\"; }\nsleep() { command sleep 0.2; }\n"
-                        + command
-                    last = (text, command, try await run(command, text: text, comment: comment))
-                    if text.contains("/sessions ") {
-                        session = try String(#require(last.output.firstMatch(of: /"id": ?"([^"]+)"/)).output.1)
+                        + variables + command
+                    // Each command has a shell of its own.
+                    if let name = text.prefixMatch(of: /(\w+)=\$\(/)?.output.1 {
+                        let ended = try await ChildProcess(["/bin/sh", "-c", "\(command)printf %s \"$\(name)\""]).end()
+                        #expect(ended.exitCode == 0 && !ended.output.isEmpty, "\(text)\(ended.errors)")
+                        variables += "\(name)='\(ended.output)'\n"
+                        continue
                     }
+                    last = (text, command, try await run(command, text: text, comment: comment))
                 }
             }
             try await gateway.stop()

@@ -11,11 +11,9 @@ import Testing
     @Test func seer_takesReports_andShowsThemByKind() async throws {
         let fixture = try HostedSimulator(.seer)
         #expect(try fixture.ask("POST", "/control", #"{"tokenAnswer":"slow:50"}"#).text.hasPrefix("{"))
-        let start = ContinuousClock.now
         let answer = try await fixture.send(
             .post, "/oauth/access_token", headers: SeerClient.tokenHeaders, "grant_type=client_credentials"
         ).get()
-        #expect(ContinuousClock.now - start >= .milliseconds(50))
         let token = try #require(JSON(answer.body)["access_token"].string)
         let headers = [
             ("Authorization", "Bearer \(token)"), ("Accept", "application/json"), ("Content-Type", "application/json"),
