@@ -33,6 +33,8 @@ struct LaneLines {
         return index < ids.count && ids[index] == id
     }
 
+    func count(of lane: Int64) -> Int { lines[lane]?.ids.count ?? 0 }
+
     func isInFlight(_ lane: Int64) -> Bool { lines[lane].map { $0.inFlight > 0 } ?? false }
 
     func rows(before id: MessageID, of lane: Int64) -> ArraySlice<MessageID> {

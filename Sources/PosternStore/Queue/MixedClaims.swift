@@ -27,8 +27,16 @@ struct MixedClaims: QueueClaims {
         var count = 0
         /// The first row that a scan has passed.
         var passed: MessageID?
+        /// The first scheduled row that it has passed although it is due.
+        var passedScheduled: ScheduledPosition?
+
+        /// Whether most of the messages have been sent, and rows were passed.
+        var hasRoomForPassed: Bool { (passed != nil || passedScheduled != nil) && count < Self.least / 2 }
 
         mutating func pass(_ id: MessageID) { passed = min(passed ?? id, id) }
+        mutating func pass(_ position: ScheduledPosition) {
+            passedScheduled = passedScheduled.map { min($0, position) } ?? position
+        }
     }
 
     /// The number of skipped rows from which on a scan would only collect more of them: about 2 MB.
@@ -43,6 +51,8 @@ struct MixedClaims: QueueClaims {
     /// Ids above this one have not been examined.
     private var frontier = MessageID(rawValue: 0)
     private var scheduledCursor = ScheduledPosition.beginning
+    /// Whether rows after it may be due. Until they are found, nothing new is taken, which they could precede.
+    private var isScheduleBehind = false
     private var lines = LaneLines()
     private var groups: [Group] = []
     /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
@@ -72,9 +82,7 @@ struct MixedClaims: QueueClaims {
     var mustLook: Bool { lines.hasFree || mustVerify || ((isBehind || hasRoomForPassed) && !isAtScanLimit) }
 
     /// Whether most of a kind's postponed messages have been sent, and rows of it were passed.
-    private var hasRoomForPassed: Bool {
-        crowds.values.contains { $0.passed != nil && $0.count < Crowd.least / 2 }
-    }
+    private var hasRoomForPassed: Bool { crowds.values.contains(where: \.hasRoomForPassed) }
 
     /// Whether an earlier message of the lane is being sent, or waits to be sent again. A postponed one waits for the
     /// same reason as those after it.
@@ -206,25 +214,46 @@ struct MixedClaims: QueueClaims {
     private mutating func findScheduled(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
-        guard scan.due <= scan.now else { return }
+        for (kind, crowd) in crowds where crowd.hasRoomForPassed {
+            guard let passed = crowd.passedScheduled else { continue }
+            crowds[kind]?.passedScheduled = nil
+            scheduledCursor = min(scheduledCursor, passed.before)
+            isScheduleBehind = true
+        }
+        guard scan.due <= scan.now || isScheduleBehind else { return }
         // A row whose scheduled time is before its acceptance is before the position reached.
         if scan.due.milliseconds <= scheduledCursor.dueAtMs {
             scheduledCursor = .init(dueAtMs: scan.due.milliseconds, id: MessageID(rawValue: 0))
         }
         scan.nextDue = scan.now
-        while !isAtScanLimit {
+        isScheduleBehind = true
+        let most = Crowd.most(scan.limits)
+        let full = fullKinds(most)
+        var passed = 0
+        // Whether a kind can be sent is known once some of it was claimed. So not more of it are skipped at a time than
+        // may be postponed; those of a lane are, because they hold up later ones.
+        while !isAtScanLimit, !sendsKindsApart || lines.count(of: 0) < most, passed < Self.passLimit {
             let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: Self.scheduledPage)
-            for (position, lane) in found where !isKnown(position.id, in: lane, isLeased) {
-                leave(position.id, in: lane)
+            for (position, lane, kind) in found where !isKnown(position.id, in: lane, isLeased) {
+                if lane == 0, full.contains(kind) {
+                    crowds[kind]?.pass(position)
+                    passed += 1
+                } else {
+                    leave(position.id, in: lane)
+                }
             }
             guard found.count == Self.scheduledPage, let last = found.last else {
                 scheduledCursor = .init(dueAtMs: scan.now.milliseconds, id: MessageID(rawValue: .max))
                 scan.nextDue = try rows.nextScheduled(after: scan.now) ?? .never
+                isScheduleBehind = false
                 return
             }
             scheduledCursor = last.position
         }
     }
+
+    /// The kinds of which enough messages are postponed.
+    private func fullKinds(_ most: Int) -> Set<Kind> { Set(crowds.filter { $0.value.count >= most }.keys) }
 
     private static let scheduledPage = 1000
 
@@ -259,12 +288,11 @@ struct MixedClaims: QueueClaims {
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
         if hasRoomForPassed { returnToPassed() }
-        guard !scan.isFull, !isAtScanLimit, cursor < scan.newest || isBehind else { return }
+        guard !scan.isFull, !isAtScanLimit, !isScheduleBehind, cursor < scan.newest || isBehind else { return }
         var position = cursor
         var isCut = false
         var passed = 0
-        let most = Crowd.most(scan.limits)
-        let full = Set(crowds.filter { $0.value.count >= most }.keys)
+        let full = fullKinds(Crowd.most(scan.limits))
         // Rows that were returned before the cursor lead past some that were just taken.
         let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
         // Also if the scan fails: what was taken is left for another one.
@@ -301,9 +329,9 @@ struct MixedClaims: QueueClaims {
 
     /// Looks at rows again that were passed, if their kind has room for them.
     private mutating func returnToPassed() {
-        for (kind, crowd) in crowds where crowd.count < Crowd.least / 2 {
-            crowds[kind]?.passed = nil
+        for (kind, crowd) in crowds where crowd.hasRoomForPassed {
             guard let passed = crowd.passed else { continue }
+            crowds[kind]?.passed = nil
             cursor = min(cursor, MessageID(rawValue: passed.rawValue - 1))
             isBehind = true
         }
@@ -386,8 +414,13 @@ struct MixedClaims: QueueClaims {
 }
 
 /// A position among the scheduled rows, which are ordered by time.
-struct ScheduledPosition: Equatable {
+struct ScheduledPosition: Equatable, Comparable {
     var dueAtMs: Int64
     var id: MessageID
     static let beginning = ScheduledPosition(dueAtMs: .min, id: MessageID(rawValue: 0))
+
+    /// The position after which this one is the next.
+    var before: Self { Self(dueAtMs: dueAtMs, id: MessageID(rawValue: id.rawValue - 1)) }
+
+    static func < (left: Self, right: Self) -> Bool { (left.dueAtMs, left.id) < (right.dueAtMs, right.id) }
 }

@@ -113,17 +113,17 @@ struct QueueRows {
 
     // MARK: Times
 
-    /// Scheduled rows after `position` that are due, in the order of their time. Reads only the index.
+    /// Scheduled rows after `position` that are due, in the order of their time.
     func scheduled(after position: ScheduledPosition, until now: Timestamp, limit: Int) throws -> [(
-        position: ScheduledPosition, lane: Int64
+        position: ScheduledPosition, lane: Int64, kind: Kind
     )] {
         try sql.all(
             """
-            SELECT id, nextAttemptAtMs, lane FROM queue_#
+            SELECT id, nextAttemptAtMs, lane, kind FROM queue_#
             WHERE waiting = 2 AND (nextAttemptAtMs, id) > (?, ?) AND nextAttemptAtMs <= ?
             ORDER BY nextAttemptAtMs, id LIMIT ?
             """, of: number, position.dueAtMs, position.id, now, limit
-        ) { (ScheduledPosition(dueAtMs: $0[1], id: $0[0]), $0[2]) }
+        ) { (ScheduledPosition(dueAtMs: $0[1], id: $0[0]), $0[2], kinds.kind($0[3])) }
     }
 
     func nextScheduled(after now: Timestamp) throws -> Timestamp? {

@@ -161,6 +161,48 @@ import Testing
         let sendsKindsApart = true
     }
 
+    /// The same for messages that were scheduled and are all due at once.
+    @Test func scheduledMessagesOfAPostponedKind_leaveRoomForOthers_howeverMany() throws {
+        let store = try TestStore()
+        let queue = try store.register(KindsApart())
+        let due = store.time.now + .seconds(60)
+        let append = { (count: Int, kind: Kind, notBefore: Timestamp?) throws -> [MessageID] in
+            let message = NewMessage(
+                queue: queue, kind: kind, acceptedAt: store.time.now, notBefore: notBefore, bytes: Array("{}".utf8))
+            return try store.append(Array(repeating: message, count: count)).ids
+        }
+        var dead: [MessageID] = []
+        for _ in 0..<9 { dead += try append(8000, "dead", due) }
+        var alive = try append(3, "alive", due + .milliseconds(1)) + append(3, "alive", nil)
+        store.time.advance(by: .seconds(61))
+        func work(isRepaired: Bool = false) throws -> [MessageID] {
+            var sent: [MessageID] = []
+            while store.readiness(queue) == .now, case let claim = try store.claim(queue, most: 100),
+                !claim.messages.isEmpty
+            {
+                let living = claim.messages.filter { isRepaired || $0.kind == "alive" }
+                let others = claim.messages.filter { !isRepaired && $0.kind == "dead" }
+                queue.postpone(claim.narrowed(to: others), until: store.time.now + backoff, for: .circuit)
+                try store.deliver(living, of: queue)
+                sent += living.map(\.id)
+                #expect(queue.countInMemory < 4000)
+            }
+            return sent
+        }
+        #expect(try Set(work()) == Set(alive))
+        // Also what comes later, and while those that were postponed are tried again.
+        for _ in 0..<3 {
+            store.time.advance(by: backoff)
+            alive = try append(1, "alive", nil) + append(1, "alive", store.time.now)
+            #expect(try Set(work()) == Set(alive))
+        }
+        store.time.advance(by: backoff)
+        let late = try work(isRepaired: true)
+        #expect(late.count == dead.count)
+        #expect(Set(late) == Set(dead))
+        #expect(queue.countInMemory == 0)
+    }
+
     /// What the address of one kind has not taken waits in the store, and the other kinds go on.
     @Test func postponedKind_leavesRoomForOthers_howeverLong() throws {
         let store = try TestStore()
