@@ -23,6 +23,8 @@ public struct DeliverySettings: Sendable, Equatable {
     public var transfer = TransferOptions()
     /// The level of the log lines about the upstream; nil means that of the gateway.
     public var logLevel: Logger.Level?
+    /// Whether the log contains what responses say, which may repeat payloads.
+    public var logsAnswers = false
 
     public init() {}
 

@@ -314,6 +314,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
     var deliverySettings: DeliverySettings {
         var settings = delivery
         settings.logLevel = logLevel
+        settings.logsAnswers = logsAnswers
         settings.transfer.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
         return settings
     }

@@ -7,7 +7,7 @@ package struct Decision: Equatable {
     package var changes: [StateChange]
 
     package init(
-        _ verdict: Verdict, holdsAll: Bool = false, changes: [StateChange] = [], notice: String? = nil,
+        _ verdict: Verdict, holdsAll: Bool = false, changes: [StateChange] = [], notice: UpstreamNotice? = nil,
         reason: String? = nil, tookNothing: Bool = false, refusal: [UInt8]? = nil, steps: [StepResult] = []
     ) {
         judgement = Judgement(

@@ -257,7 +257,10 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
     }
 
     private static func texts(of judgement: Judgement) -> [String] {
-        var texts = [judgement.notice, judgement.reason, judgement.refusal.map { String(decoding: $0, as: UTF8.self) }]
+        var texts = [
+            judgement.notice?.text, judgement.notice?.quote, judgement.reason,
+            judgement.refusal.map { String(decoding: $0, as: UTF8.self) },
+        ]
         switch judgement.verdict {
         case .delivered(let result): texts.append(result.map { String(decoding: $0, as: UTF8.self) })
         case .each(let items): texts.append("\(items)")

@@ -39,5 +39,5 @@ final class ProbeContext: UpstreamRouteContext {
 
     func change(_ changes: [StateChange]) async throws(StateError) { enqueue(changes) }
     func enqueue(_ changes: [StateChange]) { written.withLock { $0 += 1 } }
-    func report(_ notice: String) {}
+    func report(_ notice: UpstreamNotice) {}
 }

@@ -86,5 +86,5 @@ struct RouteContext: UpstreamRouteContext {
         }
     }
 
-    func report(_ notice: String) { target.worker.report(target.upstream.mask.excerpt(notice)) }
+    func report(_ notice: UpstreamNotice) { target.worker.report(notice.masked(by: target.upstream.mask)) }
 }

@@ -9,9 +9,9 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         case interrupted
         /// The response is not valid HTTP.
         case garbled
-        /// 408, 425, 429, and similar: the upstream asks for a later request.
+        /// 408, 420, 425, 429, and similar: the upstream asks for a later request.
         case busy
-        /// The upstream responded with a 5xx status.
+        /// The upstream, or an intermediary, responded with a 5xx status or the like.
         case failing
         case unauthorized
         /// The address or the form of the request is wrong, not the payload.
@@ -38,7 +38,8 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
 
     public var description: String { "\(detail). \(advice)" }
 
-    private var advice: String {
+    /// What follows for the messages, or what an operator can do. A sentence.
+    public var advice: String {
         switch errorClass {
         case .unreachable, .timeout, .interrupted, .garbled, .busy, .failing:
             "The messages stay queued and will be sent again."

@@ -134,6 +134,19 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         try failureJudging?.judge(failure, to: batch, in: context)?.shown { mask(for: batch, context.token) }
     }
 
+    /// The URL with masked secrets. In a query, short ones are masked, too, because a value there is known to be one.
+    public func shown(url: String, _ mask: SecretMask) -> String {
+        URLQuery.masked(mask.masked(url), where: secrets.contains)
+    }
+
+    /// The same for the value of a header.
+    public func shown(header: (name: String, value: String), _ mask: SecretMask) -> String {
+        if secrets.contains(header.value) { return SecretMask.mask }
+        guard header.name.lowercased().hasSuffix("authorization") else { return mask.masked(header.value) }
+        let parts = header.value.split(separator: " ", maxSplits: 1)
+        return parts.count == 2 ? "\(parts[0]) \(SecretMask.mask)" : SecretMask.mask
+    }
+
     /// Hides the configured secrets, and the parts of a request that authenticate its sender.
     public func mask(besides proofs: [String]) -> SecretMask { SecretMask(secrets + proofs) }
 
@@ -171,7 +184,7 @@ extension Judgement {
         let mask = mask()
         var result = self
         result.verdict = verdict.masked(by: mask)
-        result.notice = notice.map(mask.excerpt)
+        result.notice = notice?.masked(by: mask)
         result.reason = reason.map(mask.excerpt)
         result.refusal = refusal.map(mask.masked)
         return result
@@ -185,6 +198,11 @@ extension Judgement {
         case .proceed, .retry, .backOff, .suspect, .refreshToken, .park: false
         }
     }
+}
+
+extension UpstreamNotice {
+    /// The same with secrets masked in what it quotes.
+    public func masked(by mask: SecretMask) -> UpstreamNotice { .init(text, quote: quote.map(mask.excerpt)) }
 }
 
 extension Verdict {

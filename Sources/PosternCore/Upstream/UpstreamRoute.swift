@@ -208,5 +208,5 @@ public protocol UpstreamRouteContext: Sendable {
     func enqueue(_ changes: [StateChange])
 
     /// Reports something that an operator should read once, as `Judgement.notice` does for a message.
-    func report(_ notice: String)
+    func report(_ notice: UpstreamNotice)
 }

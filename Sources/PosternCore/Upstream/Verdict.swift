@@ -59,7 +59,7 @@ public struct Judgement: Sendable, Equatable {
     /// Whether a hold concerns every endpoint, because all have the credentials or the address that were rejected.
     public var holdsAll: Bool
     /// Something an operator should read once, e.g. a warning inside a success.
-    public var notice: String?
+    public var notice: UpstreamNotice?
     /// The messages' last error, if neither the verdict nor the HTTP status explains it.
     public var reason: String?
     /// Whether the upstream clearly processed nothing, although the messages have to be sent again. If so,
@@ -71,7 +71,7 @@ public struct Judgement: Sendable, Equatable {
     public var steps: [StepResult]
 
     public init(
-        _ verdict: Verdict, holdsAll: Bool = false, notice: String? = nil, reason: String? = nil,
+        _ verdict: Verdict, holdsAll: Bool = false, notice: UpstreamNotice? = nil, reason: String? = nil,
         tookNothing: Bool = false, refusal: [UInt8]? = nil, steps: [StepResult] = []
     ) {
         self.verdict = verdict

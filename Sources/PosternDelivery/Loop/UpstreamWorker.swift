@@ -87,7 +87,7 @@ public final class UpstreamWorker: Sendable {
     }
 
     /// Logs a notice in the response to such a request, unless it is the same as the last one.
-    public func report(_ notice: String) { inbox.put(.noticed(notice)) }
+    public func report(_ notice: UpstreamNotice) { inbox.put(.noticed(notice)) }
 
     /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
     /// other credentials or another URL.

@@ -17,7 +17,7 @@ enum WorkerEvent: Sendable {
     case flushBegan
     case adopt(DeliverySettings, upstream: RegisteredUpstream?)
     /// A request outside the queue got a response with a notice.
-    case noticed(String)
+    case noticed(UpstreamNotice)
 }
 
 /// A batch from its claim until its result is on disk.

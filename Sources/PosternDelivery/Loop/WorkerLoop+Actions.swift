@@ -44,9 +44,6 @@ extension WorkerLoop {
         func write(_ level: Logger.Level, _ message: Logger.Message, _ more: Logger.Metadata = [:]) {
             logger.log(level: level, message, metadata: upstream.merging(more) { $1 })
         }
-        func described(_ error: AttemptError) -> Logger.Metadata {
-            ["error": "\(error)", "error.class": "\(error.errorClass)"]
-        }
         switch notice {
         case .isDown(let error, let until):
             write(.warning, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
@@ -63,7 +60,9 @@ extension WorkerLoop {
             write(
                 .error, "upstream rejected our credentials or URL; messages are held",
                 described(error).merging(more) { $1 })
-        case .said(let text): write(.warning, "upstream response contains a notice", ["notice": "\(text)"])
+        case .said(let notice):
+            let quote = settings.logsAnswers ? notice.quote.map { ": \($0)" } : nil
+            write(.warning, "upstream response contains a notice", ["notice": "\(notice.text)\(quote ?? "")"])
         case .tokenFetched(let isFirst):
             write(.info, "token fetched")
             reportFetch("fetched")
@@ -76,7 +75,8 @@ extension WorkerLoop {
                 !failure.isNew ? .info : isUrgent ? .error : .warning,
                 failure.holdsMessages
                     ? "token fetch failed; messages wait for a token" : "token fetch failed; no message waits for it",
-                described(failure.error).merging(delay) { $1 })
+                // A type words it itself, and a token request carries no payload.
+                ["error": "\(failure.error)", "error.class": "\(failure.error.errorClass)"].merging(delay) { $1 })
             reportFetch(failure.credentialsRefused ? "refused" : "failed")
             tellListeners(.tokenFailed)
         }

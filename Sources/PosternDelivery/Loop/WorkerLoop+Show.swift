@@ -72,10 +72,7 @@ extension WorkerLoop {
                 "upstream": "\(queue.name)", "message.id": "\(ended.message.id)", "kind": "\(ended.message.kind)",
             ]
             metadata["traceparent"] = ended.message.traceParent.map { "\($0)" }
-            if let error = ended.error {
-                metadata["error"] = "\(error)"
-                metadata["error.class"] = "\(error.errorClass)"
-            }
+            if let error = ended.error { metadata.merge(described(error)) { $1 } }
             logger.warning("message failed permanently", metadata: metadata)
         }
         guard failed.count > Self.mostDeadLetters else { return }
@@ -84,6 +81,10 @@ extension WorkerLoop {
             metadata: [
                 "upstream": "\(queue.name)", "messages": .stringConvertible(failed.count - Self.mostDeadLetters),
             ])
+    }
+
+    func described(_ error: AttemptError) -> Logger.Metadata {
+        ["error": "\(error.logged(withAnswer: settings.logsAnswers))", "error.class": "\(error.errorClass)"]
     }
 
     /// The line that describes a whole attempt.
@@ -97,10 +98,29 @@ extension WorkerLoop {
         ]
         metadata["traceparent"] = flight.batch.messages.commonTraceParent.map { "\($0)" }
         metadata["http.status"] = settlement.status.map { .stringConvertible($0) }
-        metadata["detail"] = settlement.detail.map { "\($0)" }
+        if case .success(let response) = flight.result {
+            metadata["response.bytes"] = .stringConvertible(response.body.count)
+        }
+        // Without a response, the text is the gateway's own.
+        if settlement.status == nil || settings.logsAnswers { metadata["detail"] = settlement.detail.map { "\($0)" } }
         if let retryAt = settlement.waiting?.nextAttemptAt {
             metadata["retry.delayMs"] = .stringConvertible((retryAt - settlement.endedAt).wholeMilliseconds)
         }
         logger.info("batch attempted", metadata: metadata)
+    }
+}
+
+extension AttemptError {
+    /// The text for the log. What a response says may repeat the payload, so only its status is named unless
+    /// `withAnswer`; `lastError` has all of it.
+    fileprivate func logged(withAnswer: Bool) -> String {
+        let isOwn =
+            switch errorClass {
+            case .unreachable, .timeout, .interrupted, .garbled, .damaged: true
+            // An upstream's type may quote what an earlier response said.
+            case .busy, .failing, .unauthorized, .misconfigured, .refused: false
+            }
+        guard !isOwn, !withAnswer else { return description }
+        return "\(status.map { "HTTP \($0)" } ?? "not sent"). \(advice)"
     }
 }

@@ -35,10 +35,10 @@ extension DeliveryMachine {
     }
 
     /// A notice in a response, which may be one to a request outside the queue.
-    mutating func noticed(_ text: String) -> [Notice] {
-        guard text != lastSaid else { return [] }
-        lastSaid = text
-        return [.said(text)]
+    mutating func noticed(_ notice: UpstreamNotice) -> [Notice] {
+        guard notice != lastSaid else { return [] }
+        lastSaid = notice
+        return [.said(notice)]
     }
 
     private mutating func apply(_ evaluation: inout Evaluation, others: OtherMessages) {

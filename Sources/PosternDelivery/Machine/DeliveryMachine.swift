@@ -58,7 +58,7 @@ struct DeliveryMachine: Equatable {
         case endpointIsBack(String)
         case isHeld(HoldReason, AttemptError, endpoint: String)
         /// A notice that the adapter found in a response; reported once.
-        case said(String)
+        case said(UpstreamNotice)
         /// `isFirst`: since the start, or since the credentials were last found bad.
         case tokenFetched(isFirst: Bool)
         case tokenFailed(TokenFailure)
@@ -92,7 +92,7 @@ struct DeliveryMachine: Equatable {
     var latestTaken = 0
     /// The number of requests sent in this run.
     private(set) var requests = 0
-    var lastSaid: String?
+    var lastSaid: UpstreamNotice?
     /// Whether a token was fetched since the start, or since the credentials were last found bad.
     var isReady = false
 

@@ -47,6 +47,7 @@ struct ConfigurationCheck {
         read(&result.cloudEvents, at: ["cloudevents"])
         result.callbacks = callbacks(to: result.upstreams, of: entries)
         read(&result.log, at: ["log"])
+        for index in result.upstreams.indices { result.upstreams[index].logsAnswers = result.log.upstreamAnswers }
         result.auth.keys = keys(upstreams: entries.map(\.name))
         checkCertificateNames(result)
         checkExposure(result)

@@ -98,6 +98,10 @@ extension GatewayConfiguration.Log: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         .choice("level", \.level, "The least important lines that are written."),
         .choice("format", \.format, "Lines for people, or one JSON object per line."),
+        .bool(
+            "upstreamAnswers", \.upstreamAnswers,
+            "Whether lines quote what upstreams answer, which may repeat payloads; if not, they have its status and length."
+        ),
     ]
 }
 

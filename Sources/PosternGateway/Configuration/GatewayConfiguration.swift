@@ -100,6 +100,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public var caFile: String
         /// The level of the log lines about it; nil means that of the gateway.
         public var logLevel: Logger.Level?
+        /// The gateway's `log.upstreamAnswers`.
+        public var logsAnswers = false
         /// A value for each setting of the type, so that two upstreams can be compared.
         public let values: [String: SettingValue]
 
@@ -126,6 +128,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
 
         /// Takes effect on reload.
         public var level = Logger.Level.info
+        /// Takes effect on reload.
+        public var upstreamAnswers = false
         /// Takes effect on restart only.
         public var format = Format.text
 

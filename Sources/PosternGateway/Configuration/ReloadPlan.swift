@@ -63,7 +63,7 @@ extension GatewayConfiguration {
             if canChange { after.callbacks = new.callbacks }
             if canChange { live.append("callbacks") } else { restart.append("callbacks") }
         }
-        after.log.level = new.log.level
+        (after.log.level, after.log.upstreamAnswers) = (new.log.level, new.log.upstreamAnswers)
         var (changed, replaced) = ([UpstreamName](), [UpstreamName]())
         var (added, removed) = ([UpstreamName](), [UpstreamName]())
         for old in upstreams where !new.upstreams.contains(where: { $0.name == old.name }) {
@@ -97,6 +97,7 @@ extension GatewayConfiguration {
             if isReplaced || old.deliverySettings != next.deliverySettings { changed.append(old.name) }
         }
         if new.log.level != log.level { live.append("log.level") }
+        if new.log.upstreamAnswers != log.upstreamAnswers { live.append("log.upstreamAnswers") }
         if new.log.format != log.format { restart.append("log.format") }
 
         return ReloadPlan(

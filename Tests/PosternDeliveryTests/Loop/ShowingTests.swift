@@ -122,7 +122,7 @@ import Testing
 
     @Test func notice_isLoggedOnce() throws {
         let harness = try DeliveryHarness()
-        for notice in ["a", "a", "b"] { harness.worker.report(notice) }
+        for notice in ["a", "a", "b"] { harness.worker.report(UpstreamNotice(notice)) }
         try harness.turn()
         let lines = harness.log.entries.filter { $0.message == "upstream response contains a notice" }
         #expect(lines.map { $0.metadata["notice"].map { "\($0)" } } == ["a", "b"])
@@ -204,9 +204,84 @@ import Testing
         harness.transport.answerAll { $0.text.contains("Geheimnis") ? .status(422) : .status(500) }
         try harness.accept([#"{"n":"Geheimnis"}"#, #"{"n":"other Geheimnis"}"#, #"{"n":1}"#])
         try harness.run(for: .seconds(60))
-        for line in harness.log.entries {
-            #expect(!line.metadata.values.contains { "\($0)".contains("Geheimnis") })
-        }
+        #expect(!harness.logs("Geheimnis"))
         #expect(harness.ledger.failed == 2)
+    }
+
+    /// A service may repeat the payload in each response, whatever it means.
+    @Test(arguments: [200, 302, 400, 401, 403, 404, 422, 429, 500, 503])
+    func answer_isInLastError_andNotInTheLog(status: Int) throws {
+        let harness = try DeliveryHarness(EchoingUpstream(), settings: RetryTests.single)
+        harness.transport.answerAll { .status(status, $0.text) }
+        let ids = try harness.accept([#"{"n":"Geheimnis"}"#])
+        try harness.run(for: .seconds(600))
+        #expect(!harness.logs("Geheimnis"))
+        let line = try #require(harness.log.entries.first { $0.message == "batch attempted" })
+        #expect(line.metadata["http.status"] == "\(status)")
+        #expect(line.metadata["response.bytes"] == "17")
+        guard let error = try harness.record(ids[0]).lastError else { return }
+        #expect(error.status == status)
+        #expect(error.detail.contains("Geheimnis"))
+    }
+
+    @Test func answer_isInTheLog_ifTheSettingsAskForIt() throws {
+        let settings = DeliverySettings.with { ($0.batchMaxMessages, $0.logsAnswers) = (1, true) }
+        let harness = try DeliveryHarness(EchoingUpstream(), settings: settings)
+        harness.transport.answerAll { .status(400, $0.text) }
+        try harness.accept([#"{"n":"Geheimnis"}"#])
+        try harness.run(for: .seconds(1))
+        let lines = harness.log.entries.filter { $0.metadata.values.contains { "\($0)".contains("Geheimnis") } }
+        #expect(
+            Set(lines.map(\.message.description)) == [
+                "batch attempted", "message failed permanently", "upstream response contains a notice",
+            ])
+    }
+
+    @Test func failureWithoutAnswer_isLoggedInFull() throws {
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.answerAll { _ in .refusedConnection }
+        try harness.accept(1)
+        try harness.run(for: .seconds(60))
+        let line = try #require(harness.log.entries.first { $0.message == "batch attempted" })
+        guard case .failure(let failure) = TransferResult.refusedConnection else { return }
+        #expect(line.metadata["detail"].map { "\($0)" } == failure.detail)
+    }
+}
+
+/// Quotes each response, as types do whose services explain their rejections.
+private struct EchoingUpstream: BatchingUpstream {
+    private let base = PlainUpstream()
+    var laneRule: LaneRule { .mixed }
+    var name: UpstreamName { base.name }
+    var kinds: [Kind] { base.kinds }
+
+    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        try base.admit(payload, of: kind, in: context)
+    }
+
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        base.plan(for: messages, in: context)
+    }
+
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
+        let text = String(decoding: response.body, as: UTF8.self)
+        let verdict: Verdict =
+            switch response.status {
+            case 200..<300: .delivered()
+            case 401, 403: .holdUpstream(.credentials, detail: text)
+            case 300..<400, 404: .holdUpstream(.configuration, detail: text)
+            case 400: .each(batch.messages.map { _ in .reject(reason: text) })
+            case 500: .suspect(after: nil)
+            case 422: .split(reason: text)
+            default: .retry(after: nil)
+            }
+        return Judgement(verdict, notice: UpstreamNotice("a notice", quote: text), reason: text)
+    }
+}
+
+extension DeliveryHarness {
+    /// Whether a line of the log contains that text.
+    fileprivate func logs(_ text: String) -> Bool {
+        log.entries.contains { $0.metadata.values.contains { "\($0)".contains(text) } }
     }
 }

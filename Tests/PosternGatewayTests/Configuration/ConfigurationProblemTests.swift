@@ -89,7 +89,7 @@ import Testing
             #"{"colour": "red"}"#,
             "colour is unknown; allowed here: server, auth, outbox, delivery, upstreams, cloudevents, callbacks, log"
         ),
-        (#"{"log": {"a\nb": 1}}"#, #"log."a\nb" is unknown; allowed here: format, level"#),
+        (#"{"log": {"a\nb": 1}}"#, #"log."a\nb" is unknown; allowed here: format, level, upstreamAnswers"#),
         // Relations.
         (
             #"{"delivery": {"retryBaseSeconds": 400}, "upstreams": {"post": {}}}"#,

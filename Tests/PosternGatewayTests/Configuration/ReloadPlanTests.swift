@@ -22,6 +22,13 @@ import Testing
         #expect(try plan.configuration == configuration(old))
     }
 
+    @Test func upstreamAnswers_changeWhileRunning() throws {
+        let plan = try plan(to: String(old.dropLast()) + #", "log": {"upstreamAnswers": true}}"#)
+        #expect(plan.live == ["log.upstreamAnswers"])
+        #expect(plan.configuration.log.upstreamAnswers)
+        #expect(plan.upstreams.map(\.description) == ["post", "push"] && plan.replaced.isEmpty)
+    }
+
     @Test func keysAndLogLevel_changeWhileRunning() throws {
         let plan = try plan(
             to: """

@@ -87,7 +87,7 @@ struct Answer {
         case .offline: return Decision(.delivered(), changes: offlineChanges + traces)
         case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
         }
-        return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning)
+        return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning.map { UpstreamNotice($0) })
     }
 
     /// Actions that were sent in batches have generated codes. What has ended is no longer needed.

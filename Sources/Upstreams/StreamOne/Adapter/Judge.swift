@@ -55,7 +55,7 @@ struct Judge {
     /// (A2).
     private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Decision {
         var decision = paused(.clock, answer)
-        decision.judgement.notice = Self.skew(response, now: now)
+        decision.judgement.notice = Self.skew(response, now: now).map { UpstreamNotice($0) }
         return decision
     }
 

@@ -85,7 +85,7 @@ struct CurioHarness {
             let judgement = try upstream.judge(response, to: batch, in: context)
             let changes = try upstream.changes(after: .success(response), to: batch, in: context)
             now = now - .seconds(61)
-            if let notice = judgement.notice { notices.append(notice) }
+            if let notice = judgement.notice { notices.append(notice.text) }
             state.apply(changes)
             lastVerdict = judgement.verdict
             follow(MachineDriver.settlement(.success(response), judgement, of: batch, at: now))

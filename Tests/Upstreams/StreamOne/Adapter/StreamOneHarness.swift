@@ -76,7 +76,7 @@ final class StreamOneHarness: UpstreamRouteContext {
         writes.withLock { $0 += 1 }
     }
 
-    func report(_ notice: String) { notices.withLock { $0.append(notice) } }
+    func report(_ notice: UpstreamNotice) { notices.withLock { $0.append(notice.text) } }
 
     /// What was reported to the operator.
     let notices = Mutex<[String]>([])

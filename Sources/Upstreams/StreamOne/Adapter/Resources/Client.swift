@@ -188,7 +188,7 @@ struct Client: Sendable {
         let now = context.time.now
         guard backoff.pause(of: .clock, now: now) == nil, let skew = Judge.skew(response, now: now) else { return }
         backoff.begin(.clock, .clock, now: now)
-        context.report(skew)
+        context.report(UpstreamNotice(skew))
     }
 
     func apply(_ answer: Answer, to call: Call, _ context: any UpstreamRouteContext) async {
@@ -218,7 +218,10 @@ struct Client: Sendable {
         var pause = backoff.begin(.actor, .authentication, now: context.time.now)
         pause.credentials = platform.fingerprint
         context.enqueue([pause.change])
-        context.report("\(answer.summary); nothing is sent as this actor until \(pause.until)")
+        context.report(
+            UpstreamNotice(
+                "status \(answer.status.number) \(answer.status.name); nothing is sent as this actor until \(pause.until)",
+                quote: answer.message))
     }
 
     private func invalidateAfterWrite(_ call: Call, _ context: any UpstreamRouteContext) {
