@@ -5,6 +5,8 @@
 public struct SecretMask: Sendable {
     /// Shown in place of a secret, whatever its length.
     public static let mask = "***"
+    /// A shorter secret is not masked: it may be part of any word, and hardly protects anything.
+    public static let shortestSecret = 6
     /// A shorter piece of a secret may be part of an ordinary word.
     private static let shortestPiece = 4
     private static let longestExcerpt = 400
@@ -15,7 +17,7 @@ public struct SecretMask: Sendable {
 
     public init(_ secrets: some Sequence<String>) {
         var needles: Set<[UInt8]> = []
-        for secret in secrets where !secret.isEmpty {
+        for secret in secrets {
             for form in Self.credentials(in: secret) {
                 needles.insert(form)
                 needles.formUnion(
@@ -111,18 +113,18 @@ public struct SecretMask: Sendable {
         return value
     }
 
-    /// The secret, and if it is a header value such as `Bearer abc` or `Basic dXNlcjpwYXNz`, what follows the scheme.
+    /// Those long enough of: the secret, and if it is a header value such as `Bearer abc` or `Basic dXNlcjpwYXNz`, what follows the scheme.
     private static func credentials(in secret: String) -> [[UInt8]] {
         let parts = secret.split(separator: " ", maxSplits: 1)
         guard parts.count == 2, parts[0].allSatisfy(\.isLetter), parts[1].utf8.count >= shortestPiece else {
-            return [Array(secret.utf8)]
+            return secret.count < shortestSecret ? [] : [Array(secret.utf8)]
         }
         var found = [Array(secret.utf8), Array(parts[1].utf8)]
         if parts[0].lowercased() == "basic", let pair = Base64.decode(parts[1].utf8) {
             found.append(pair)
             if let colon = pair.firstIndex(of: UInt8(ascii: ":")) { found.append(Array(pair[(colon + 1)...])) }
         }
-        return found.filter { !$0.isEmpty }
+        return found.filter { String(decoding: $0, as: UTF8.self).count >= shortestSecret }
     }
 }
 

@@ -7,9 +7,25 @@ package struct BaseURL: Equatable {
     /// The path: empty, or `/` and more without a slash at its end.
     package private(set) var path: String
 
+    package var isSecure: Bool { origin.lowercased().hasPrefix("https:") }
+    /// In lower case; an IPv6 address has its brackets.
+    package var host: String { String(authority.host).lowercased() }
+    package var port: Int { authority.port.flatMap { Int($0) } ?? (isSecure ? 443 : 80) }
+
+    private var authority: (host: Substring, port: Substring?) {
+        let authority = origin[(origin.firstRange(of: "://")?.upperBound ?? origin.startIndex)...]
+        let host = authority.first == "[" ? authority.prefix { $0 != "]" } + "]" : authority.prefix { $0 != ":" }
+        let port = authority.dropFirst(host.count + 1)
+        return (host, port.isEmpty ? nil : port)
+    }
+
     /// The fault of a URL. Never shows the URL, which may contain credentials.
     package struct Problem: Error, Equatable { let detail: String }
 
+    /// What follows the question mark; empty if there is no query.
+    package private(set) var query = Secret("")
+
+    /// Without the query.
     package var text: String { origin + path }
 
     /// For defaults in the code.
@@ -21,7 +37,8 @@ package struct BaseURL: Equatable {
         }
     }
 
-    package init(_ text: String) throws(Problem) {
+    /// - Parameter mayHaveQuery: If false, a query is a problem.
+    package init(_ text: String, mayHaveQuery: Bool = false) throws(Problem) {
         guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
             throw Problem(detail: "must be a URL in ASCII without white space")
         }
@@ -29,10 +46,11 @@ package struct BaseURL: Equatable {
         guard let scheme = ["http://", "https://"].first(where: lowercased.hasPrefix) else {
             throw Problem(detail: "must begin with http:// or https://")
         }
-        guard !text.contains("?"), !text.contains("#") else {
-            throw Problem(detail: "must not have a query or fragment")
+        let (location, query) = URLQuery.split(text)
+        guard mayHaveQuery || location == text, !text.contains("#") else {
+            throw Problem(detail: mayHaveQuery ? "must not have a fragment" : "must not have a query or fragment")
         }
-        let rest = text.dropFirst(scheme.count)
+        let rest = location.dropFirst(scheme.count)
         let authority = rest.prefix { $0 != "/" }
         guard !authority.contains("@") else { throw Problem(detail: "must not contain a user name or password") }
         guard Self.isAuthority(authority) else {
@@ -40,6 +58,7 @@ package struct BaseURL: Equatable {
         }
         origin = scheme + authority
         path = String(rest.dropFirst(authority.count))
+        self.query = Secret(query)
         cutSlashes()
     }
 
@@ -79,11 +98,14 @@ package struct BaseURL: Equatable {
 
 extension SettingField {
     /// The URL of the upstream.
-    package static func address(_ name: String, _ property: Property<BaseURL>, _ summary: String) -> Self {
+    package static func address(
+        _ name: String, _ property: Property<BaseURL>, mayHaveQuery: Bool = false, _ summary: String
+    ) -> Self {
         Self(name, .url, property, isAddress: true, summary) {
-            .text($0.text)
+            .text($0.text + ($0.query.isEmpty ? "" : "?\($0.query.value)"))
         } decode: { value throws(SettingMismatch) in
-            try value.text.map(BaseURL.init(setting:))
+            guard let text = value.text else { return nil }
+            return try BaseURL(setting: text, mayHaveQuery: mayHaveQuery)
         }
     }
 
@@ -101,9 +123,9 @@ extension SettingField {
 }
 
 extension BaseURL {
-    fileprivate init(setting text: String) throws(SettingMismatch) {
+    fileprivate init(setting text: String, mayHaveQuery: Bool = false) throws(SettingMismatch) {
         do {
-            try self.init(text)
+            try self.init(text, mayHaveQuery: mayHaveQuery)
         } catch {
             throw SettingMismatch(error.detail)
         }

@@ -69,10 +69,11 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
     package struct Answer: Sendable {
         package let response: UpstreamResponse
         package let verdict: Verdict
-        package var notice: String?
+        package var notice: UpstreamNotice?
         package var samples: Int = 1
 
-        package init(_ status: Int, _ body: String, _ verdict: Verdict, notice: String? = nil, samples: Int = 1) {
+        package init(_ status: Int, _ body: String, _ verdict: Verdict, notice: UpstreamNotice? = nil, samples: Int = 1)
+        {
             response = UpstreamResponse(status: status, body: Array(body.utf8))
             self.verdict = verdict
             self.notice = notice
@@ -80,6 +81,21 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
         }
 
         package init(_ status: Int, _ verdict: Verdict) { self.init(status, "", verdict) }
+
+        /// Statuses that are not about the payload.
+        package static let ofAnyPayload: [Answer] =
+            [420, 449, 460, 499].map { Answer($0, .retry(after: nil)) }
+            + [
+                Answer(
+                    402,
+                    .holdUpstream(.credentials, detail: "HTTP 402: the account of these credentials has to be paid"))
+            ]
+            + [411, 414, 417, 426, 428, 431, 463, 464, 494, 497].map {
+                Answer(
+                    $0,
+                    .holdUpstream(
+                        .configuration, detail: "HTTP \($0): the form of the request was rejected, not its payload"))
+            }
 
         /// The meanings of statuses for a type that overrides none.
         package static let usual: [Answer] =
@@ -90,7 +106,8 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
             + [301, 302, 307, 404, 405, 406, 415].map {
                 Answer($0, .holdUpstream(.configuration, detail: "HTTP \($0): there is no such endpoint at this URL"))
             }
-            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
+            + Answer.ofAnyPayload
+            + [400, 409, 410, 413, 418, 422, 423, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
             + [Answer(400, "no text", .split(reason: "HTTP 400: no text"))]
             + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) }
     }

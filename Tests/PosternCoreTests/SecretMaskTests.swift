@@ -46,7 +46,14 @@ import Testing
         #expect(SecretMask([""]).masked("abc") == "abc")
     }
 
+    /// Otherwise a secret of one letter would mask that letter everywhere.
+    @Test func shortSecret_isNotMasked() {
+        #expect(SecretMask(["e", "12345", "ééééé"]).masked("12345 seems ééééé") == "12345 seems ééééé")
+        #expect(SecretMask(["Bearer a", "Basic dTpw"]).masked("a Bearer a, a Basic dTpw, u:p") == "a ***, a ***, u:p")
+        #expect(SecretMask(["123456"]).masked("123456") == "***")
+    }
+
     @Test func longerSecret_isMaskedWhole_whenAShorterOneIsPartOfIt() {
-        #expect(SecretMask(["key", "key-and-more"]).masked("a key-and-more, a key") == "a ***, a ***")
+        #expect(SecretMask(["the-key", "the-key-and-more"]).masked("a the-key-and-more, a the-key") == "a ***, a ***")
     }
 }

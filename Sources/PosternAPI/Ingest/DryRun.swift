@@ -125,9 +125,11 @@ struct DryRun {
             json.string("upstream", target.name.description)
             json.number("messages", count)
             json.string("method", request.method.rawValue)
-            json.string("url", mask.masked(request.url))
+            json.string("url", target.upstream.shown(url: request.url, mask))
             json.object("headers") { headers in
-                for header in request.headers { headers.string(header.name, mask.masked(header.value)) }
+                for header in request.headers {
+                    headers.string(header.name, target.upstream.shown(header: header, mask))
+                }
                 if request.gzip { headers.string("Content-Encoding", "gzip") }
             }
             json.string("body", mask.masked(String(decoding: request.body, as: UTF8.self)))

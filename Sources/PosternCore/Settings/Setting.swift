@@ -25,6 +25,8 @@ public struct Setting: Sendable, Equatable {
     public let defaultValue: SettingValue
     /// Masked wherever it would be shown.
     public let isSecret: Bool
+    /// Whether its texts are URLs or paths. The values of their queries are secrets.
+    public let containsURLs: Bool
     /// Whether it is the location of the upstream; a simulator's URL replaces it.
     public let isAddress: Bool
     /// The value that the type's simulator accepts, for a setting that has to be filled in before anything can be sent;

@@ -50,9 +50,11 @@ extension SettingsSection {
         guard problems.isEmpty else { throw SettingProblems(problems) }
     }
 
-    /// The values of secret settings.
+    /// The values of secret settings, and of queries.
     public var secrets: [String] {
-        Self.fields.filter(\.setting.isSecret).flatMap { $0.get(self).allTexts }.filter { !$0.isEmpty }
+        let given = Self.fields.filter(\.setting.isSecret).flatMap { $0.get(self).allTexts }
+        let urls = Self.fields.filter(\.setting.containsURLs).flatMap { $0.get(self).allTexts }
+        return (given + urls.flatMap(URLQuery.values)).filter { !$0.isEmpty }
     }
 
     /// Settings that have to be filled in and are empty.
@@ -77,7 +79,7 @@ public struct SettingField<Section: SettingsSection>: Sendable {
     ///   - decode: nil for a value of the wrong kind.
     public init<Value>(
         _ name: String, _ kind: Setting.Kind, _ property: Property<Value>, secret: Bool = false,
-        isAddress: Bool = false, simulated: String? = nil, _ summary: String,
+        containsURLs: Bool = false, isAddress: Bool = false, simulated: String? = nil, _ summary: String,
         encode: @escaping @Sendable (Value) -> SettingValue,
         decode: @escaping @Sendable (SettingValue) throws(SettingMismatch) -> Value?
     ) {
@@ -90,7 +92,7 @@ public struct SettingField<Section: SettingsSection>: Sendable {
         }
         setting = Setting(
             name: name, kind: kind, defaultValue: encode(Section()[keyPath: property]), isSecret: secret,
-            isAddress: isAddress, simulated: simulated, summary: summary)
+            containsURLs: containsURLs || kind == .url, isAddress: isAddress, simulated: simulated, summary: summary)
     }
 
     /// Stores a value if it is one that the field can have.
@@ -184,9 +186,9 @@ extension SettingField {
     /// An object whose values are strings.
     public static func strings(
         _ name: String, _ property: Property<[String: String]>, rule: SettingRule<[String: String]>? = nil,
-        secret: Bool = false, _ summary: String
+        secret: Bool = false, containsURLs: Bool = false, _ summary: String
     ) -> Self {
-        Self(name, .strings, property, secret: secret, summary) {
+        Self(name, .strings, property, secret: secret, containsURLs: containsURLs, summary) {
             .strings($0)
         } decode: { value throws(SettingMismatch) in
             try value.strings.obeying(rule)

@@ -43,9 +43,10 @@ struct AttemptResult: Sendable {
         case .retry, .backOff, .suspect:
             switch status {
             case 401, 403: .unauthorized
-            case 408, 425, 429: .busy
-            // A 2xx status whose body reports a failure.
-            case 500..., 200...299: .failing
+            case 408, 420, 423, 425, 429, 449: .busy
+            // Those of an intermediary, and a 2xx status whose body reports a failure.
+            case 460, 499, 500..., 200...299: .failing
+            case 400..<500 where verdict.isPlainRetry: .busy
             default: .misconfigured
             }
         }
@@ -67,4 +68,9 @@ struct AttemptResult: Sendable {
         case .delivered, .proceed, .each, .retry, .backOff, .suspect, .refreshToken, .park: nil
         }
     }
+}
+
+extension Verdict {
+    /// Whether the upstream asks for a later request, and nothing is doubtful.
+    fileprivate var isPlainRetry: Bool { if case .retry = self { true } else { false } }
 }

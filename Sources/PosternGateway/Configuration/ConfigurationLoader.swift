@@ -102,7 +102,28 @@ public struct ConfigurationLoader: Sendable {
         let (configuration, schema) = check.configuration()
         return CheckResult(
             configuration: configuration, problems: check.problems,
-            warnings: secrets.misspelt(by: schema, keys: configuration.auth.keys.map(\.name)))
+            warnings: secrets.misspelt(by: schema, keys: configuration.auth.keys.map(\.name))
+                + configuration.upstreams.filter(\.isEnabled).flatMap(shortSecrets))
+    }
+
+    /// Warnings of secrets that are not masked in what the upstream answers.
+    private func shortSecrets(of upstream: GatewayConfiguration.UpstreamConfiguration) -> [ConfigurationProblem] {
+        let secret = types.first { $0.name == upstream.type }?.settings.filter(\.isSecret) ?? []
+        let values = secret.flatMap { setting -> [(path: [String], text: String)] in
+            switch upstream.values[setting.name] {
+            case .text(let text): [(setting.path, text)]
+            case .strings(let texts): texts.sorted { $0.key < $1.key }.map { (setting.path + [$0.key], $0.value) }
+            case .list(let texts): texts.map { (setting.path, $0) }
+            default: []
+            }
+        }
+        let short = values.filter { (1..<SecretMask.shortestSecret).contains($0.text.count) }
+        return short.map {
+            ConfigurationProblem(
+                dotted(["upstreams", "\(upstream.name)"] + $0.path),
+                "has less than \(SecretMask.shortestSecret) characters, so it is not masked where the upstream repeats it"
+            )
+        }
     }
 
     private func makeUpstreams(of configuration: GatewayConfiguration) throws(ConfigurationProblems) -> [any Upstream] {

@@ -95,6 +95,7 @@ extension Setting {
         case (.text(let text), .integer), (.text(let text), .number):
             let isNumber = text.wholeMatch(of: #/-?[0-9]{1,30}(\.[0-9]{1,30})?/#) != nil
             return isNumber ? text : ConfigurationNode.string(text).shown
+        case (.text, _) where containsURLs: return "***"
         case (.text(let text), _): return ConfigurationNode.string(text).shown
         }
     }

@@ -46,6 +46,35 @@ import Testing
         #expect(values["kinds"] == .objects(["c": ["method": "PUT"]]))
     }
 
+    @Test func query_isRead_asHeadersAre() throws {
+        let text = #"{"type": "webhook", "query": {"a": "file"}}"#
+        #expect(try values(text)["query"] == .strings(["a": "file"]))
+        #expect(
+            try values(text, secrets: ["upstreams-hook-query": #"{"a": "secret"}"#])["query"]
+                == .strings(["a": "secret"]))
+        #expect(
+            try values(text, environment: ["POSTERN_UPSTREAMS_HOOK_QUERY": #"{"a": "variable"}"#])["query"]
+                == .strings(["a": "variable"]))
+    }
+
+    /// A secret that is not masked in an upstream's answers is warned of, by `check` and at the start.
+    @Test func shortSecrets_areWarnedOf() throws {
+        let text = #"""
+            {"upstreams": {"hook": {"type": "webhook", "url": "http://h?v=1", "auth": {"type": "basic", "username": "u",
+             "password": "12345"}, "headers": {"X-Pin": "1", "X-Key": "123456"}, "query": {"sig": "é"}},
+             "off": {"type": "webhook", "enabled": false, "query": {"sig": "é"}}}}
+            """#
+        let scratch = try ScratchConfiguration(text)
+        let loader = scratch.loader(environment: [:], types: types)
+        let detail = "has less than 6 characters, so it is not masked where the upstream repeats it"
+        let expected = ["auth.password", "headers.X-Pin", "query.sig"].map {
+            ConfigurationProblem("upstreams.hook.\($0)", detail)
+        }
+        #expect(Set(try loader.load().warnings.map(\.description)) == Set(expected.map(\.description)))
+        #expect(
+            Set(loader.examine(triesToStart: false).warnings.map(\.description)) == Set(expected.map(\.description)))
+    }
+
     @Test func optionalSetting_isNull_orHasAValue() throws {
         let values = try values(
             #"""
@@ -95,6 +124,17 @@ import Testing
         (#""kinds": {"a": "/x"}"#, "upstreams.hook.kinds is an object; expected an object of objects of texts"),
         (#""kinds": {"a": {"path": 1}}"#, "upstreams.hook.kinds is an object; expected an object of objects of texts"),
         (#""kinds": {}"#, "upstreams.hook.kinds is an object; at least one kind is required"),
+        (
+            #""successStatuses": [409, 410], "rejectStatuses": [410]"#,
+            "upstreams.hook.rejectStatuses is [410]; must not contain 410, which successStatuses contains, too"
+        ),
+        (
+            #""url": "ftp://h/p?sig=TOPSECRET""#,
+            #"upstreams.hook.url is "ftp://h/p?***"; must begin with http:// or https://"#
+        ),
+        (#""retryStatuses": [199]"#, "upstreams.hook.retryStatuses is an array; allowed 200 to 599"),
+        (#""rejectStatuses": [600]"#, "upstreams.hook.rejectStatuses is an array; allowed 200 to 599"),
+        (#""query": {"": "TOPSECRET"}"#, "upstreams.hook.query is ***; must not contain an empty name"),
         (#""successStatuses": [199]"#, "upstreams.hook.successStatuses is an array; allowed 200 to 499"),
         (
             #""successStatuses": ["200"]"#,

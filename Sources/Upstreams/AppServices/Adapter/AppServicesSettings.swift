@@ -12,6 +12,7 @@ struct AppServicesSettings: SettingsSection {
     /// The older names of two settings of `monitoring`.
     var monitoringEnabled = false
     var uploadURL = ""
+    var uploadHosts: [String] = []
     var monitoring = MonitoringSettings()
     /// Zero means that items wait forever.
     var giveUpAfter = Duration.seconds(604_800)
@@ -36,6 +37,11 @@ struct AppServicesSettings: SettingsSection {
             "Whether a missing group fails `group_add` instead of being created."),
         .bool("monitoringEnabled", \.monitoringEnabled, "As `monitoring.enabled`, if that is null."),
         .spelledURL("customUploadUrl", \.uploadURL, "As `monitoring.uploadURL`, if that is empty."),
+        .list(
+            "uploadHosts", \.uploadHosts,
+            rule: SettingRule(UploadHosts.form) { $0.allSatisfy(UploadHosts.isHost) },
+            "Hosts, with a port if it is not the usual one, to which the platform's configuration may have metrics sent, besides that of `baseURL`."
+        ),
         .wholeSeconds(
             "giveUpAfterSeconds", 0...315_360_000, \.giveUpAfter,
             "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "

@@ -35,6 +35,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         rules = Rules(provider: settings.provider, takesMonitoring: settings.takesMonitoring)
         monitoring = Monitoring(
             name: name, requests: requests, options: settings.monitoring.options(besides: settings.uploadURL),
+            uploadHosts: UploadHosts(base: settings.baseURL, further: settings.uploadHosts),
             uploadInterval: settings.monitoring.uploadInterval)
         resources = Resources.all(provider: settings.provider)
     }

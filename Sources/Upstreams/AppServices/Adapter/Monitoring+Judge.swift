@@ -20,7 +20,7 @@ extension Monitoring {
         default:
             // An upload that failed may have been counted all the same.
             if isUpload { return answered.refused("HTTP \(response.status) from monitoring") }
-            return response.status < 500 && ![408, 425, 429].contains(response.status) && response.status >= 400
+            return response.status < 500 && !response.isDeferral && response.status >= 400
                 ? answered.refused("HTTP \(response.status) from monitoring")
                 : Decision(.retry(after: response.retryAfter(now: now)))
         }
@@ -41,6 +41,16 @@ extension Monitoring {
         return Decision(.delivered(), steps: answered.reached.results(of: answered.kind))
     }
 
+    /// For the operator, if the configuration has metrics sent where they may not be.
+    private func notice(on configuration: String) -> UpstreamNotice? {
+        guard let platform = MonitoringConfiguration(stored: Array(configuration.utf8))?.options,
+            options.ignoresURL(of: platform, permitting: uploadHosts)
+        else { return nil }
+        return UpstreamNotice(
+            "customUploadUrl of the platform's configuration is ignored: its host is neither that of baseURL nor one of "
+                + "uploadHosts", quote: platform.uploadURL)
+    }
+
     private func decision(configuration body: [UInt8], _ answered: Answered) -> Decision {
         let read = JSONParser.ofThisThread.parse(body) { MonitoringConfiguration.read($0, at: answered.at) }
         switch read {
@@ -52,7 +62,7 @@ extension Monitoring {
         case .success(.provided(let text)):
             return Decision(
                 .proceed(progress: answered.reached.stored),
-                changes: [.set(key: Self.configurationKey, value: Array(text.utf8))])
+                changes: [.set(key: Self.configurationKey, value: Array(text.utf8))], notice: notice(on: text))
         }
     }
 }

@@ -9,6 +9,8 @@ struct Monitoring: Sendable {
     let requests: Requests
     /// What the settings say.
     let options: MonitoringOptions
+    /// Where the platform may have metrics sent.
+    let uploadHosts: UploadHosts
     /// Metrics that are accepted in an interval of that length are uploaded at its end; zero: at once.
     let uploadInterval: Duration
 
@@ -33,7 +35,7 @@ struct Monitoring: Sendable {
         guard let configuration = stored, configuration.isCurrent(at: context.now) else {
             return send(requests.configurationRequest, .fetchConfiguration, progress)
         }
-        let options = options.overriding(configuration.options)
+        let options = options.overriding(configuration.options, permitting: uploadHosts)
         guard let item = MonitoringItem(message, kind, options, crashFile: crashFile(of: message)) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }

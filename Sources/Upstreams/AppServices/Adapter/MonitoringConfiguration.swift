@@ -68,7 +68,7 @@ struct MonitoringOptions: Equatable {
 
     init() {}
 
-    /// Members that are not of the right kind are ignored, and so is a URL that could not be configured.
+    /// Members that are not of the right kind are ignored.
     fileprivate init(_ root: JSONValue) {
         func flag(_ value: JSONValue?) -> Bool? {
             value?.kind == .true ? true : value?.kind == .false ? false : nil
@@ -79,16 +79,22 @@ struct MonitoringOptions: Equatable {
         logLevelToMonitor = root["logLevelToMonitor"]?.integer.map { Int(clamping: $0) }
         networkMonitoringEnabled = flag(root["networkMonitoringEnabled"])
         enableLogMonitoring = flag(root["enableLogMonitoring"])
-        if let url = root["customUploadUrl"]?.string, (try? BaseURL(url)) != nil { uploadURL = url }
+        uploadURL = root["customUploadUrl"]?.string ?? ""
     }
 
-    func overriding(_ platform: Self) -> Self {
+    /// Whether the platform gives a URL that would count if `hosts` permitted it.
+    func ignoresURL(of platform: Self, permitting hosts: UploadHosts) -> Bool {
+        uploadURL.isEmpty && !platform.uploadURL.isEmpty && !hosts.permit(platform.uploadURL)
+    }
+
+    /// A URL of the platform is ignored unless `hosts` permit it.
+    func overriding(_ platform: Self, permitting hosts: UploadHosts) -> Self {
         var both = self
         both.samplingRate = samplingRate ?? platform.samplingRate
         both.logLevelToMonitor = logLevelToMonitor ?? platform.logLevelToMonitor
         both.networkMonitoringEnabled = networkMonitoringEnabled ?? platform.networkMonitoringEnabled
         both.enableLogMonitoring = enableLogMonitoring ?? platform.enableLogMonitoring
-        if uploadURL.isEmpty { both.uploadURL = platform.uploadURL }
+        if uploadURL.isEmpty, hosts.permit(platform.uploadURL) { both.uploadURL = platform.uploadURL }
         return both
     }
 

@@ -25,6 +25,7 @@ struct Answer {
         // The response to JSON that is invalid inside the array and to corrupt gzip, but also if the backend fails.
         case 500: Judgement(.suspect(after: after))
         case 401, 403, 408, 413, 425, 429: usual
+        case _ where response.isDeferral: usual
         // Samsara rejects events only with 400.
         case 402..<500: Judgement(.holdUpstream(.configuration, detail: "HTTP \(response.status): not from Samsara"))
         default: usual
@@ -33,8 +34,8 @@ struct Answer {
 
     private var usual: Judgement { Judgement(.usual(for: response, now: now)) }
 
-    private var warning: String? {
-        read { $0["warning"]?.string.map { "accepted with a warning: \($0)" } }
+    private var warning: UpstreamNotice? {
+        read { $0["warning"]?.string.map { UpstreamNotice("accepted with a warning", quote: $0) } }
     }
 
     private var badRequest: Verdict {

@@ -9,7 +9,7 @@ enum EndpointTable {
             let batch = kinds.first { $0.batchEndpoint?.rawValue == endpoint.name }
             return JSONWriter.object { json in
                 json.string("name", endpoint.name)
-                json.string("path", "/" + endpoint.path)
+                json.string("path", "/" + URLQuery.masked(endpoint.path))
                 json.string("url", endpoints.shownURL(named: endpoint.name))
                 json.string("kind", (single ?? batch)?.name)
                 json.flag("isBatch", batch != nil)

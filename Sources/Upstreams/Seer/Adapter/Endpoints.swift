@@ -58,13 +58,13 @@ struct Endpoints: Sendable {
 
     /// The whole URL, including the api key, which is part of every call, including the one for the token.
     func url(named name: String) -> String {
-        let url = shownURL(named: name)
+        let url = base + "/" + (paths[name] ?? "")
         guard let key else { return url }
         return "\(url)\(url.contains("?") ? "&" : "?")apikey=\(key)"
     }
 
-    /// The same without the api key, for the log, the store, and responses.
-    func shownURL(named name: String) -> String { base + "/" + (paths[name] ?? "") }
+    /// The same without the api key and without values of a query, for the log, the store, and responses.
+    func shownURL(named name: String) -> String { URLQuery.masked(base + "/" + (paths[name] ?? "")) }
 
     // MARK: Rules
 

@@ -35,7 +35,7 @@ struct SeerSettings: SettingsSection {
             "maxInFlightPerKind", 1...16, \.inFlightPerKind,
             "Requests of one kind at a time; with more than one, the order of the kind is not kept."),
         .strings(
-            "endpoints", \.endpoints, rule: SettingRule(problems: Endpoints.problems),
+            "endpoints", \.endpoints, rule: SettingRule(problems: Endpoints.problems), containsURLs: true,
             "Paths by name: the SDK's names give its endpoints other paths, further names are further kinds."),
     ]
 

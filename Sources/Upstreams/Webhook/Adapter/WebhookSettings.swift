@@ -3,6 +3,7 @@ import PosternUpstreamKit
 
 struct WebhookSettings: SettingsSection {
     var url = Self.exampleURL
+    var query: [String: Secret] = [:]
     var kinds = ["event": Endpoint()]
     var batch = Batching.none
     var wrapIn = "items"
@@ -12,6 +13,8 @@ struct WebhookSettings: SettingsSection {
     var headers: [String: Secret] = [:]
     var signingSecrets: [Secret] = []
     var successStatuses: [Int] = []
+    var retryStatuses: [Int] = []
+    var rejectStatuses: [Int] = []
 
     /// No such host exists (RFC 2606).
     private static let exampleURL = BaseURL(known: "https://webhook.example")
@@ -33,7 +36,10 @@ struct WebhookSettings: SettingsSection {
     }
 
     static let fields: [SettingField<Self>] = [
-        .address("url", \.url, "URL of the API; the default must be replaced."),
+        .address(
+            "url", \.url, mayHaveQuery: true, "URL of the API, which may have a query; the default must be replaced."),
+        .secretQuery(
+            "query", \.query, "Parameters that are appended to the query of each request, e.g. a key or signature."),
         .kinds("kinds", \.kinds),
         .choice("batch", \.batch, "How several messages become one body; none: a request for each message."),
         .text("wrapIn", \.wrapIn, rule: .filled, "The member that holds the array of a wrapped batch."),
@@ -69,6 +75,12 @@ struct WebhookSettings: SettingsSection {
         .integers(
             "successStatuses", 200...499, \.successStatuses,
             "Statuses that mean success; empty: 200 to 299. Another status of that range then stops the upstream."),
+        .integers(
+            "retryStatuses", 200...599, \.retryStatuses,
+            "Statuses after which the same messages are sent again later, as after 503; they never fail."),
+        .integers(
+            "rejectStatuses", 200...599, \.rejectStatuses,
+            "Statuses that reject the message; it fails at once, and a batch is halved to find it."),
     ]
 
     /// Names that the type sets, in addition to those of any upstream.
@@ -85,7 +97,23 @@ struct WebhookSettings: SettingsSection {
         token.utf8.allSatisfy { (0x21...0x7E).contains($0) } ? nil : "must be ASCII without white space"
     }
 
-    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] { headerConflicts + statusConflicts }
+
+    /// A status has one meaning.
+    private var statusConflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+        let lists: [PartialKeyPath<Self>] = [\Self.successStatuses, \.retryStatuses, \.rejectStatuses]
+        return lists.indices.flatMap { later in
+            lists[..<later].compactMap { earlier in
+                guard let one = self[keyPath: lists[later]] as? [Int], let other = self[keyPath: earlier] as? [Int],
+                    case let shared = Set(one).intersection(other).sorted(), !shared.isEmpty
+                else { return nil }
+                let names = shared.map(String.init).joined(separator: ", ")
+                return (lists[later], "must not contain \(names), which \(Self.name(of: earlier)) contains, too")
+            }
+        }
+    }
+
+    private var headerConflicts: [(property: PartialKeyPath<Self>, detail: String)] {
         guard auth.scheme != .none, headers.keys.contains(where: { $0.lowercased() == "authorization" }) else {
             return []
         }
@@ -107,19 +135,55 @@ struct WebhookSettings: SettingsSection {
     }
 }
 
-/// Where the messages of a kind go.
+extension WebhookSettings {
+    /// Where the messages of a kind go.
+    struct Target: Sendable {
+        let method: UpstreamRequest.Method
+        let url: String
+        /// The name of the endpoint, which shows no value of the query.
+        var name: String
+    }
+
+    /// By kind. Kinds with the same method and URL share an endpoint, others do not.
+    var targets: [String: Target] {
+        var targets = kinds.mapValues { endpoint in
+            let url = address(of: endpoint)
+            return Target(
+                method: endpoint.method, url: url, name: "\(endpoint.method.rawValue) \(URLQuery.masked(url))")
+        }
+        for (_, alike) in Dictionary(grouping: targets, by: \.value.name) where Set(alike.map(\.value.url)).count > 1 {
+            for kind in alike.map(\.key) { targets[kind]?.name += " (\(kind))" }
+        }
+        return targets
+    }
+
+    private func address(of endpoint: Endpoint) -> String {
+        let further = query.sorted { $0.key < $1.key }.map {
+            "\(PercentEncoding.encode($0.key))=\(PercentEncoding.encode($0.value.value))"
+        }
+        let parts = ([url.query.value, endpoint.query.value] + further).filter { !$0.isEmpty }
+        return url.text + endpoint.path + (parts.isEmpty ? "" : "?" + parts.joined(separator: "&"))
+    }
+}
+
+/// A kind as it is configured.
 struct Endpoint: Sendable, Equatable {
     /// Appended to the URL of the upstream; empty, or with a slash at its beginning.
     var path = ""
+    /// What follows the question mark in `path` as it is configured.
+    var query = Secret("")
     var method = UpstreamRequest.Method.post
 
     fileprivate static let methods: [UpstreamRequest.Method] = [.post, .put, .patch]
     private static let members = ["path", "method"]
 
-    fileprivate var written: [String: String] { ["path": path, "method": method.rawValue] }
+    fileprivate var written: [String: String] {
+        ["path": path + (query.isEmpty ? "" : "?\(query.value)"), "method": method.rawValue]
+    }
 
     fileprivate init(written: [String: String]) {
-        path = written["path"] ?? ""
+        let (path, query) = URLQuery.split(written["path"] ?? "")
+        (self.path, self.query) = (path, Secret(query))
         method = written["method"].flatMap(UpstreamRequest.Method.init) ?? .post
     }
 
@@ -148,7 +212,7 @@ struct Endpoint: Sendable, Equatable {
 extension SettingField<WebhookSettings> {
     fileprivate static func kinds(_ name: String, _ property: Property<[String: Endpoint]>) -> Self {
         Self(
-            name, .objects, property,
+            name, .objects, property, containsURLs: true,
             "The kinds of messages. Each may have a `path`, which is appended to the URL, and a `method`: POST, PUT or PATCH."
         ) {
             .objects($0.mapValues(\.written))
@@ -158,6 +222,19 @@ extension SettingField<WebhookSettings> {
             guard problems.isEmpty else { throw SettingMismatch(details: problems) }
             guard !kinds.isEmpty else { throw SettingMismatch("at least one kind is required") }
             return kinds.mapValues(Endpoint.init(written:))
+        }
+    }
+
+    /// Names and values, which are encoded when they are sent.
+    fileprivate static func secretQuery(
+        _ name: String, _ property: Property<[String: Secret]>, _ summary: String
+    ) -> Self {
+        Self(name, .strings, property, secret: true, summary) {
+            .strings($0.mapValues(\.value))
+        } decode: { value throws(SettingMismatch) in
+            guard let query = value.strings else { return nil }
+            guard !query.keys.contains("") else { throw SettingMismatch("must not contain an empty name") }
+            return query.mapValues { Secret($0) }
         }
     }
 

@@ -20,6 +20,8 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     var verifiesAtStart: Bool { settings.verifiesAtStart }
 
     let settings: WebhookSettings
+    /// By kind.
+    private let targets: [String: WebhookSettings.Target]
     private let body: Body
     private let signer: Signer
     /// Nil if there is none, or if it depends on a token that is fetched.
@@ -31,6 +33,7 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
         self.name = name
         self.settings = settings
         kinds = settings.kinds.keys.sorted().map { Kind($0) }
+        targets = settings.targets
         body = Body(settings)
         signer = Signer(settings.signingSecrets)
         authorization = settings.auth.authorization
@@ -51,16 +54,14 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     func limits(_ configured: BatchLimits) -> BatchLimits { body.limits(configured) }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
-        guard let endpoint = settings.kinds[messages[0].kind.description] else {
+        guard let target = targets[messages[0].kind.description] else {
             // The kind is no longer configured. After a reload, it is planned again.
             return .wait(.credentials, until: .never)
         }
         let carried = settings.batch == .none ? Array(messages.prefix(1)) : messages
-        let url = settings.url.text + endpoint.path
         let key = BatchKey.of(carried, for: name)
         var request = UpstreamRequest(
-            method: endpoint.method, url: url, body: body.bytes(of: carried),
-            endpoint: "\(endpoint.method.rawValue) \(url)")
+            method: target.method, url: target.url, body: body.bytes(of: carried), endpoint: target.name)
         if let authorization { request.headers.append(("Authorization", authorization)) }
         if tokenSource != nil { request.headers.append(("Authorization", "Bearer \(context.token?.value ?? "")")) }
         request.headers += [("Accept", "*/*"), ("Content-Type", body.mediaType), ("Idempotency-Key", key)]
@@ -89,18 +90,30 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
 
     // MARK: Judging
 
+    /// Statuses that clearly say that the message is the cause. Any other one of 400 to 499 may be about something else,
+    /// and would otherwise fail every message.
+    private static let blaming: Set = [400, 409, 410, 412, 413, 422]
+
     /// What an API says about single messages of a batch has no common form, so a batch that is rejected is halved.
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
         let status = response.status
+        let after = response.retryAfter(now: context.now)
         if settings.successStatuses.contains(status) { return Judgement(.delivered()) }
+        if settings.retryStatuses.contains(status) { return Judgement(.retry(after: after)) }
+        if settings.rejectStatuses.contains(status) { return Judgement(.split(reason: response.excerpt)) }
         switch status {
         case 200..<300 where !settings.successStatuses.isEmpty:
             return Judgement(
                 .holdUpstream(.configuration, detail: "HTTP \(status), which is not one of successStatuses"))
         case 401 where tokenSource != nil: return Judgement(.refreshToken)
         // The API fails, or it cannot cope with one of the messages.
-        case 500: return Judgement(.suspect(after: response.retryAfter(now: context.now)))
-        default: return Judgement(.usual(for: response, now: context.now))
+        case 500: return Judgement(.suspect(after: after))
+        default:
+            let verdict = Verdict.usual(for: response, now: context.now)
+            if case .split(let reason) = verdict, !Self.blaming.contains(status) {
+                return Judgement(.suspect(after: after), reason: reason)
+            }
+            return Judgement(verdict)
         }
     }
 }

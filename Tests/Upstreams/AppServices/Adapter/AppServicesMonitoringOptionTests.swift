@@ -71,13 +71,62 @@ import Testing
         let own = "https://mobileservices.openclasslabs.com/appservices/acme/campus-dev/apm/apmMetrics"
         #expect(try url([:]) == own)
         let platforms = #","customUploadUrl":"http://127.0.0.1:9/platform""#
-        #expect(try url([:], platforms) == "http://127.0.0.1:9/platform")
+        let hosts: [String: SettingValue] = ["uploadHosts": .list(["127.0.0.1:9"])]
+        #expect(try url(hosts, platforms) == "http://127.0.0.1:9/platform")
+        #expect(try url([:], platforms) == own)
         #expect(try url([:], #","customUploadUrl":"file:///etc""#) == own, "not a URL that can be configured")
         let setting: [String: SettingValue] = ["monitoring.uploadURL": .text("http://127.0.0.1:9/setting")]
         #expect(try url(setting, platforms) == "http://127.0.0.1:9/setting")
         let older: [String: SettingValue] = ["customUploadUrl": .text("http://127.0.0.1:9/older")]
         #expect(try url(older, platforms) == "http://127.0.0.1:9/older")
         #expect(try url(older.merging(setting) { $1 }) == "http://127.0.0.1:9/setting")
+    }
+
+    /// Each is another spelling of an address of this machine or network, another port, or another reader's host.
+    @Test(arguments: [
+        "http://127.0.0.1/", "http://127.1/", "http://2130706433/", "http://0177.0.0.1/", "http://0x7f000001/",
+        "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[fe80::1]/", "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.1/", "http://localhost/", "http://localtest.example/", "http://user@api.example/",
+        "https://api.example@127.0.0.1/", "https://127.0.0.1\\\\@api.example/", "https://api.example#@127.0.0.1/",
+        "https://api.example?@127.0.0.1/", "https://api.example.evil.example/", "https://api.example./",
+        "http://api.example/", "https://api.example:22/", "https://apiªexample/", "//api.example/", "",
+        "file:///etc/passwd", "https://metrics.example:444/",
+    ])
+    func urlOfThePlatform_isNotUsed_ifTheOperatorHasNotNamedItsHost(url: String) throws {
+        #expect(try used(url) == nil)
+    }
+
+    @Test(arguments: [
+        "https://api.example/up", "https://API.example:443/up", "https://metrics.example/up", "http://10.0.0.7:8080/up",
+        "https://[fd00::7]/up",
+    ])
+    func urlOfThePlatform_isUsed_ifTheOperatorHasNamedItsHost(url: String) throws {
+        #expect(try used(url) == url)
+    }
+
+    /// Nil if it is not used.
+    private func used(_ url: String) throws -> String? {
+        let settings: [String: SettingValue] = [
+            "baseURL": .text("https://api.example/appservices"),
+            "uploadHosts": .list(["metrics.example", "10.0.0.7:8080", "[fd00::7]"]),
+        ]
+        let more = ",\"customUploadUrl\":\"\(url)\""
+        let request = try #require(try upload(settings, Self.configuration("", more)))
+        return request.url.hasPrefix("https://api.example/appservices/") ? nil : request.url
+    }
+
+    @Test func ignoredURL_isReported_withoutWhatThePlatformSays() throws {
+        func notice(_ settings: [String: SettingValue]) throws -> UpstreamNotice? {
+            var harness = try Harness(["monitoring.enabled": .bool(true)].merging(settings) { $1 })
+            let id = try harness.post("metrics", Self.item)
+            let answer = Self.configuration("", #","customUploadUrl":"http://10.0.0.1/x""#)
+            return try harness.judge(Harness.response(200, answer), to: harness.begin(id).request, of: id).notice
+        }
+        let found = try #require(try notice([:]))
+        #expect(!found.text.contains("10.0.0.1"))
+        #expect(found.quote == "http://10.0.0.1/x")
+        #expect(try notice(["uploadHosts": .list(["10.0.0.1"])]) == nil)
+        #expect(try notice(["monitoring.uploadURL": .text("http://127.0.0.1:9/setting")]) == nil)
     }
 
     @Test func sample_isOfSessions_andASessionIsInItOrNot() throws {

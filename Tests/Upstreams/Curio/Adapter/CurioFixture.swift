@@ -76,7 +76,8 @@ extension UpstreamFixture {
                 Answer(
                     $0, .holdUpstream(.configuration, detail: "HTTP \($0): there is no such endpoint at this URL"))
             }
-            + [400, 402, 406, 409, 410, 413, 414, 415, 422, 431, 451].map {
+            + Answer.ofAnyPayload
+            + [400, 406, 409, 410, 413, 415, 422, 451].map {
                 Answer($0, .split(reason: "HTTP \($0)"))
             }
             + [408, 425, 429, 500, 501, 502, 503, 504, 599].map { Answer($0, .retry(after: nil)) })

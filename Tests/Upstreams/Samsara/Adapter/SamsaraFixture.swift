@@ -71,9 +71,9 @@ extension UpstreamFixture {
                 202,
                 #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#,
                 .delivered(),
-                notice:
-                    "accepted with a warning: For completeness, please provide the 'X-Samsara-publishedTimestamp' header."
-            ),
+                notice: UpstreamNotice(
+                    "accepted with a warning",
+                    quote: "For completeness, please provide the 'X-Samsara-publishedTimestamp' header.")),
             Answer(200, .retry(after: nil)), Answer(204, .retry(after: nil)), Answer(200, "<html>", .retry(after: nil)),
             Answer(
                 400, #"["OK","{:timestamp (not (integer? \"1433004490171\"))}","{:eventName missing-required-key}"]"#,
@@ -102,7 +102,7 @@ extension UpstreamFixture {
         ] + [401, 403].map { held($0, .credentials, "the client was rejected") }
             + [301, 302, 304, 307, 308].map { held($0, .configuration, "there is no such endpoint at this URL") }
             + [404, 405, 406, 410, 415, 422, 431, 451].map { held($0, .configuration, "not from Samsara") }
-            + [408, 425, 429, 502, 503, 504].map { Answer($0, .retry(after: nil)) })
+            + [408, 420, 425, 429, 499, 502, 503, 504].map { Answer($0, .retry(after: nil)) })
 
     static let sessionStarted = Sample(
         "event", #"{"timestamp":1433004485870,"sourceId":"3aw4sedrtcyvgbuhjkn","eventName":"session.started"}"#)

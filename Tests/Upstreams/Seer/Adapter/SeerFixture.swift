@@ -84,7 +84,8 @@ extension UpstreamFixture {
             + [301, 302, 307, 404, 405, 406, 415].map {
                 Answer($0, .holdUpstream(.configuration, detail: "HTTP \($0): there is no such endpoint at this URL"))
             }
-            + [400, 402, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
+            + Answer.ofAnyPayload
+            + [400, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
             + [Answer(400, "bad actor", .split(reason: "HTTP 400: bad actor"))]
             + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) })
 }

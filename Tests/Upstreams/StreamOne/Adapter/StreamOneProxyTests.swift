@@ -177,7 +177,7 @@ import Testing
         #expect(try plan(by: self.upstream()) == held, "also after a restart")
         #expect(
             harness.notices.withLock { $0 } == [
-                "status 3 AUTHENTICATION_FAILED: M3; nothing is sent as this actor until 2015-12-13T09:47:40.000Z"
+                "status 3 AUTHENTICATION_FAILED; nothing is sent as this actor until 2015-12-13T09:47:40.000Z"
             ])
         #expect(try isSent(plan(by: upstream, isFlushed: true)))
         for setting in ["id", "psk"] {

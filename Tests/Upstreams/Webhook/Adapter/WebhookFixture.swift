@@ -13,17 +13,21 @@ extension UpstreamFixture {
     static let webhook = UpstreamFixture(
         type: .webhook,
         settings: [
-            "url": .text("http://127.0.0.1:9005/hooks/"),
+            "url": .text("http://127.0.0.1:9005/hooks/?version=2016-beta"),
             "kinds": .objects([
-                "order": ["path": "/orders"], "user.changed": ["path": "?by=user", "method": "PUT"],
+                "order": ["path": "/orders"], "user.changed": ["path": "?by=user-id", "method": "PUT"],
                 "part": ["method": "PATCH"],
             ]),
+            "query": .strings(["sig": "T0P/secret=="]),
             "orderBy": .text("/source/id"), "auth.type": .text("basic"), "auth.username": .text("hélène"),
             "auth.password": .text("open:sesame/1"), "auth.token": .text("tok-abc-123"),
             "auth.clientSecret": .text("client secret?"), "headers": .strings(["X-Api-Key": "header-key-789"]),
             "signingSecrets": .list([Self.signingSecret]),
         ],
-        secrets: ["open:sesame/1", "tok-abc-123", "client secret?", "header-key-789", signingSecret],
+        secrets: [
+            "2016-beta", "user-id", "T0P/secret==", "open:sesame/1", "tok-abc-123", "client secret?", "header-key-789",
+            signingSecret,
+        ],
         token: Token(value: "2YotnFZFEjr1zCsicMWpAA", renewAt: now + .seconds(60), expiresAt: nil),
         good: ["order", "user.changed", "part"].flatMap { kind in
             ["{}", "[]", "null", "true", "-0.10e1", #""text""#, #"{"source":{"id":null}}"#, #"{"source":[{"id":1}]}"#]
@@ -53,7 +57,8 @@ extension UpstreamFixture {
                 settings: ["auth.type": .text("oauth2")],
                 samples: [Sample("order", first)]),
         ],
-        answers: Answer.usual.filter { $0.response.status != 500 } + [Answer(500, .suspect(after: nil))])
+        answers: Answer.usual.filter { ![418, 423, 451, 500].contains($0.response.status) }
+            + [418, 423, 424, 430, 440, 451, 500].map { Answer($0, .suspect(after: nil)) })
 
     /// The secret of the examples of Standard Webhooks, and the longest one.
     static let signingSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -55,6 +55,9 @@ import Testing
                 "webhook-signature is set by Postern itself",
             ]
         ),
+        ("url", .text("http://h/?a=b#c"), ["must not have a fragment"]),
+        ("auth.tokenURL", .text("http://h/?a=b"), ["must not have a query or fragment"]),
+        ("query", .strings(["": "x"]), ["must not contain an empty name"]),
         ("headers", .strings(["authorization": "x"]), ["must not contain Authorization, which auth.type basic sets"]),
         (
             "signingSecrets", .list([UpstreamFixture.signingSecret, "whsec_short"]),
@@ -65,6 +68,20 @@ import Testing
     @Test(arguments: refused)
     func setting_isRefused_withEveryProblem(setting: String, value: SettingValue, problems: [String]) {
         #expect(throws: SettingProblems(problems.map { (setting, $0) })) { try fixture.make([setting: value]) }
+    }
+
+    @Test func status_hasOneMeaning() throws {
+        let lists: [String: SettingValue] = [
+            "successStatuses": .integers([200, 409, 410]), "retryStatuses": .integers([409, 503]),
+            "rejectStatuses": .integers([410, 503]),
+        ]
+        #expect(
+            throws: SettingProblems([
+                ("retryStatuses", "must not contain 409, which successStatuses contains, too"),
+                ("rejectStatuses", "must not contain 410, which successStatuses contains, too"),
+                ("rejectStatuses", "must not contain 503, which retryStatuses contains, too"),
+            ])
+        ) { try fixture.make(lists) }
     }
 
     @Test func authorization_mayBeAFurtherHeader_withoutAuth() throws {

@@ -83,10 +83,57 @@ import Testing
     @Test(arguments: [
         ("http://h", "", "http://h"), ("http://h/", "", "http://h"), ("http://h/a/", "/", "http://h/a/"),
         ("http://h/a", "/b/?c=d", "http://h/a/b/?c=d"), ("http://h", "?x", "http://h?x"),
+        ("http://h/a?b=c", "", "http://h/a?b=c"), ("http://h/a?b=c", "/d?e", "http://h/a/d?b=c&e"),
     ])
     func url_isJoined(url: String, path: String, joined: String) throws {
-        let upstream = try fixture.make(["url": .text(url), "kinds": .objects(["k": ["path": path]])])
-        #expect(try fixture.request(for: [message(1, of: "k")], to: upstream).url == joined)
+        let settings: [String: SettingValue] = [
+            "url": .text(url), "query": .strings([:]), "kinds": .objects(["k": ["path": path]]),
+        ]
+        #expect(try fixture.request(for: [message(1, of: "k")], to: fixture.make(settings)).url == joined)
+        let further = try fixture.make(settings.merging(["query": .strings(["z": "", "a b": "c&d+é"])]) { $1 })
+        let request = try fixture.request(for: [message(1, of: "k")], to: further)
+        #expect(request.url == joined + (joined.contains("?") ? "&" : "?") + "a%20b=c%26d%2B%C3%A9&z=")
+    }
+
+    /// The names of endpoints are logged, stored, and shown.
+    @Test func endpoint_showsNoValueOfAQuery_andIsThatOfOneURL() throws {
+        let upstream = try fixture.make([
+            "url": .text("http://h/a?v=1"), "query": .strings(["sig": "T0P/secret=="]),
+            "kinds": .objects(["k": ["path": "?token"], "l": ["path": "?token"], "m": [:], "n": ["path": "?other"]]),
+        ])
+        func endpoint(_ kind: Kind) throws -> String {
+            try fixture.request(for: [message(1, of: kind)], to: upstream).endpoint
+        }
+        #expect(try endpoint("m") == "POST http://h/a?v=***&sig=***")
+        #expect(try endpoint("k") == "POST http://h/a?v=***&***&sig=*** (k)")
+        #expect(try endpoint("n") == "POST http://h/a?v=***&***&sig=*** (n)")
+    }
+
+    @Test(arguments: [
+        ("url", SettingValue.text("http://h/?sig=T0Psecret")), ("query", .strings(["sig": "T0Psecret"])),
+        ("kinds", .objects(["k": ["path": "/x?a=b&sig=T0Psecret"]])),
+        ("kinds", .objects(["k": ["path": "?T0Psecret"]])),
+    ])
+    func valueOfAQuery_isMaskedInWhatAReceiverSays(setting: String, value: SettingValue) throws {
+        let kinds: [String: SettingValue] = ["kinds": .objects(["k": [:]])]
+        let upstream = try fixture.make(kinds.merging([setting: value]) { $1 })
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1, of: "k")])
+        let response = UpstreamResponse(status: 400, body: Array("bad: T0Psecret, T0P%73ecret".utf8))
+        let verdict = try upstream.judge(response, to: batch, in: fixture.planContext).verdict
+        #expect(verdict == .split(reason: "HTTP 400: bad: ***, ***"))
+    }
+
+    @Test func dryRun_masksShortValuesOfAQueryAndOfHeaders() throws {
+        let upstream = try fixture.make([
+            "url": .text("http://h/a?v=1"), "headers": .strings(["X-Pin": "7"]), "auth.username": .text("h"),
+            "auth.password": .text("p"), "kinds": .objects(["k": [:]]),
+        ])
+        let request = try fixture.request(for: [message(1, of: "k")], to: upstream)
+        let mask = upstream.mask(besides: request.proofs)
+        #expect(upstream.shown(url: request.url, mask) == "http://h/a?v=***&sig=***")
+        let headers = request.headers.map { ($0.name, upstream.shown(header: $0, mask)) }
+        #expect(headers.contains { $0 == ("Authorization", "Basic ***") })
+        #expect(headers.contains { $0 == ("X-Pin", "***") })
     }
 
     @Test(arguments: [("none", 1, 0), ("array", 50, 2), ("ndjson", 50, 1), ("wrapped", 50, 12)])
@@ -138,6 +185,30 @@ import Testing
         }
         #expect(try verdict(410) == .split(reason: "HTTP 410"))
         #expect(try verdict(503) == .retry(after: nil))
+    }
+
+    @Test func listedStatuses_areSentAgain_orRejectTheMessage() throws {
+        let upstream = try fixture.make([
+            "auth.type": .text("oauth2"), "retryStatuses": .integers([204, 409, 500]),
+            "rejectStatuses": .integers([401, 404, 503]),
+        ])
+        func verdict(_ status: Int) throws -> Verdict {
+            let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
+            let response = UpstreamResponse(status: status, headers: [("Retry-After", "7")])
+            return try upstream.judge(response, to: batch, in: fixture.planContext).verdict
+        }
+        for status in [204, 409, 500] { #expect(try verdict(status) == .retry(after: .seconds(7))) }
+        for status in [401, 404, 503] { #expect(try verdict(status) == .split(reason: "HTTP \(status)")) }
+        #expect(try verdict(200) == .delivered())
+    }
+
+    /// The text of a status that may be about something else is kept for the operator.
+    @Test func doubtfulStatus_keepsItsText() throws {
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
+        let response = UpstreamResponse(status: 423, headers: [("Retry-After", "7")], body: Array("locked".utf8))
+        let judgement = try fixture.make().judge(response, to: batch, in: fixture.planContext)
+        #expect(judgement.verdict == .suspect(after: .seconds(7)))
+        #expect(judgement.reason == "HTTP 423: locked")
     }
 
     @Test func token_isFetchedAgain_afterA401_ifThereIsOne() throws {
