@@ -22,6 +22,10 @@ public struct MessageRecord: Sendable, Equatable {
     public var payload: [UInt8]?
     /// The number of its lane in the queue, to find earlier messages of the lane.
     public var lane: Int64 = 0
+    /// The name of its separate lane, while it is queued.
+    public var laneName: String?
+    /// The digest of the name of its mixed lane, while it is queued; nil if it has none.
+    public var laneDigest: Int64? { state == .queued && laneName == nil && lane != 0 ? lane : nil }
     /// When a queued message expires; nil if it does not.
     public var expiresAt: Timestamp?
     /// For a queued message: what its wait is derived from. Only `StoreView` derives from the rows whether the message

@@ -127,6 +127,11 @@ struct FilterOptions: ParsableArguments {
     var key: String?
 
     @Option(
+        help: ArgumentHelp("Only queued ones of this lane: its name, or what a list of lanes shows.", valueName: "lane")
+    )
+    var lane: String?
+
+    @Option(
         help: ArgumentHelp("Only those accepted at this time or later, e.g. 2026-01-31T12:00:00Z.", valueName: "time"))
     var createdAfter: Timestamp?
 
@@ -144,6 +149,7 @@ struct FilterOptions: ParsableArguments {
 
     var filter: MessageFilter {
         var filter = MessageFilter(upstream: upstream, kind: kind, state: state, key: key)
+        filter.lane = lane
         (filter.createdAfter, filter.createdBefore) = (createdAfter, createdBefore)
         (filter.errorClass, filter.errorText, filter.group) = (errorClass, errorText, group)
         return filter

@@ -6,7 +6,7 @@ extension MessageFilter {
     /// The names that `set` accepts. `upstream` and `state` are read separately, because which of their values are
     /// allowed depends on the caller and the request.
     static let names = [
-        "kind", "key", "createdAfter", "createdBefore", "errorClass", "errorText", "group",
+        "kind", "key", "lane", "createdAfter", "createdBefore", "errorClass", "errorText", "group",
     ]
     private static let longestText = 200
     private static let timeRule = "must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z"
@@ -16,6 +16,7 @@ extension MessageFilter {
         switch name {
         case "kind": kind = Kind(text)
         case "key": key = text
+        case "lane": lane = text
         case "createdAfter":
             createdAfter = Timestamp(rfc3339: text)
             if createdAfter == nil { return Self.timeRule }

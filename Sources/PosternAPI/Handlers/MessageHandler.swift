@@ -38,12 +38,13 @@ struct MessageHandler: Sendable {
             let page = try page(of: query, maxBytes: pageBytes)
             var body = Array(#"{"messages":["#.utf8)
             var next = page.next
+            var lanes = LaneNames(context)
             for (index, record) in page.messages.enumerated() {
                 let attempts =
                     includes.attempts
                     ? try context.outbox.attempts(of: record.id, onPageOf: page.messages.count) : nil
                 let text = MessageJSON.message(
-                    record, context: context, attempts: attempts, showsPayload: includes.payload
+                    record, context: context, &lanes, attempts: attempts, showsPayload: includes.payload
                 ).utf8
                 // Attempts, errors, and escapes can make the text longer than the store estimates. One is always shown.
                 if index > 0, body.count + text.count + Self.endBytes > pageBytes {

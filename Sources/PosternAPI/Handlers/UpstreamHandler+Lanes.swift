@@ -13,9 +13,17 @@ extension UpstreamHandler {
             let page = try context.outbox.lanes(
                 of: number, in: query.state, after: query.cursor, limit: query.limit
             ) { lane in
-                snapshot.wait(of: lane, now: now).map { LaneJSON.lane(lane, $0) }
+                snapshot.wait(of: lane, now: now).map { (lane, $0) }
             }
-            return .json(200, LaneJSON.page(page.lanes, next: page.next))
+            var names = LaneNames(context)
+            let lanes = page.lanes.map { lane, wait in
+                var lane = lane
+                if let digest = lane.digest {
+                    lane.key = names.name(of: digest, first: MessageID(rawValue: lane.number))
+                }
+                return LaneJSON.lane(lane, wait)
+            }
+            return .json(200, LaneJSON.page(lanes, next: page.next))
         }
     }
 }
@@ -25,13 +33,14 @@ public enum LaneJSON {
     /// One element of a page, as a JSON object.
     public static func lane(_ lane: LaneRecord, _ wait: WaitStatus) -> String {
         JSONWriter.object { json in
-            json.string("lane", "\(lane.number)")
+            json.string("lane", lane.text)
             json.string("key", lane.key)
             json.string("state", lane.state.rawValue)
             json.string("reason", wait.waitingFor?.rawValue)
             json.time("since", lane.since)
             json.time("until", wait.nextAttemptAt)
             json.number("queued", lane.queued)
+            json.flag("isCountComplete", lane.isCountComplete)
             json.time("oldestAt", lane.oldestAt)
         }
     }

@@ -8,15 +8,23 @@ public enum MessageJSON {
     static func message(
         _ record: MessageRecord, context: APIContext, attempts: [AttemptRow]? = nil, showsPayload: Bool = false
     ) -> String {
-        message(
-            record, waitStatus: WaitStatus(of: record, context: context), attempts: attempts,
-            showsPayload: showsPayload,
-            isSimulated: context.isSimulated)
+        var lanes = LaneNames(context)
+        return message(record, context: context, &lanes, attempts: attempts, showsPayload: showsPayload)
     }
 
-    /// `attempts`: nil leaves them out.
+    static func message(
+        _ record: MessageRecord, context: APIContext, _ lanes: inout LaneNames, attempts: [AttemptRow]? = nil,
+        showsPayload: Bool = false
+    ) -> String {
+        message(
+            record, waitStatus: WaitStatus(of: record, context: context), laneName: lanes.name(of: record),
+            attempts: attempts, showsPayload: showsPayload, isSimulated: context.isSimulated)
+    }
+
+    /// `laneName`: that of a mixed lane, if it is known. `attempts`: nil leaves them out.
     public static func message(
-        _ record: MessageRecord, waitStatus: WaitStatus, attempts: [AttemptRow]? = nil, showsPayload: Bool = false,
+        _ record: MessageRecord, waitStatus: WaitStatus, laneName: String? = nil, attempts: [AttemptRow]? = nil,
+        showsPayload: Bool = false,
         isSimulated: Bool = false
     ) -> String {
         JSONWriter.object { json in
@@ -25,6 +33,7 @@ public enum MessageJSON {
             json.string("kind", record.kind.description)
             json.string("state", record.state.name)
             json.string("key", record.key)
+            json.string("lane", record.laneName ?? laneName ?? record.laneDigest.map(Lane.text(ofDigest:)))
             json.number("attempts", record.attempts)
             json.time("createdAt", record.acceptedAt)
             json.time("nextAttemptAt", waitStatus.nextAttemptAt)

@@ -145,7 +145,7 @@ extension GatewayClient {
         let body = JSONWriter.object { json in
             let members = [
                 ("upstream", filter.upstream?.description), ("state", filter.state?.name),
-                ("kind", filter.kind?.description), ("key", filter.key),
+                ("kind", filter.kind?.description), ("key", filter.key), ("lane", filter.lane),
                 ("createdAfter", filter.createdAfter?.description),
                 ("createdBefore", filter.createdBefore?.description), ("errorClass", filter.errorClass?.rawValue),
                 ("errorText", filter.errorText), ("group", filter.group?.description),

@@ -105,7 +105,9 @@ public struct OutboxReport: Sendable {
         let waitStatus = waitStatus(of: record)
         var lines: [(String, String?)] = [
             ("id", "\(record.id)"), ("upstream", record.upstream), ("kind", "\(record.kind)"),
-            ("state", record.state.name), ("key", record.key), ("attempts", "\(record.attempts)"),
+            ("state", record.state.name), ("key", record.key),
+            ("lane", record.laneName ?? record.laneDigest.map(Lane.text(ofDigest:))),
+            ("attempts", "\(record.attempts)"),
             ("created", "\(record.acceptedAt)"), ("waits for", waitStatus.waitingFor?.rawValue),
             ("next attempt", waitStatus.nextAttemptAt?.description), ("settled", record.settledAt?.description),
         ]
@@ -186,8 +188,9 @@ public struct OutboxReport: Sendable {
         var table = TextTable(["LANE", "KEY", "STATE", "REASON", "SINCE", "UNTIL", .number("QUEUED"), "OLDEST"])
         for (lane, wait) in lanes {
             table.add([
-                "\(lane.number)", lane.key ?? "-", lane.state.rawValue, wait.waitingFor?.rawValue ?? "-",
-                "\(lane.since)", wait.nextAttemptAt?.description ?? "-", "\(lane.queued)", "\(lane.oldestAt)",
+                lane.text, lane.key ?? "-", lane.state.rawValue, wait.waitingFor?.rawValue ?? "-",
+                "\(lane.since)", wait.nextAttemptAt?.description ?? "-",
+                "\(lane.queued)" + (lane.isCountComplete ? "" : "+"), "\(lane.oldestAt)",
             ])
         }
         return table.text

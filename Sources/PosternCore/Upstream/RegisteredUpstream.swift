@@ -36,6 +36,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     private let failureJudging: (any FailureJudgingUpstream)?
     private let caching: (any CachingUpstream)?
     private let exclusive: (any ExclusiveLanesUpstream)?
+    private let laneNaming: (any LaneNamingUpstream)?
     private let probing: (any ProbingUpstream)?
     private let refusalCodes: (any RejectionCodesUpstream)?
     private let eventNaming: (any EventNamingUpstream)?
@@ -53,6 +54,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         failureJudging = base as? any FailureJudgingUpstream
         caching = base as? any CachingUpstream
         exclusive = base as? any ExclusiveLanesUpstream
+        laneNaming = base as? any LaneNamingUpstream
         let tokens = base as? any TokenUpstream
         tokenSource = tokens?.tokenSource
         verifiesAtStart = tokens?.tokenSource != nil && tokens?.verifiesAtStart ?? false
@@ -97,6 +99,12 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
 
     /// Nil if the lane excludes no other one.
     public func exclusion(ofLane name: String) -> String? { exclusive?.exclusion(ofLane: name) }
+
+    /// Whether names of its mixed lanes are parts of the payloads.
+    public var namesLanes: Bool { laneNaming != nil }
+    public func laneName(of payload: JSONValue, of kind: Kind) -> String? {
+        laneNaming?.laneName(of: payload, of: kind)
+    }
 
     public func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
         try base.plan(for: messages, in: context)

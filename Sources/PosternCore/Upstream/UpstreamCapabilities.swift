@@ -67,6 +67,12 @@ public protocol ExclusiveLanesUpstream: Upstream {
     func exclusion(ofLane name: String) -> String?
 }
 
+/// Has mixed lanes whose names are parts of the payload, so that operators can be told whose messages wait.
+public protocol LaneNamingUpstream: Upstream {
+    /// The text whose digest is the lane of an accepted message; nil if it has none.
+    func laneName(of payload: JSONValue, of kind: Kind) -> String?
+}
+
 /// Sends a sequence of requests for a message.
 public protocol SequencingUpstream: Upstream {
     /// The names of all steps, for their metrics.

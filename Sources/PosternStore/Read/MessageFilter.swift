@@ -9,6 +9,8 @@ public struct MessageFilter: Sendable, Equatable {
     public var kind: Kind?
     public var state: MessageState?
     public var key: String?
+    /// Only queued messages of the lane with this name, digest, or number.
+    public var lane: String?
     /// Messages that were accepted at that time or later. A search by time assumes that the clock was never set back by
     /// more than a minute.
     public var createdAfter: Timestamp?
@@ -59,10 +61,17 @@ public struct MessageFilter: Sendable, Equatable {
         return true
     }
 
+    private func isOfLane(_ record: MessageRecord) -> Bool {
+        guard let lane else { return true }
+        guard record.state == .queued, record.lane != 0 else { return false }
+        if let name = record.laneName { return name == lane || "\(record.lane)" == lane }
+        return Lane.text(ofDigest: record.lane) == lane || Lane.digest(of: lane.utf8) == .digest(record.lane)
+    }
+
     public func matches(_ record: MessageRecord) -> Bool {
         UpstreamName(stored: record.upstream).map(shows) == true
             && matches(record.state, record.acceptedAt, kind: record.kind, key: record.key)
-            && matches(record.lastError)
+            && matches(record.lastError) && isOfLane(record)
     }
 }
 

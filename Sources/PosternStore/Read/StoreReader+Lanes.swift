@@ -16,22 +16,30 @@ public struct LaneRecord: Sendable, Equatable {
         case parked
     }
 
-    /// Its number in the store, by which pages continue.
+    /// Its number in the store, by which pages continue. In a mixed queue, the id of its first message.
     public let number: Int64
-    /// Its name; nil if only a digest of that is known.
-    public let key: String?
+    /// In a mixed queue, the digest of its name.
+    public var digest: Int64?
+    /// Its name; nil if only a digest of that is stored.
+    public var key: String?
     public let state: State
     public let waitsFor: WaitReason?
     /// Nil if only an event ends the wait, or if the lane itself does not wait.
     public let until: Timestamp?
     /// When its first message was last attempted, or accepted if it was not.
     public let since: Timestamp
-    /// Its messages. In a mixed queue only those that are to be sent again, because the others are not found by lane.
+    /// Its messages, as far as they were counted.
     public let queued: Int
+    /// Whether all of them were counted. Messages of a mixed queue are not found by lane, so only the first ones of a long
+    /// queue are looked at.
+    public var isCountComplete = true
     /// When the first of these was accepted.
     public let oldestAt: Timestamp
     /// Whether one of its messages is being sent.
     public let isInFlight: Bool
+
+    /// What a filter by lane takes, besides the name.
+    public var text: String { digest.map(Lane.text(ofDigest:)) ?? "\(number)" }
 }
 
 extension StoreReader {
@@ -153,33 +161,93 @@ extension StoreReader {
         try sql.value("SELECT count(*) FROM queue_# WHERE lane = ?", of: number, lane, as: Int.self) ?? 0
     }
 
-    // MARK: Mixed lanes: found by their messages that are to be sent again
+    // MARK: Mixed lanes: found by reading the queue
 
-    /// By the first of these messages; its id is the lane's number here. They are bounded by the scan limit.
+    private struct MixedLane {
+        /// The first message that is not scheduled for later, or else the first one.
+        var first: (id: MessageID, waiting: Int64, dueAt: Timestamp?)
+        var count = 0
+    }
+
+    /// Lanes of the first rows of the queue, and of those that are to be sent again, which are bounded by the scan limit.
+    /// Another index would have to be written with every message.
     private func addMixed<T>(
         of number: UpstreamNumber, after cursor: Int64?, now: Timestamp, _ busy: Set<Int64>,
         to page: inout LanePage<T>
     ) throws {
-        let retries = try sql.all(
-            """
-            SELECT id, lane, nextAttemptAtMs, acceptedAtMs, lastError FROM queue_#
-            WHERE waiting = 1 AND nextAttemptAtMs IS NOT NULL AND lane <> 0
-            """, of: number
-        ) { row in
-            (
-                id: row[0] as Int64, lane: row[1] as Int64, dueAt: row[2] as Timestamp, acceptedAt: row[3] as Timestamp,
-                since: Self.since(row[3], lastError: row[4])
-            )
+        var lanes: [Int64: MixedLane] = [:]
+        var (rows, last) = (0, MessageID(rawValue: 0))
+        func visit(_ row: borrowing SQLRow) {
+            let lane: Int64 = row[1]
+            guard lane != 0 else { return }
+            let (waiting, dueAt) = (row[2] as Int64, row[3] as Timestamp?)
+            let isLater = waiting == QueueColumn.scheduled && dueAt.map { $0 > now } ?? false
+            var found = lanes[lane] ?? MixedLane(first: (row[0], waiting, dueAt))
+            let firstIsLater =
+                found.first.waiting == QueueColumn.scheduled && found.first.dueAt.map { $0 > now } ?? false
+            if firstIsLater, !isLater { found.first = (row[0], waiting, dueAt) }
+            found.count += 1
+            lanes[lane] = found
         }
-        let lanes = Dictionary(grouping: retries.sorted { $0.id < $1.id }, by: \.lane).values
-        for members in lanes.sorted(by: { $0[0].id < $1[0].id }) where members[0].id > cursor ?? 0 {
+        try sql.walk(
+            "SELECT id, lane, waiting, nextAttemptAtMs FROM queue_# WHERE id > 0 ORDER BY id LIMIT ?", of: number,
+            Self.rowsPerPage
+        ) { row in
+            visit(row)
+            (rows, last) = (rows + 1, row[0])
+            return true
+        }
+        let isComplete = rows < Self.rowsPerPage
+        if !isComplete {
+            try sql.walk(
+                """
+                SELECT id, lane, waiting, nextAttemptAtMs FROM queue_#
+                WHERE waiting = 1 AND nextAttemptAtMs IS NOT NULL AND id > ?
+                """, of: number, last
+            ) { row in
+                visit(row)
+                return true
+            }
+        }
+        for (digest, lane) in lanes.sorted(by: { $0.value.first.id < $1.value.first.id })
+        where lane.first.id.rawValue > cursor ?? 0 {
             guard page.hasRoom() else { return }
-            let first = members[0]
+            let isDue = lane.first.dueAt.map { $0 <= now } ?? true
+            let state: LaneRecord.State =
+                isDue ? .ready : lane.first.waiting == QueueColumn.scheduled ? .scheduled : .backingOff
+            guard page.shows(state), let times = try times(of: lane.first.id, in: number) else {
+                page.pass(lane.first.id.rawValue, rows: 1)
+                continue
+            }
             page.add(
                 LaneRecord(
-                    number: first.id, key: nil, state: first.dueAt <= now ? .ready : .backingOff, waitsFor: nil,
-                    until: first.dueAt <= now ? nil : first.dueAt, since: first.since, queued: members.count,
-                    oldestAt: first.acceptedAt, isInFlight: busy.contains(first.lane)))
+                    number: lane.first.id.rawValue, digest: digest, key: nil, state: state, waitsFor: nil,
+                    until: isDue ? nil : lane.first.dueAt, since: times.since, queued: lane.count,
+                    isCountComplete: isComplete, oldestAt: times.acceptedAt, isInFlight: busy.contains(digest)))
+        }
+    }
+
+    private func times(of id: MessageID, in number: UpstreamNumber) throws -> (acceptedAt: Timestamp, since: Timestamp)?
+    {
+        try sql.first("SELECT acceptedAtMs, lastError FROM queue_# WHERE id = ?", of: number, id) { row in
+            (row[0], Self.since(row[0], lastError: row[1]))
+        }
+    }
+
+    /// The numbers in rows of lanes that `text` may mean: by name, by the digest of the name, or by number.
+    func lanes(called text: String, of number: UpstreamNumber) throws -> Set<Int64> {
+        switch try LaneRule(stored: number, with: sql) {
+        case .mixed:
+            var lanes: Set<Int64> = []
+            if case .digest(let digest) = Lane.digest(of: text.utf8) { lanes.insert(digest) }
+            if text.utf8.count == 16, let digest = UInt64(text, radix: 16) { lanes.insert(Int64(bitPattern: digest)) }
+            return lanes
+        case .separate:
+            return Set(
+                try sql.all(
+                    "SELECT number FROM lanes WHERE upstream = ?1 AND name = ?2 OR number = ?3 AND upstream = ?1",
+                    number, text, Int64(text) ?? 0
+                ) { $0[0] as Int64 })
         }
     }
 }

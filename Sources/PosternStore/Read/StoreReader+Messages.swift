@@ -15,6 +15,8 @@ extension StoreReader {
         }
 
         func mayHold(_ filter: MessageFilter) -> Bool {
+            // Only queued messages have a lane.
+            if self != .queue, filter.lane != nil { return false }
             // Receipts have no error.
             if self == .delivered, filter.needsError { return false }
             return filter.state.map(holds) ?? true
@@ -97,11 +99,12 @@ extension StoreReader {
         var (rows, bytes) = (0, 0)
         var end: Int64?
         let ids = try range(in: table, of: number, filter).after(cursor, page.order)
+        let lanes = try filter.lane.map { try self.lanes(called: $0, of: number) }
         try walk(table, of: number, ids, page.order, payload: payload) { row in
             let id: Int64 = row[0]
             guard !page.isOver(at: id) else { return false }
             rows += 1
-            if matches(row, filter) {
+            if matches(row, filter), lanes?.contains(row[12]) ?? true {
                 let error = filter.needsError ? error(in: row) : nil
                 if error != nil { rows += Self.rowsPerError }
                 if filter.matches(error) {
@@ -189,11 +192,13 @@ extension StoreReader {
         record.lane = row[12]
         record.expiresAt = row[13]
         try sql.each(
-            "SELECT isParked, waitingFor, readyAtMs FROM lanes WHERE number = ? AND upstream = ?", record.lane, number
+            "SELECT isParked, waitingFor, readyAtMs, name FROM lanes WHERE number = ? AND upstream = ?", record.lane,
+            number
         ) { lane in
             record.facts.isParked = lane[0]
             record.facts.laneWaitsFor = (lane[1] as String?).flatMap(WaitReason.init(rawValue:))
             record.facts.laneWaitsUntil = lane[2]
+            record.laneName = lane[3]
         }
         return record
     }

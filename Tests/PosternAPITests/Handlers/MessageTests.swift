@@ -14,7 +14,8 @@ import Testing
             let message = try gateway.message(id)
             #expect(
                 message.keys == [
-                    "id", "upstream", "kind", "state", "key", "attempts", "createdAt", "nextAttemptAt", "settledAt",
+                    "id", "upstream", "kind", "state", "key", "lane", "attempts", "createdAt", "nextAttemptAt",
+                    "settledAt",
                     "waitingFor", "lastError", "result",
                 ])
             #expect(message["id"].string == id)

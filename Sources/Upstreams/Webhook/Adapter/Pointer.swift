@@ -60,6 +60,16 @@ struct Pointer: Sendable, Equatable {
         }
     }
 
+    /// The text whose digest is the lane; nil if there is no lane.
+    func name(in payload: JSONValue) -> String? {
+        guard !names.isEmpty, let value = value(in: payload) else { return nil }
+        return switch value.kind {
+        case .string: value.string
+        case .number, .true, .false: String(decoding: value.bytes, as: UTF8.self)
+        case .null, .object, .array: nil
+        }
+    }
+
     private func value(in payload: JSONValue) -> JSONValue? {
         var value = payload
         for name in names {

@@ -6,7 +6,7 @@ import PosternUpstreamKit
 ///
 /// The configuration lists the kinds and the URL of each. Payloads are forwarded as they were received, several
 /// in one request if that is configured. Messages with equal values of one member keep their order, others do not.
-struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
+struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, LaneNamingUpstream {
     static let typeName = "webhook"
     static let summary = "Any HTTP API that takes JSON, with the requests and signatures of webhooks."
     static let takesCallbacks = true
@@ -48,6 +48,8 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         Admission(lane: try settings.orderBy.lane(of: payload))
     }
+
+    func laneName(of payload: JSONValue, of kind: Kind) -> String? { settings.orderBy.name(in: payload) }
 
     // MARK: Sending
 

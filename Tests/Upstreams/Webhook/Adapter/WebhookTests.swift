@@ -1,6 +1,7 @@
 import Foundation
 import PosternConformance
 import PosternCore
+import PosternJSON
 import PosternTestKit
 import PosternUpstreamKit
 import Testing
@@ -165,6 +166,8 @@ import Testing
         let upstream = try fixture.make(["orderBy": .text(pointer)])
         let admission = try fixture.admit(.init("order", payload), to: upstream).admission
         #expect(admission.lane == value.map { .digest(of: $0.utf8) } ?? .none)
+        let read = JSONParser().parse(Array(payload.utf8)) { upstream.laneName(of: $0, of: "order") }
+        #expect(try read.get() == value)
         #expect(admission.rewritten == nil)
     }
 

@@ -1,17 +1,21 @@
-package import PosternCore
-
 extension Lane {
+    /// How a digest is shown where the name is not known: 16 hexadecimal digits.
+    public static func text(ofDigest digest: Int64) -> String {
+        let digits = String(UInt64(bitPattern: digest), radix: 16)
+        return String(repeating: "0", count: 16 - digits.count) + digits
+    }
+
     /// FNV-1a of 64 bits. Digests are stored, so this never changes.
     ///
     /// Worked values of the hash: `` is 0xcbf29ce484222325, `a` is 0xaf63dc4c8601ec8c, `foobar` is 0x85944171f73967e8.
-    package static func digest(of bytes: some Sequence<UInt8>) -> Lane {
+    public static func digest(of bytes: some Sequence<UInt8>) -> Lane {
         var hash: UInt64 = 0xCBF2_9CE4_8422_2325
         for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01B3 }
         return .digest(Int64(bitPattern: hash))
     }
 
     /// The same for a string's value, however it is escaped.
-    package static func digest(of string: JSONValue) -> Lane {
+    public static func digest(of string: JSONValue) -> Lane {
         string.hasEscapes
             ? digest(of: string.stringBytes ?? []) : digest(of: string.rawString)
     }
