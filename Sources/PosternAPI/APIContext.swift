@@ -67,7 +67,7 @@ public final class APIContext: Sendable {
         random: @escaping @Sendable () -> (UInt64, UInt64) = AdmissionContext.systemRandom, metrics: Metrics,
         logger: Logger,
         stalledWorkers: @escaping @Sendable () -> [String]
-    ) {
+    ) throws(SystemLimitError) {
         self.outbox = outbox
         self.limits = limits
         self.memory = memory
@@ -77,12 +77,14 @@ public final class APIContext: Sendable {
         self.metrics = metrics
         self.logger = logger
         self.stalledWorkers = stalledWorkers
-        readers = BlockingExecutor(name: "postern-reads", atATime: 3, on: outbox.threads)
-        timer = TimerQueue(name: "postern-timer", on: outbox.threads)
-        taskExecutor = SerialTaskExecutor(name: "postern-calls", on: outbox.threads)
-        computations = BlockingExecutor(name: "postern-logins", atATime: 1, on: outbox.threads)
+        readers = try BlockingExecutor(name: "postern-reads", atATime: 3, on: outbox.threads) { error in
+            logger.warning("cannot start another thread; fewer reads run at a time", metadata: ["error": "\(error)"])
+        }
+        timer = try TimerQueue(name: "postern-timer", on: outbox.threads)
+        taskExecutor = try SerialTaskExecutor(name: "postern-calls", on: outbox.threads)
+        computations = try BlockingExecutor(name: "postern-logins", atATime: 1, on: outbox.threads)
         unprovenBodies = ByteBudget(memory.limit / 4)
-        unproven = UnprovenWork(
+        unproven = try UnprovenWork(
             .init(maxBodyBytes: limits.maxBodyBytes, memory: memory.limit), on: outbox.threads)
         let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
         directory = Mutex(UpstreamDirectory(targets))

@@ -1,3 +1,4 @@
+import PosternCore
 public import PosternStore
 
 /// Why a command failed: a sentence for people, and an exit code of sysexits.h for scripts.
@@ -22,10 +23,12 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     }
 
     public init(_ error: StoreError) {
-        if case .alreadyRunning = error {
-            self.init(Self.running, "\(error).")
-        } else {
-            self.init(Self.noStore, "\(error).")
-        }
+        let exitCode =
+            switch error {
+            case .alreadyRunning: Self.running
+            case .systemLimit: SystemLimitError.exitCode
+            default: Self.noStore
+            }
+        self.init(exitCode, "\(error).")
     }
 }

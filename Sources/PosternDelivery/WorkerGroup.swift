@@ -30,7 +30,7 @@ public final class WorkerGroup: Sendable {
     public var workers: [UpstreamWorker] { members.withLock(\.workers) }
 
     /// Starts one thread per worker. Call once.
-    public func start() { for worker in workers { worker.start() } }
+    public func start() throws(SystemLimitError) { for worker in workers { try worker.start() } }
 
     /// Nil if the upstream is disabled or not configured.
     public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
@@ -38,9 +38,9 @@ public final class WorkerGroup: Sendable {
     // MARK: Changing while the gateway runs
 
     /// Starts the thread of the worker. From then on, the group stops it with the others.
-    public func add(_ worker: UpstreamWorker) {
+    public func add(_ worker: UpstreamWorker) throws(SystemLimitError) {
+        try worker.start()
         members.withLock { $0.workers.append(worker) }
-        worker.start()
     }
 
     /// Stops claiming for an upstream that was removed. Its requests in flight may finish.

@@ -19,12 +19,17 @@ public protocol FaultHandler: Sendable {
 /// `stop` must have returned before the last reference is released.
 public final class FaultServer: Sendable {
     private let server: HTTPServer
-    private let timer = TimerQueue(name: "fault-timer", on: DedicatedThreads())
+    private let timer: TimerQueue
 
     /// - Parameter maxBodyBytes: A longer body is refused with 413, whatever `settings` say.
     public init(
         _ settings: HTTPServerSettings, maxBodyBytes: Int = 256 << 20, handler: any FaultHandler, logger: Logger
-    ) {
+    ) throws(HTTPServerError) {
+        do throws(SystemLimitError) {
+            timer = try TimerQueue(name: "fault-timer", on: DedicatedThreads())
+        } catch {
+            throw HTTPServerError(error)
+        }
         server = HTTPServer(
             settings, handler: Adapter(handler: handler, maxBodyBytes: maxBodyBytes, timer: timer), logger: logger)
     }

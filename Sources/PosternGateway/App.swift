@@ -16,16 +16,21 @@ public final class App: Sendable {
         public var configFile: ConfigurationFile
         /// Whether to run the simulators and point the upstreams at them.
         public var simulate: Bool
+        /// The port of the first simulator; the others follow. 0 lets the system choose. Nil: the default, or if that is in
+        /// use, others.
+        public var simulatorPort: UInt16?
         /// Whether to set a damaged store aside and start with an empty one.
         public var startFresh: Bool
         /// Whether to repair a damaged write-ahead log. A copy of the store is kept.
         public var recover: Bool
 
         public init(
-            configFile: ConfigurationFile, simulate: Bool = false, startFresh: Bool = false, recover: Bool = false
+            configFile: ConfigurationFile, simulate: Bool = false, simulatorPort: UInt16? = nil,
+            startFresh: Bool = false, recover: Bool = false
         ) {
             self.configFile = configFile
             self.simulate = simulate
+            self.simulatorPort = simulatorPort
             self.startFresh = startFresh
             self.recover = recover
         }
@@ -46,11 +51,13 @@ public final class App: Sendable {
 
     /// Runs until a stop signal arrives; after a second one it stops without waiting. Blocks.
     public func run() throws(AppError) {
+        try SystemLimits.raiseDescriptors()
         let simulators = try startSimulators()
         defer { simulators?.stop() }
         let loaded = try load(simulators)
         StandardErrorLog.setLevel(loaded.configuration.log.level)
         warn(of: loaded)
+        try SystemLimits.checkThreads(for: loaded.configuration)
         let services = try Services(loaded, options, logger: logger)
         do {
             let ports = try services.start()
@@ -166,17 +173,14 @@ public final class App: Sendable {
     private func startSimulators() throws(AppError) -> Simulators? {
         guard options.simulate else { return nil }
         do throws(Simulators.Failure) {
-            return try Simulators()
-        } catch {
+            return try Simulators(port: options.simulatorPort)
+        } catch .ports(let detail) where options.simulatorPort == nil {
             logger.warning(
-                "the default ports of the simulators are in use; using others",
-                metadata: ["error": "\(error.description)"])
-        }
-        do throws(Simulators.Failure) {
-            return try Simulators(arguments: ["--port", "0"])
+                "the default ports of the simulators are in use; using others", metadata: ["error": "\(detail)"])
         } catch {
-            throw .cannotListen(error.description)
+            throw AppError(error)
         }
+        do throws(Simulators.Failure) { return try Simulators(port: 0) } catch { throw AppError(error) }
     }
 
     private func load(_ simulators: Simulators?) throws(AppError) -> ConfigurationLoader.LoadedConfiguration {
@@ -223,12 +227,22 @@ public enum AppError: Error, Sendable, CustomStringConvertible {
     case configuration(ConfigurationProblems)
     case store(StoreError)
     case cannotListen(String)
+    /// The system does not give the process what it requires: threads, descriptors.
+    case system(String)
 
     public var description: String {
         switch self {
         case .configuration(let problems): "\(problems)"
         case .store(let error): "\(error)."
-        case .cannotListen(let detail): detail
+        case .cannotListen(let detail), .system(let detail): detail
+        }
+    }
+
+    init(_ failure: Simulators.Failure) {
+        switch failure {
+        case .noProgram(let detail): self = .cannotListen(detail)
+        case .ports(let detail): self = .cannotListen("\(detail). Choose other ports with --simulate-port.")
+        case .failed(let detail): self = .system("\(detail).")
         }
     }
 
@@ -237,6 +251,7 @@ public enum AppError: Error, Sendable, CustomStringConvertible {
         switch self {
         case .configuration: 78
         case .store(.alreadyRunning): 75
+        case .store(.systemLimit), .system: SystemLimitError.exitCode
         case .store: 73
         case .cannotListen: 69
         }

@@ -16,7 +16,7 @@ struct Environment: Sendable {
         do throws(CurlLoop.StartFailure) {
             return try CurlLoop(.init(version: PosternVersion.current))
         } catch {
-            throw .cannotListen("\(error)")
+            throw .system("\(error).")
         }
     }
     var makeListeners: @Sendable (GatewayConfiguration.Server, ByteBudget, GatewayHandler, Logger) -> any Listeners = {

@@ -1,4 +1,3 @@
-import Glibc
 import Logging
 import PosternAPI
 import PosternCore
@@ -34,7 +33,6 @@ struct HTTPListeners: Listeners {
     }
 
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
-        raiseDescriptorLimit()
         let passed = PassedSockets.own
         let adminPort = try admin.map { server throws(AppError) in try start(server, passed.admin) }
         do throws(AppError) {
@@ -49,16 +47,8 @@ struct HTTPListeners: Listeners {
         do throws(HTTPServerError) {
             return try server.start(on: passed?.descriptor)
         } catch {
-            throw .cannotListen("\(error)")
+            throw error.errorClass == .systemLimit ? .system("\(error.detail).") : .cannotListen("\(error)")
         }
-    }
-
-    /// Each connection takes a descriptor; the system's soft limit is often 1024.
-    private func raiseDescriptorLimit() {
-        var limit = rlimit()
-        guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
-        limit.rlim_cur = limit.rlim_max
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
     }
 
     func stopAccepting() { for server in servers { server.stopAccepting() } }

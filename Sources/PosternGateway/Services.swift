@@ -70,10 +70,14 @@ final class Services: Sendable {
             try outbox.markDisabled()
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
-            context = APIContext(
-                outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
-                isSimulated: options.simulate, time: time, random: { (random(), random()) }, metrics: metrics,
-                logger: logger, stalledWorkers: { workerGroup.stalledWorkers(at: time.instant) })
+            do throws(SystemLimitError) {
+                context = try APIContext(
+                    outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
+                    isSimulated: options.simulate, time: time, random: { (random(), random()) }, metrics: metrics,
+                    logger: logger, stalledWorkers: { workerGroup.stalledWorkers(at: time.instant) })
+            } catch {
+                throw .systemLimit(error)
+            }
         } catch {
             transport.stop()
             outbox.close()
@@ -90,7 +94,7 @@ final class Services: Sendable {
 
     /// Starts delivering, then listening. Returns the ports.
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
-        workerGroup.start()
+        do throws(SystemLimitError) { try workerGroup.start() } catch { throw .system("\(error).") }
         let ports = try listeners.start()
         checkCertificate()
         return ports
@@ -99,6 +103,7 @@ final class Services: Sendable {
     /// Closes what was opened, after a failed start.
     func abandon() {
         workerGroup.stop(deadline: time.instant) { transport.stop() }
+        context.stop()
         outbox.close()
     }
 
@@ -255,7 +260,13 @@ final class Services: Sendable {
                 guard !workerGroup.isRetiring(name) else {
                     throw .failed(detail: "the former upstream of this name has not ended yet")
                 }
-                workerGroup.add(try UpstreamWorker(upstream, settings, dependencies))
+                let worker = try UpstreamWorker(upstream, settings, dependencies)
+                do throws(SystemLimitError) {
+                    try workerGroup.add(worker)
+                } catch {
+                    try outbox.disable(worker.queue)
+                    throw .systemLimit(error)
+                }
             } catch {
                 // As if it were disabled, so that the next reload tries again.
                 current.withLock { current in

@@ -1,4 +1,5 @@
 import Glibc
+import PosternCore
 import PosternProcess
 
 /// The simulators of a run with `--simulate`: a child process that ends with this one, however this one ends.
@@ -9,20 +10,28 @@ struct Simulators {
     /// The child exits when this is closed.
     private let lifeline: Int32
 
-    struct Failure: Error { let description: String }
+    enum Failure: Error {
+        /// The program cannot be run.
+        case noProgram(String)
+        /// One of the ports is in use, or cannot be used.
+        case ports(String)
+        /// Anything else.
+        case failed(String)
+    }
 
-    /// Starts them on these ports and waits until they listen.
-    init(arguments: [String] = []) throws(Failure) {
+    /// Starts them and waits until they listen.
+    ///
+    /// - Parameter port: Of the first; the others follow. 0 lets the system choose, nil is the default.
+    init(port: UInt16?) throws(Failure) {
         var (input, output): ([Int32], [Int32]) = ([-1, -1], [-1, -1])
-        guard pipe(&input) == 0, pipe(&output) == 0 else {
-            throw Failure(description: "no file descriptors are left")
-        }
+        guard pipe(&input) == 0, pipe(&output) == 0 else { throw .failed("\(SystemLimitError.descriptors)") }
         for end in input + output { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         let child: Result<pid_t, SimulatorProgram.SpawnFailure>
         do throws(SimulatorProgram.SpawnFailure) {
             child = .success(
                 try SimulatorProgram.spawn(
-                    arguments: ["--until-end-of-input"] + arguments, input: input[0], output: output[1]))
+                    arguments: ["--until-end-of-input"] + (port.map { ["--port", "\($0)"] } ?? []), input: input[0],
+                    output: output[1]))
         } catch {
             child = .failure(error)
         }
@@ -34,7 +43,7 @@ struct Simulators {
         case .success(let child): process = child
         case .failure(let failure):
             close(lifeline)
-            throw Failure(description: failure.description)
+            throw .noProgram(failure.description)
         }
         let lines = Self.text(from: output[0]).split(separator: "\n")
         var urls: [String: String] = [:]
@@ -44,16 +53,18 @@ struct Simulators {
         }
         self.urls = urls
         guard urls.count == lines.count, !urls.isEmpty else {
-            stop()
-            throw Failure(description: lines.isEmpty ? "the simulators ended" : lines.joined(separator: " "))
+            let exitCode = stop()
+            let detail = lines.isEmpty ? "the simulators ended" : lines.joined(separator: " ")
+            throw exitCode == SimulatorProgram.portsExitCode ? .ports(detail) : .failed(detail)
         }
     }
 
-    /// Stops them and waits until they have exited.
-    func stop() {
+    /// Stops them and waits until they have exited. Returns their exit code; nil if a signal ended them.
+    @discardableResult func stop() -> Int32? {
         close(lifeline)
         var status: Int32 = 0
         while waitpid(process, &status, 0) < 0, errno == EINTR {}
+        return status & 0x7F == 0 ? status >> 8 & 0xFF : nil
     }
 
     private static func text(from descriptor: Int32) -> String {

@@ -12,16 +12,16 @@ public struct Signals: Sendable {
     private let writingEnd: Int32
 
     /// Without the process's signals: returns only those that `put` adds.
-    public init() {
+    public init() throws(SystemLimitError) {
         var ends: [Int32] = [-1, -1]
-        precondition(pipe(&ends) == 0, "no descriptors left")
+        guard pipe(&ends) == 0 else { throw .descriptors }
         for end in ends { _ = fcntl(end, F_SETFD, FD_CLOEXEC) }
         (readingEnd, writingEnd) = (ends[0], ends[1])
     }
 
     /// From now on SIGTERM and SIGINT (`stop`) and SIGHUP (`reload`) are stored until they are taken. Call once.
-    public static func receive() -> Signals {
-        let signals = Signals()
+    public static func receive() throws(SystemLimitError) -> Signals {
+        let signals = try Signals()
         forwardingEnd = signals.writingEnd
         for number in [SIGTERM, SIGINT, SIGHUP] { signal(number, forward) }
         // A client that hangs up, and a file-size limit that is reached, are errors of the call and must not end the

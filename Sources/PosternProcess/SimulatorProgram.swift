@@ -3,6 +3,8 @@ package import Glibc
 /// The program `postern-simulate`, which is installed next to `postern`.
 package enum SimulatorProgram {
     package static let name = "postern-simulate"
+    /// Its exit code if it cannot listen on its ports (`EX_UNAVAILABLE`).
+    package static let portsExitCode: Int32 = 69
 
     /// The path where it has to be.
     package static var path: String {

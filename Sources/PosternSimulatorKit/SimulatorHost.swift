@@ -24,8 +24,10 @@ public final class SimulatorHost: Sendable {
     /// The default port of the first simulator, which is Samsara's own.
     public static let defaultPort: UInt16 = 9000
     public struct StartFailure: Error, CustomStringConvertible {
-        /// For people; names the port and the simulator.
+        /// For people; names the port and the simulator. Without a full stop.
         public let description: String
+        /// Whether one of the ports is in use, or cannot be used.
+        public let isAboutPorts: Bool
     }
 
     /// Starts simulators of `types` on `port` and those after it, in that order; 0 lets the system choose all of them.
@@ -39,7 +41,8 @@ public final class SimulatorHost: Sendable {
         seed: UInt64 = 0, keep: Keep = .texts, workerThreads: Int = 1, logger: Logger
     ) throws(StartFailure) -> SimulatorHost {
         guard Int(port) + max(0, types.count - 1) <= UInt16.max else {
-            throw StartFailure(description: "port \(port) leaves no room for the simulators after the first")
+            throw StartFailure(
+                description: "port \(port) leaves no room for the simulators after the first", isAboutPorts: true)
         }
         var urls: [String: String] = [:]
         var servers: [FaultServer] = []
@@ -48,16 +51,18 @@ public final class SimulatorHost: Sendable {
             let port = port == 0 ? 0 : port + UInt16(index)
             let upstream = SimulatedUpstream(
                 simulator, faults: faults, seed: seed, keep: keep)
-            let server = FaultServer(
-                HTTPServerSettings { ($0.host, $0.port, $0.workerThreads) = (host, Int(port), workerThreads) },
-                handler: upstream, logger: logger)
-            do {
+            do throws(HTTPServerError) {
+                let server = try FaultServer(
+                    HTTPServerSettings { ($0.host, $0.port, $0.workerThreads) = (host, Int(port), workerThreads) },
+                    handler: upstream, logger: logger)
                 urls[simulator.name] = "http://\(host):\(try server.start())"
+                servers.append(server)
             } catch {
                 for server in servers { server.stop() }
-                throw StartFailure(description: "the simulator of \(simulator.name) did not start: \(error)")
+                throw StartFailure(
+                    description: "the simulator of \(simulator.name) did not start: \(error.detail)",
+                    isAboutPorts: [.badAddress, .portInUse, .notPermitted].contains(error.errorClass))
             }
-            servers.append(server)
         }
         return SimulatorHost(urls: urls, servers: servers)
     }

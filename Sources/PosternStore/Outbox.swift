@@ -91,7 +91,12 @@ public final class Outbox: Sendable {
             throw StoreError(error, path: options.path)
         }
         if !reserve.take() { becameFull(.full(detail: "the disk has no room for the reserve")) }
-        writer.start(on: self)
+        do throws(SystemLimitError) {
+            try writer.start(on: self)
+        } catch {
+            close()
+            throw .systemLimit(error)
+        }
     }
 
     /// Whether credentials of callers are stored, encrypted. Without a key they are kept in memory only.

@@ -1,5 +1,6 @@
 import GRDB
 import Glibc
+public import PosternCore
 
 /// An error of the store: what happened, where, and what to do.
 public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
@@ -25,6 +26,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case unavailable(detail: String)
     /// The file of the store was deleted or replaced while the gateway ran.
     case lost(path: String)
+    /// The store's threads cannot be started.
+    case systemLimit(SystemLimitError)
     /// The store is closed or closing.
     case closed
 
@@ -51,6 +54,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
                 + "back if it was renamed, and restart"
         case .full(let detail): "no room to store more: \(detail)"
         case .failed(let detail): "the store failed: \(detail)"
+        case .systemLimit(let error): "\(error)"
         case .closed: "the store is closed"
         }
     }
@@ -58,6 +62,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     init(_ error: any Error, path: String) {
         switch error {
         case let known as StoreError: self = known
+        case let error as SystemLimitError: self = .systemLimit(error)
         case let error as DatabaseError:
             switch error.resultCode {
             case .SQLITE_NOTADB:

@@ -54,7 +54,13 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
         _ = postern_curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
         _ = postern_curl_multi_set_long(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
         // The thread retains the loop until it ends, which `stop()` causes.
-        running.withLock { $0 = DedicatedThreads().start(self) }
+        do throws(SystemLimitError) {
+            let started = try DedicatedThreads().start(self)
+            running.withLock { $0 = started }
+        } catch {
+            curl_multi_cleanup(multi)
+            throw StartFailure(description: "\(error)")
+        }
     }
 
     private static let isLibraryReady = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK

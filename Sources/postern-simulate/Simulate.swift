@@ -41,7 +41,13 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
     var untilEndOfInput = false
 
     func run() throws {
-        let signals = Signals.receive()
+        let signals: Signals
+        do throws(SystemLimitError) {
+            signals = try Signals.receive()
+        } catch {
+            report("\(error)")
+            throw ExitCode(SystemLimitError.exitCode)
+        }
         LoggingSystem.bootstrap { StandardErrorLog(label: $0, format: .text) }
         let simulators: SimulatorHost
         do throws(SimulatorHost.StartFailure) {
@@ -49,14 +55,20 @@ extension SimulatorHost.Keep: ExpressibleByArgument {}
                 SimulatorRegistry.all, host: host, port: port, faults: faults, seed: seed, keep: keep,
                 logger: Logger(label: "postern.simulate"))
         } catch {
-            // The gateway, which waits for the addresses, reports it.
-            writeLine("postern: \(error)", to: untilEndOfInput ? STDOUT_FILENO : STDERR_FILENO)
-            throw ExitCode(69)
+            // The gateway has another option for the ports.
+            let advice = error.isAboutPorts && !untilEndOfInput ? ". Choose other ports with --port." : ""
+            report("\(error)\(advice)")
+            throw ExitCode(error.isAboutPorts ? SimulatorProgram.portsExitCode : SystemLimitError.exitCode)
         }
         for (name, url) in simulators.urls.sorted(by: { $0.key < $1.key }) { writeLine("\(name) \(url)") }
         if untilEndOfInput { close(STDOUT_FILENO) }
         waitForTheEnd(signals)
         simulators.stop()
+    }
+
+    /// If a gateway waits for the addresses, it reports the error.
+    private func report(_ error: String) {
+        writeLine(untilEndOfInput ? error : "postern: \(error)", to: untilEndOfInput ? STDOUT_FILENO : STDERR_FILENO)
     }
 
     /// Waits for a stop signal, or for the end of the input if the program has to end with it.

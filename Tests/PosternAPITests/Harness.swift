@@ -129,10 +129,10 @@ final class TestGateway: GatewayHarness {
         try outbox.registerStored()
         outbox.adopt([])
         let stalled = setup.stalled
-        context = APIContext(
+        context = try APIContext(
             outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, memory: setup.memory,
             time: time, metrics: metrics, logger: logger, stalledWorkers: { stalled })
-        workers.forEach { $0.start() }
+        try workers.forEach { try $0.start() }
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
         let settings = HTTPServerSettings {
             ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls)

@@ -64,7 +64,8 @@ private final class Flow {
 
     init(seed: UInt64) throws {
         server = FlakyServer(seed: seed)
-        http = FaultServer(HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: server, logger: logger)
+        http = try FaultServer(
+            HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: server, logger: logger)
         port = try http.start()
     }
 
@@ -87,7 +88,7 @@ private final class Flow {
         }
         let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
         run = Run(outbox: outbox, transport: transport, workerGroup: workerGroup)
-        workerGroup.start()
+        try workerGroup.start()
     }
 
     func stop(grace: Duration) throws {

@@ -31,7 +31,7 @@ import Testing
             dependencies: .init(
                 outbox: outbox, transport: transport, time: threads.time, metrics: Metrics(), logger: logger,
                 random: { 1 }))
-        worker.start()
+        try worker.start()
         return worker
     }
 
@@ -93,7 +93,7 @@ import Testing
     @Test func startedThreads_areCounted() throws {
         let started = StartedThreads()
         let gate = Inbox<Void>()
-        let thread = DedicatedThread(name: "test-counted") { _ = gate.takeAll(waitingUntil: nil) }
+        let thread = try DedicatedThread(name: "test-counted") { _ = gate.takeAll(waitingUntil: nil) }
         #expect(try started.end() == 1)
         gate.put(())
         thread.join()

@@ -52,7 +52,7 @@ import Testing
 
     @Test func stop_letsRequestsEnd_andGivesBackWhatTheTransportCancels() throws {
         transport.answerAll { _ in nil }
-        workerGroup.start()
+        try workerGroup.start()
         let first = try accept(workerGroup.workers[0])
         let second = try accept(workerGroup.workers[1])
         #expect(eventually { transport.openRequests.count == 2 })
@@ -74,7 +74,7 @@ import Testing
 
     @Test func stop_doesNotWait_whenNothingIsUnderWay() throws {
         transport.answerAll { _ in .status(200) }
-        workerGroup.start()
+        try workerGroup.start()
         let id = try accept(workerGroup.workers[0])
         #expect(try eventually { try outbox.message(id)?.state == .delivered })
         workerGroup.stop(deadline: time.instant + .seconds(3600)) {}
@@ -85,7 +85,7 @@ import Testing
         defer { outbox.close() }
         let workers = workerGroup.workers
         let (a, b) = (workers[0], workers[1])
-        workerGroup.start()
+        try workerGroup.start()
         for worker in workers { workerGroup.retire(worker.name) }
         #expect(eventually { workers.allSatisfy(\.isIdle) })
         try execute(

@@ -17,7 +17,7 @@ private func withRequest(
     receiveBuffer: Int32? = nil, answeredBy handler: @escaping @Sendable (FaultResponder) -> Void,
     _ body: (HTTPClient, FaultServer) throws -> Void
 ) throws {
-    let server = FaultServer(
+    let server = try FaultServer(
         HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: Handler(onAnswer: handler),
         logger: Logger(label: "t"))
     let port = try server.start()
@@ -64,7 +64,7 @@ private func expectSoon(_ condition: () -> Bool) {
     }
 
     @Test func hold_ends_whenTheClientCloses() throws {
-        let server = FaultServer(
+        let server = try FaultServer(
             HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: Handler { $0.hold() },
             logger: Logger(label: "t"))
         let port = try server.start()

@@ -102,3 +102,60 @@ private struct NoListeners: Listeners {
     func stop() {}
     func renewCertificates() -> (isRenewed: Bool, failure: HTTPServerError?) { (false, nil) }
 }
+
+/// Services that get only some of the threads that they require.
+@Suite(.timeLimit(.minutes(10))) struct FewThreadsTests {
+    /// What was opened is closed again, so that the next start succeeds.
+    @Test func services_doNotStart_withoutAnyOfTheirThreads() throws {
+        let scratch = try ScratchConfiguration(nil)
+        var refused: [String] = []
+        for count in 0... {
+            do {
+                let services = try services(FewThreads(count), of: scratch)
+                do {
+                    _ = try services.start()
+                    services.stop { true }
+                    break
+                } catch {
+                    services.abandon()
+                    throw error
+                }
+            } catch let error as AppError {
+                #expect(error.exitCode == 71)
+                refused += "\(error)".split(separator: " ").filter { $0.hasSuffix(":") }.map {
+                    "\($0.dropLast())"
+                }
+            }
+            try #require(count < 100)
+        }
+        #expect(
+            refused == [
+                "postern-check", "postern-writer", "postern-reads-0", "postern-timer", "postern-calls",
+                "postern-logins", "postern-proofs", "to-listed",
+            ])
+    }
+
+    @Test func upstreamWithoutAThread_isAddedByALaterReload() throws {
+        let scratch = try ScratchConfiguration(nil)
+        let services = try services(FewThreads(8), of: scratch)
+        _ = try services.start()
+        defer { services.stop { true } }
+        let text = """
+            {"outbox": {"path": "\(scratch.directory)/store.sqlite"}, "upstreams": {"listed": {}, "other": {"type": "listed"}}}
+            """
+        try scratch.write(text, to: "config.json")
+        _ = services.adopt(try scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load())
+        #expect(services.upstreamNames.map(\.description) == ["listed"])
+        #expect(services.configuration.upstreams.first { $0.name.description == "other" }?.isEnabled == false)
+    }
+
+    private func services(_ threads: FewThreads, of scratch: ScratchConfiguration) throws -> Services {
+        let text = #"{"outbox": {"path": "\#(scratch.directory)/store.sqlite"}, "upstreams": {"listed": {}}}"#
+        try scratch.write(text, to: "config.json")
+        return try Services(
+            scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load(),
+            App.Options(configFile: ConfigurationFile(scratch.file)),
+            in: Environment(threads: threads, makeListeners: { _, _, _, _ in NoListeners() }),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+    }
+}

@@ -5,7 +5,7 @@ import Testing
 @testable import PosternGateway
 
 @Suite struct SupervisorTests {
-    private let signals = Signals()
+    private let signals = try! Signals()
     private let calls = Inbox<String>()
     private let start = MonotonicInstant(nanoseconds: 5_000_000_000)
 

@@ -11,7 +11,7 @@ import Testing
     @Test func refusedClient_closesNoDescriptorButItsOwn() async {
         let stolen = await withRefusingPort { port in
             let isOver = Atomic<Bool>(false)
-            let knocking = DedicatedThread(name: "knocking") {
+            let knocking = try! DedicatedThread(name: "knocking") {
                 for _ in 0..<20_000 { _ = try? HTTPClient(port: port) }
                 isOver.store(true, ordering: .releasing)
             }

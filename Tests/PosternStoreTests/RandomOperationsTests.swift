@@ -25,7 +25,7 @@ import Testing
             let ids = try store.append((0..<2000).map { store.message(to: queue, lane: lane($0)) }).ids
             let answers = Inbox<[MessageID]>()
             let outbox = store.outbox
-            let thread = DedicatedThread(name: "cancels") {
+            let thread = try DedicatedThread(name: "cancels") {
                 var random = SplitMix64(state: 7)
                 for id in ids.shuffled(using: &random) {
                     outbox.cancel([id]) { answers.put((try? $0.get()) ?? []) }

@@ -488,13 +488,13 @@ extension TransferResult {
     // MARK: Threads and the end
 
     /// Not by tasks: a connection that waits for a minute until one goes on is not used again.
-    @Test func submits_areAllAnsweredOnce_fromManyThreads() {
+    @Test func submits_areAllAnsweredOnce_fromManyThreads() throws {
         let server = serving(ok)
         defer { server.stop() }
         let answered = Shared([Int](repeating: 0, count: 200))
         let loop = fixture.loop
-        let threads = (0..<8).map { thread in
-            DedicatedThread(name: "submits") {
+        let threads = try (0..<8).map { thread in
+            try DedicatedThread(name: "submits") {
                 let results = Inbox<TransferResult>()
                 for number in stride(from: thread, to: 200, by: 8) {
                     loop.submit(UpstreamRequest(url: server.url, body: [1]), options: TransferOptions()) {

@@ -19,7 +19,7 @@ final class RawServer: Sendable {
         listener = boundSocket()
         port = PosternTestKit.port(of: listener)
         listen(listener, 256)
-        let thread = DedicatedThread(name: "raw-accept") { [self] in accept(play) }
+        let thread = try! DedicatedThread(name: "raw-accept") { [self] in accept(play) }
         acceptor.withLock { $0 = thread }
     }
 
@@ -31,7 +31,7 @@ final class RawServer: Sendable {
                 count += 1
                 return count
             }
-            _ = DedicatedThread(name: "raw-play") { play(RawConnection(connection), number) }
+            _ = try! DedicatedThread(name: "raw-play") { play(RawConnection(connection), number) }
         }
     }
 

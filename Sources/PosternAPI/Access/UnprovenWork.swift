@@ -59,9 +59,9 @@ final class UnprovenWork: Sendable {
     private let executor: BlockingExecutor
     private let state = Mutex(State())
 
-    init(_ limits: Limits, on threads: any Threads) {
+    init(_ limits: Limits, on threads: any Threads) throws(SystemLimitError) {
         self.limits = limits
-        executor = BlockingExecutor(name: "postern-proofs", atATime: 1, on: threads)
+        executor = try BlockingExecutor(name: "postern-proofs", atATime: 1, on: threads)
     }
 
     /// Returns whether there is room for the job. If so, it waits for its turn.

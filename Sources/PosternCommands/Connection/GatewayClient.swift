@@ -27,7 +27,7 @@ public final class GatewayClient: Sendable {
         do throws(CurlLoop.StartFailure) {
             loop = try CurlLoop(.init(version: PosternVersion.current))
         } catch {
-            throw CommandFailure(CommandFailure.no, "\(error).")
+            throw CommandFailure(SystemLimitError.exitCode, "\(error).")
         }
     }
 

@@ -96,7 +96,9 @@ public final class Progress: Sendable {
             self.output = output
             self.interval = interval
             next = start + interval
-            running.withLock { $0 = DedicatedThreads().start(self) }
+            // The work is done without the line if there is no thread for it.
+            let started = try? DedicatedThreads().start(self)
+            running.withLock { $0 = started }
         }
 
         func erase() {

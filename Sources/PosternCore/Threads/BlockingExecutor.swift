@@ -1,7 +1,7 @@
 import Synchronization
 
-/// A few threads for work that blocks or takes long: reading the store, hashing a password. They start when there is
-/// work. Any thread may call.
+/// A few threads for work that blocks or takes long: reading the store, hashing a password. The first starts at once, so
+/// that no work is without one; the others start when there is work for them. Any thread may call.
 public final class BlockingExecutor: Sendable {
     public typealias Work = @Sendable () -> Void
 
@@ -9,15 +9,24 @@ public final class BlockingExecutor: Sendable {
     private let most: Int
     private let threads: any Threads
     private let queue = Queue()
-    private let started = Mutex<[any RunningLoop]>([])
+    private let started: Mutex<[any RunningLoop]>
+    private let reportShortage: @Sendable (SystemLimitError) -> Void
+    private let hasReported = Atomic<Bool>(false)
 
     /// - Parameters:
     ///   - name: The name of the threads. If there are several, a number is appended to each.
     ///   - most: The maximum number of threads that work at a time.
-    public init(name: String, atATime most: Int, on threads: any Threads) {
+    ///   - reportShortage: Called the first time that one of the others cannot be started; those that run do its work.
+    public init(
+        name: String, atATime most: Int, on threads: any Threads,
+        reportShortage: @escaping @Sendable (SystemLimitError) -> Void = { _ in }
+    ) throws(SystemLimitError) {
         self.name = name
         self.most = most
         self.threads = threads
+        self.reportShortage = reportShortage
+        let first = try threads.start(Worker(name: most == 1 ? name : "\(name)-0", queue: queue))
+        started = Mutex([first])
     }
 
     deinit { stop() }
@@ -34,9 +43,13 @@ public final class BlockingExecutor: Sendable {
     private func run(_ work: @escaping Work, isUrgent: Bool) {
         guard queue.add(work, isUrgent: isUrgent) else { return }
         started.withLock { started in
-            guard started.count < most else { return }
-            let name = most == 1 ? name : "\(name)-\(started.count)"
-            started.append(threads.start(Worker(name: name, queue: queue)))
+            // None are left after the stop.
+            guard !started.isEmpty, started.count < most else { return }
+            do throws(SystemLimitError) {
+                started.append(try threads.start(Worker(name: "\(name)-\(started.count)", queue: queue)))
+            } catch {
+                if !hasReported.exchange(true, ordering: .relaxed) { reportShortage(error) }
+            }
         }
     }
 

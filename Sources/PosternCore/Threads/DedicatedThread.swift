@@ -8,11 +8,14 @@ public final class DedicatedThread: RunningLoop {
     private let isJoined = Atomic<Bool>(false)
 
     /// Starts `body` on a new thread called `name` (at most 15 bytes are shown by the system).
-    public init(name: String, _ body: @escaping @Sendable () -> Void) {
+    public init(name: String, _ body: @escaping @Sendable () -> Void) throws(SystemLimitError) {
         let start = Unmanaged.passRetained(Start(name: name, body: body))
         var handle = pthread_t()
         let result = pthread_create(&handle, nil, threadMain, start.toOpaque())
-        precondition(result == 0, "cannot start a thread: \(String(cString: strerror(result)))")
+        guard result == 0 else {
+            start.release()
+            throw .thread(name, result)
+        }
         self.handle = handle
     }
 

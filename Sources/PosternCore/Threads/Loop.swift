@@ -36,7 +36,7 @@ public protocol Threads: Sendable {
     var instant: MonotonicInstant { get }
 
     /// Drives `loop` until it ends.
-    func start(_ loop: any Loop) -> any RunningLoop
+    func start(_ loop: any Loop) throws(SystemLimitError) -> any RunningLoop
 
     /// Returns once `inbox` has an element or was nudged, or `deadline` is reached. Not for use inside turns of loops.
     func wait<Element>(for inbox: Inbox<Element>, until deadline: MonotonicInstant)
@@ -64,8 +64,8 @@ public struct DedicatedThreads: Threads {
 
     public var instant: MonotonicInstant { SystemTime().instant }
 
-    public func start(_ loop: any Loop) -> any RunningLoop {
-        DedicatedThread(name: loop.name) { [self] in drive(loop) }
+    public func start(_ loop: any Loop) throws(SystemLimitError) -> any RunningLoop {
+        try DedicatedThread(name: loop.name) { [self] in drive(loop) }
     }
 
     /// Turns `loop` on the calling thread until it ends.

@@ -5,8 +5,8 @@
 public final class SerialTaskExecutor: TaskExecutor {
     private let thread: BlockingExecutor
 
-    public init(name: String, on threads: any Threads) {
-        thread = BlockingExecutor(name: name, atATime: 1, on: threads)
+    public init(name: String, on threads: any Threads) throws(SystemLimitError) {
+        thread = try BlockingExecutor(name: name, atATime: 1, on: threads)
     }
 
     /// Ends the thread once the tasks that can continue now have done so.

@@ -1,8 +1,7 @@
 private import DequeModule
 import Synchronization
 
-/// Runs jobs at their time, one after the other, on a thread of its own, which starts with the first job. A job must be
-/// short. Any thread may call.
+/// Runs jobs at their time, one after the other, on a thread of its own. A job must be short. Any thread may call.
 public final class TimerQueue: Sendable {
     fileprivate struct Job: Sendable {
         let due: MonotonicInstant
@@ -11,11 +10,13 @@ public final class TimerQueue: Sendable {
 
     private let timers: Timers
     private let threads: any Threads
-    private let running = Mutex<(any RunningLoop)?>(nil)
+    private let running: Mutex<(any RunningLoop)?>
 
-    public init(name: String, on threads: any Threads) {
+    public init(name: String, on threads: any Threads) throws(SystemLimitError) {
         timers = Timers(name: name)
         self.threads = threads
+        let started = try threads.start(timers)
+        running = Mutex(started)
     }
 
     deinit { stop() }
@@ -29,10 +30,6 @@ public final class TimerQueue: Sendable {
     /// Jobs with the same time run in the order of these calls.
     public func run(after delay: Duration, _ job: @escaping @Sendable () -> Void) {
         timers.inbox.put(Job(due: threads.instant + delay, run: job))
-        guard !timers.isStopped.load(ordering: .acquiring) else { return }
-        running.withLock { running in
-            if running == nil { running = threads.start(timers) }
-        }
     }
 
     /// Runs `step` after `delay` and then after each pause, as long as it returns true.

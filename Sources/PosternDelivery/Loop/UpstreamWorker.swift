@@ -54,10 +54,11 @@ public final class UpstreamWorker: Sendable {
     }
 
     /// Starts delivering, on the threads of the outbox. Call once.
-    public func start() {
+    public func start() throws(SystemLimitError) {
+        let started = try threads.start(loop)
         running.withLock { running in
             precondition(running == nil, "a worker starts once")
-            running = threads.start(loop)
+            running = started
         }
     }
 

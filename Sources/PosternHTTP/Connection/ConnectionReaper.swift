@@ -68,9 +68,11 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     // MARK: The thread
 
     /// - Parameter isAnswering: Whether any request was handed over and has no response yet.
-    func start(isAnswering: @escaping @Sendable () -> Bool) {
+    func start(isAnswering: @escaping @Sendable () -> Bool) throws(SystemLimitError) {
+        try wakeup.requireOpen()
         self.isAnswering = isAnswering
-        running.withLock { $0 = DedicatedThreads().start(self) }
+        let started = try DedicatedThreads().start(self)
+        running.withLock { $0 = started }
     }
 
     /// Ends the thread and waits for it.

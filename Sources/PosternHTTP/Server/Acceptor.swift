@@ -27,7 +27,12 @@ final class Acceptor: Loop, @unchecked Sendable {
         firstReserved = Self.firstReserved(from: Self.lowestFree(listener.socket))
     }
 
-    func start() { running.withLock { $0 = DedicatedThreads().start(self) } }
+    func start() throws(SystemLimitError) {
+        try wakeup.requireOpen()
+        if let streams = workers.streams { lobby = try Lobby(streamsAt: streams.path) }
+        let started = try DedicatedThreads().start(self)
+        running.withLock { $0 = started }
+    }
 
     /// Waits until the thread has ended, then closes the listener.
     func stop() {
@@ -39,7 +44,7 @@ final class Acceptor: Loop, @unchecked Sendable {
 
     // MARK: State
     private var next = 0
-    /// Nil if no stream is served, or the first bytes are encrypted.
+    /// Set before the thread starts. Nil if no stream is served, or the first bytes are encrypted.
     private var lobby: Lobby?
     /// Nothing is accepted until this time, because the system failed to accept.
     private var pausedUntil = MonotonicInstant.distantPast
@@ -47,8 +52,6 @@ final class Acceptor: Loop, @unchecked Sendable {
     private var nextReport = MonotonicInstant.distantPast
     /// The descriptor of the latest connection.
     private var latest: Int32 = 0
-
-    func begin() { lobby = workers.streams.map { Lobby(streamsAt: $0.path) } }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
         for _ in 0..<Self.acceptedAtOnce {

@@ -2,16 +2,19 @@ internal import CMicrohttpd
 import Glibc
 internal import PosternCore
 
-/// Wakes a thread that waits in `poll`. A signal while no thread waits is remembered.
+/// Wakes a thread that waits in `poll`. A signal while no thread waits is remembered. If no file descriptor was left, it is
+/// not open, and must not be waited on.
 final class EventFD: Sendable {
     let descriptor: Int32
 
-    init() {
-        descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
-        precondition(descriptor >= 0, "no file descriptor left")
-    }
+    init() { descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK)) }
 
-    deinit { close(descriptor) }
+    deinit { if descriptor >= 0 { close(descriptor) } }
+
+    /// Throws unless it is open.
+    func requireOpen() throws(SystemLimitError) {
+        guard descriptor >= 0 else { throw .descriptors }
+    }
 
     func signal() {
         var one: UInt64 = 1

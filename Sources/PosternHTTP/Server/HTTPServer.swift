@@ -62,9 +62,17 @@ public final class HTTPServer: Sendable {
                 try Listener(host: core.settings.host, port: core.settings.port)
             }
         let workers = try startWorkers(listener, identity)
-        core.reaper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
         let acceptor = Acceptor(listener, for: workers, core.limiter, core.logger)
-        acceptor.start()
+        do throws(SystemLimitError) {
+            try core.drained.requireOpen()
+            try core.reaper.start { [core] in core.running.load(ordering: .relaxed) > 0 }
+            try acceptor.start()
+        } catch {
+            core.reaper.stop()
+            for worker in workers.all { worker.stop() }
+            close(listener.socket)
+            throw HTTPServerError(error)
+        }
         state.withLock { state in
             precondition(state.workers.all.isEmpty, "an HTTP server starts once")
             state = Running(workers: workers, acceptor: acceptor)

@@ -1,7 +1,9 @@
+public import PosternCore
+
 /// Why a server did not start.
 public struct HTTPServerError: Error, Sendable, Equatable, CustomStringConvertible {
     /// The bounded set of causes, for exit codes.
-    public enum Class: String, Sendable { case badAddress, portInUse, notPermitted, badTLSFiles, failed }
+    public enum Class: String, Sendable { case badAddress, portInUse, notPermitted, badTLSFiles, systemLimit, failed }
     public let errorClass: Class
     /// What happened and where.
     public let detail: String
@@ -15,7 +17,12 @@ public struct HTTPServerError: Error, Sendable, Equatable, CustomStringConvertib
         case .notPermitted: "Choose a `server.port` above 1023 or grant the right to bind lower ones."
         case .badTLSFiles:
             "Check the files under `server.tls`: PEM, readable, and the key belonging to the certificate."
+        case .systemLimit: "Nothing was started."
         case .failed: "See the log for the error of the HTTP library; check the limits on open files and threads."
         }
     }
+}
+
+extension HTTPServerError {
+    public init(_ error: SystemLimitError) { self.init(errorClass: .systemLimit, detail: "\(error)") }
 }

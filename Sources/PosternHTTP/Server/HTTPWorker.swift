@@ -56,13 +56,22 @@ final class HTTPWorker: Loop, @unchecked Sendable {
         guard postern_reads_are_ours() else {
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd does not use the gateway's socket reader")
         }
+        do throws(SystemLimitError) { try wakeup.requireOpen() } catch { throw HTTPServerError(error) }
         // Unretained: the server keeps its workers until they have stopped.
         guard let daemon = startDaemon(for: Unmanaged.passUnretained(self).toOpaque(), core.settings, pem) else {
+            // It fails if it cannot create an epoll descriptor.
+            guard errno != EMFILE, errno != ENFILE else { throw HTTPServerError(.descriptors) }
             throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd did not start")
         }
         postern_mhd_wake_by(daemon, wakeup.descriptor)
         self.daemon = daemon
-        running.withLock { $0 = DedicatedThreads().start(self) }
+        do throws(SystemLimitError) {
+            let started = try DedicatedThreads().start(self)
+            running.withLock { $0 = started }
+        } catch {
+            MHD_stop_daemon(daemon)
+            throw HTTPServerError(error)
+        }
     }
 
     // MARK: Any thread

@@ -1,5 +1,6 @@
 internal import CMicrohttpd
 import Glibc
+internal import PosternCore
 
 /// A listening socket. It is created here and not by libmicrohttpd, so that errors name the cause.
 struct Listener {
@@ -47,6 +48,7 @@ struct Listener {
         defer { freeaddrinfo(found) }
         let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         let socket = Glibc.socket(address.pointee.ai_family, type, 0)
+        guard socket >= 0 || (errno != EMFILE && errno != ENFILE) else { throw HTTPServerError(.descriptors) }
         var on: Int32 = 1
         setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, socklen_t(MemoryLayout<Int32>.size))
         guard socket >= 0, bind(socket, address.pointee.ai_addr, address.pointee.ai_addrlen) == 0 else {

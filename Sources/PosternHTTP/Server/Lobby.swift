@@ -21,10 +21,10 @@ final class Lobby {
     private var nextTick = MonotonicInstant.distantFuture
 
     /// - Parameter path: Of the requests whose responses are streams.
-    init(streamsAt path: String) {
+    init(streamsAt path: String) throws(SystemLimitError) {
         startOfStream = Array("GET \(path)".utf8)
         epoll = epoll_create1(Int32(EPOLL_CLOEXEC))
-        precondition(epoll >= 0, "no file descriptor left")
+        guard epoll >= 0 else { throw .descriptors }
     }
 
     deinit { close(epoll) }

@@ -32,7 +32,8 @@ final class IntegrityCheck: Loop {
         self.path = path
         self.logger = logger
         queue = try StoreFile.openForReading(path)
-        running.withLock { $0 = threads.start(self) }
+        let started = try threads.start(self)
+        running.withLock { $0 = started }
         let results = threads.take(from: result, until: threads.instant + Self.patience)
         if results.contains(false), let trouble {
             stop()

@@ -31,9 +31,10 @@ final class OutboxWriter: Sendable {
 
     init(on threads: any Threads) { self.threads = threads }
 
-    func start(on outbox: Outbox) {
+    func start(on outbox: Outbox) throws(SystemLimitError) {
         turned(at: outbox.time.instant)
-        running.withLock { $0 = threads.start(WriterLoop(outbox: outbox, inbox: inbox)) }
+        let started = try threads.start(WriterLoop(outbox: outbox, inbox: inbox))
+        running.withLock { $0 = started }
     }
 
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk

@@ -27,7 +27,7 @@ extension EndToEnd {
             var gateway = try await directory.start()
             let script = (0..<400).map { PatientWriter.Step(path: eventPath, body: events($0 * 20..<$0 * 20 + 20)) }
             let writer = PatientWriter([script], port: gateway.port)
-            let thread = DedicatedThread(name: "e2e-writer") { writer.run() }
+            let thread = try DedicatedThread(name: "e2e-writer") { writer.run() }
             defer { thread.join() }
             #expect(eventually { writer.posted.load(ordering: .relaxed) > 20 })
 

@@ -22,6 +22,38 @@ import Testing
         let ended = try await ChildProcess([program, command] + arguments).end()
         #expect(ended.exitCode == 69)
         #expect(ended.errors.contains("\(program)-simulate, which cannot be run: No such file or directory"))
+        #expect(!ended.errors.contains("in use"), "\(ended.errors)")
+    }
+
+    @Test func takenPort_isReported_withTheOptionThatChoosesAnother() async throws {
+        let socket = boundSocket()
+        defer { close(socket) }
+        listen(socket, 1)
+        let port = port(of: socket)
+        let config = try configuration()
+        let served = try await Binary.run(["serve", "--config", config, "--simulate", "--simulate-port", "\(port)"])
+        #expect(served.exitCode == 69, "\(served.errors)")
+        #expect(served.errors.contains("127.0.0.1:\(port)"), "\(served.errors)")
+        #expect(served.errors.contains("Choose other ports with --simulate-port."), "\(served.errors)")
+        let simulated = try await Binary.run(["simulate", "--port", "\(port)"])
+        #expect(simulated.exitCode == 69)
+        #expect(simulated.errors.contains("Choose other ports with --port."), "\(simulated.errors)")
+        for errors in [served.errors, simulated.errors] { #expect(!errors.contains("server.port"), "\(errors)") }
+    }
+
+    @Test func ports_canBeChosen() async throws {
+        let port = freePort()
+        let gateway = try Binary.start(
+            ["serve", "--config", try configuration(), "--simulate", "--simulate-port", "\(port)"])
+        let line = try await gateway.line(of: .errors) { $0.contains("simulator started") }
+        // The first type by name is not the first port; each is one of those that follow.
+        let chosen = try #require(line.split(separator: ":").last.flatMap { UInt16($0) }, "\(line)")
+        #expect((port...port + 10).contains(chosen))
+        gateway.signal(SIGTERM)
+        _ = try await gateway.end()
+        let wrong = try await Binary.run(["serve", "--config", "x", "--simulate-port", "9"])
+        #expect(wrong.exitCode == 64)
+        #expect(wrong.errors.contains("--simulate-port requires --simulate."), "\(wrong.errors)")
     }
 
     @Test func simulators_end_whenTheGatewayIsKilled() async throws {

@@ -55,8 +55,8 @@ extension EndToEnd {
                 let gateway = try await directory.start()
                 let goal = accepted() + Int.random(in: 20..<120)
                 writers.forEach { $0.rearm() }
-                let threads = writers.map { writer in
-                    DedicatedThread(name: "e2e-writer") { [port = gateway.port] in writer.run(port: port) }
+                let threads = try writers.map { writer in
+                    try DedicatedThread(name: "e2e-writer") { [port = gateway.port] in writer.run(port: port) }
                 }
                 #expect(eventually(every: .milliseconds(1)) { accepted() >= goal }, "no progress")
                 try await gateway.kill()

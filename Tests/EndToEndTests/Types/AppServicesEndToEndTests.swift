@@ -93,7 +93,7 @@ extension EndToEnd {
                 let writers = (0..<8).map { writer in
                     PatientWriter(users.filter { $0.number % 8 == writer }.map(script), port: gateway.port)
                 }
-                let threads = writers.map { writer in DedicatedThread(name: "e2e-apps") { writer.run() } }
+                let threads = try writers.map { writer in try DedicatedThread(name: "e2e-apps") { writer.run() } }
                 try await during(writers)
                 threads.forEach { $0.join() }
                 #expect(writers.flatMap { $0.problems.withLock { $0 } } == [])

@@ -71,7 +71,7 @@ extension EndToEnd {
                         visitor.actions.map { .init(path: "/v1/curio/\($0.kind)", body: $0.members) }
                     }, port: gateway.port)
             }
-            let threads = writers.map { writer in DedicatedThread(name: "e2e-curio") { writer.run() } }
+            let threads = try writers.map { writer in try DedicatedThread(name: "e2e-curio") { writer.run() } }
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
             #expect(eventually(every: .milliseconds(5)) { posted() >= 2000 })
             try await gateway.kill()

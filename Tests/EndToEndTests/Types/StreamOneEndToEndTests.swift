@@ -43,7 +43,7 @@ extension EndToEnd {
                         }
                     }, port: gateway.port)
             }
-            let threads = writers.map { writer in DedicatedThread(name: "e2e-streamone") { writer.run() } }
+            let threads = try writers.map { writer in try DedicatedThread(name: "e2e-streamone") { writer.run() } }
             func posted() -> Int { writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) } }
             #expect(eventually { posted() >= 600 })
             try await gateway.kill()

@@ -12,7 +12,7 @@ import Testing
 
     /// Bodies of 64 KiB at most: two for an address, and eight for a route.
     private func work() -> UnprovenWork {
-        UnprovenWork(.init(maxBodyBytes: 64 << 10, memory: 4 << 20), on: threads)
+        try! UnprovenWork(.init(maxBodyBytes: 64 << 10, memory: 4 << 20), on: threads)
     }
 
     private func job(

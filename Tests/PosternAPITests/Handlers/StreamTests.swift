@@ -330,7 +330,7 @@ import Testing
             let received = SharedValue("")
             let port = gateway.port
             let request = "GET /v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
-            let listening = DedicatedThread(name: "listener") {
+            let listening = try DedicatedThread(name: "listener") {
                 received.set((try? openSSLClient(port, ["-quiet", "-ign_eof"], sending: request)) ?? "failed")
             }
             #expect(eventually { gateway.context.stream.listenerCount == 1 })

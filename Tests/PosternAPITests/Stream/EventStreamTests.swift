@@ -33,7 +33,7 @@ import Testing
         private var number: Int64 = 0
 
         init(maxBytes: Int = EventRing.maxBytes, run: UInt64 = 10) {
-            timer = TimerQueue(name: "timer", on: threads)
+            timer = try! TimerQueue(name: "timer", on: threads)
             time = SteppingTime(threads.time)
             stream = EventStream(
                 feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: time,

@@ -1,3 +1,4 @@
+import Glibc
 import PosternCore
 import PosternTestKit
 import Synchronization
@@ -16,8 +17,8 @@ import Testing
         }
     }
 
-    @Test func work_runsInItsOrder_urgentWorkFirst() {
-        let executor = BlockingExecutor(name: "test-order", atATime: 1, on: DedicatedThreads())
+    @Test func work_runsInItsOrder_urgentWorkFirst() throws {
+        let executor = try BlockingExecutor(name: "test-order", atATime: 1, on: DedicatedThreads())
         let (begun, gate, record) = (Inbox<Void>(), Inbox<Void>(), Record())
         executor.run {
             begun.put(())
@@ -32,8 +33,8 @@ import Testing
         #expect(record.first(3) == ["urgent", "first", "second"])
     }
 
-    @Test func work_runsSideBySide_onAsManyThreadsAsAllowed() {
-        let executor = BlockingExecutor(name: "test-side", atATime: 3, on: DedicatedThreads())
+    @Test func work_runsSideBySide_onAsManyThreadsAsAllowed() throws {
+        let executor = try BlockingExecutor(name: "test-side", atATime: 3, on: DedicatedThreads())
         let (record, gate) = (Record(), (0..<3).map { _ in Inbox<Void>() })
         for number in 0..<3 {
             executor.run {
@@ -49,8 +50,8 @@ import Testing
         for gate in gate { gate.put(()) }
     }
 
-    @Test func idleThread_takesTheNextWork() {
-        let executor = BlockingExecutor(name: "test-idle", atATime: 2, on: DedicatedThreads())
+    @Test func idleThread_takesTheNextWork() throws {
+        let executor = try BlockingExecutor(name: "test-idle", atATime: 2, on: DedicatedThreads())
         let record = Record()
         for number in 0..<200 {
             executor.run { record.add("\(number)") }
@@ -58,8 +59,40 @@ import Testing
         }
     }
 
-    @Test func stop_waitsForAllWorkThatWasHandedIn() {
-        let executor = BlockingExecutor(name: "test-stop", atATime: 2, on: DedicatedThreads())
+    @Test func work_isDoneByTheThreadsThatRun_ifNoOtherCanBeStarted() throws {
+        let shortages = Inbox<SystemLimitError>()
+        let executor = try BlockingExecutor(name: "test-few", atATime: 3, on: FewThreads(1)) { shortages.put($0) }
+        let record = Record()
+        for number in 1...3 { executor.run { record.add("\(number)") } }
+        #expect(record.first(3) == ["1", "2", "3"])
+        executor.stop()
+        #expect(shortages.takeAll().count <= 1)
+    }
+
+    @Test func shortageOfThreads_isReportedOnce() throws {
+        let shortages = Inbox<SystemLimitError>()
+        let executor = try BlockingExecutor(name: "test-few", atATime: 3, on: FewThreads(1)) { shortages.put($0) }
+        let (begun, gate) = (Inbox<Void>(), Inbox<Void>())
+        executor.run {
+            begun.put(())
+            _ = gate.takeAll(waitingUntil: nil)
+        }
+        _ = begun.takeAll(waitingUntil: nil)
+        for _ in 1...3 { executor.run {} }
+        gate.put(())
+        executor.stop()
+        #expect(shortages.takeAll() == [.thread("test-few-1", EAGAIN)])
+    }
+
+    @Test func executorWithoutAThread_isNotMade() {
+        #expect(throws: SystemLimitError.self) {
+            try BlockingExecutor(name: "test-none", atATime: 3, on: FewThreads(0))
+        }
+        #expect(throws: SystemLimitError.self) { try TimerQueue(name: "test-none", on: FewThreads(0)) }
+    }
+
+    @Test func stop_waitsForAllWorkThatWasHandedIn() throws {
+        let executor = try BlockingExecutor(name: "test-stop", atATime: 2, on: DedicatedThreads())
         let done = Mutex(0)
         for _ in 0..<100 { executor.run { done.withLock { $0 += 1 } } }
         executor.stop()
@@ -71,8 +104,8 @@ import Testing
 @Suite struct ManualTurnsTests {
     private let threads = ManualThreads()
 
-    @Test func jobs_runInVirtualTime() {
-        let timer = TimerQueue(name: "test-timer", on: threads)
+    @Test func jobs_runInVirtualTime() throws {
+        let timer = try TimerQueue(name: "test-timer", on: threads)
         let order = Inbox<Int>()
         for delay in [30, 10, 20] { timer.run(after: .seconds(delay)) { order.put(delay) } }
         threads.advance(by: .seconds(19))
@@ -83,8 +116,8 @@ import Testing
         #expect(threads.names.isEmpty)
     }
 
-    @Test func work_runsInTurns_andStopDoesTheRest() {
-        let executor = BlockingExecutor(name: "test-reads", atATime: 2, on: threads)
+    @Test func work_runsInTurns_andStopDoesTheRest() throws {
+        let executor = try BlockingExecutor(name: "test-reads", atATime: 2, on: threads)
         let done = Inbox<Int>()
         for number in 1...4 { executor.run { done.put(number) } }
         #expect(threads.names == ["test-reads-0", "test-reads-1"])

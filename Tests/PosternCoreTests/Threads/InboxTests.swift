@@ -29,15 +29,15 @@ import Testing
         #expect(inbox.takeAll(waitingUntil: MonotonicInstant(nanoseconds: nanoseconds)) == [])
     }
 
-    @Test func element_endsTheWait_ofAnotherThread() {
-        let producer = DedicatedThread(name: "producer") { [inbox] in inbox.put(7) }
+    @Test func element_endsTheWait_ofAnotherThread() throws {
+        let producer = try DedicatedThread(name: "producer") { [inbox] in inbox.put(7) }
         #expect(inbox.takeAll(waitingUntil: soon) == [7])
         producer.join()
     }
 
-    @Test func nudge_endsTheWait_withNothing() {
+    @Test func nudge_endsTheWait_withNothing() throws {
         let deadline = soon
-        let producer = DedicatedThread(name: "nudger") { [inbox] in inbox.nudge() }
+        let producer = try DedicatedThread(name: "nudger") { [inbox] in inbox.nudge() }
         #expect(inbox.takeAll(waitingUntil: deadline) == [])
         #expect(time.instant < deadline)
         producer.join()
@@ -59,11 +59,11 @@ import Testing
         #expect(time.instant >= deadline)
     }
 
-    @Test func manyProducers_loseNothing_andKeepTheirOrder() {
+    @Test func manyProducers_loseNothing_andKeepTheirOrder() throws {
         let producers = 8
         let each = 5000
-        let threads = (0..<producers).map { number in
-            DedicatedThread(name: "producer") { [inbox] in
+        let threads = try (0..<producers).map { number in
+            try DedicatedThread(name: "producer") { [inbox] in
                 for count in 0..<each { inbox.put(number * each + count) }
             }
         }
@@ -82,9 +82,9 @@ import Testing
 }
 
 @Suite struct DedicatedThreadTests {
-    @Test func join_returns_afterTheBody() {
+    @Test func join_returns_afterTheBody() throws {
         let result = Inbox<Int>()
-        DedicatedThread(name: "a name longer than fifteen bytes") { result.put(1) }.join()
+        try DedicatedThread(name: "a name longer than fifteen bytes") { result.put(1) }.join()
         #expect(result.takeAll() == [1])
     }
 }

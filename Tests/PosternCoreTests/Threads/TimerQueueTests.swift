@@ -3,9 +3,9 @@ import PosternTestKit
 import Testing
 
 @Suite(.timeLimit(.minutes(10))) struct TimerQueueTests {
-    @Test func jobs_runAtTheirTime_inOrder() {
+    @Test func jobs_runAtTheirTime_inOrder() throws {
         let threads = ManualThreads()
-        let timer = TimerQueue(name: "timer", on: threads)
+        let timer = try TimerQueue(name: "timer", on: threads)
         let ran = SharedValue<[Int]>([])
         for (number, seconds) in [3, 1, 2, 1, 3, 0].enumerated() {
             timer.run(after: .seconds(seconds)) { ran.set(ran.value + [number]) }
@@ -17,8 +17,8 @@ import Testing
         timer.stop()
     }
 
-    @Test func repetition_endsWhenItsStepSaysSo() {
-        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
+    @Test func repetition_endsWhenItsStepSaysSo() throws {
+        let timer = try TimerQueue(name: "test-timer", on: DedicatedThreads())
         let steps = Inbox<Int>()
         timer.repeat(0, every: .milliseconds(1)) { count in
             count += 1
@@ -30,8 +30,8 @@ import Testing
         #expect(counts == [1, 2, 3])
     }
 
-    @Test func stop_dropsWhatIsNotDue() {
-        let timer = TimerQueue(name: "test-timer", on: DedicatedThreads())
+    @Test func stop_dropsWhatIsNotDue() throws {
+        let timer = try TimerQueue(name: "test-timer", on: DedicatedThreads())
         let runs = Inbox<Void>()
         timer.run(after: .seconds(3600)) { runs.put(()) }
         timer.stop()
@@ -41,9 +41,9 @@ import Testing
 
 @Suite(.enabled(if: Timing.isMeasured)) struct TimerQueueTimingTests {
     /// As many clients may wait at a time. A job that moved all others would take minutes here.
-    @Test(.timeLimit(.minutes(1))) func manyJobs_costLittleEach() {
+    @Test(.timeLimit(.minutes(1))) func manyJobs_costLittleEach() throws {
         let threads = ManualThreads()
-        let timer = TimerQueue(name: "timer", on: threads)
+        let timer = try TimerQueue(name: "timer", on: threads)
         let count = SharedValue(0)
         for number in 1...200_000 {
             timer.run(after: .milliseconds(30_000 + number)) { count.set(count.value + 1) }

@@ -28,7 +28,7 @@ import Testing
         let queue = Mutex<[(IncomingRequest, Responder)]>([])
         let isDone = Atomic<Bool>(false)
         let handler = TestHandler { request, responder in queue.withLock { $0.append((request, responder)) } }
-        let answering = DedicatedThread(name: "answering") {
+        let answering = try DedicatedThread(name: "answering") {
             while !isDone.load(ordering: .relaxed) {
                 let next = queue.withLock { $0.popLast() }
                 if let (request, responder) = next { responder.respond(.init(status: 200, body: request.body)) }

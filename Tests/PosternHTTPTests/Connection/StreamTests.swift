@@ -213,8 +213,8 @@ import Testing
         try withServer(source.handler) { _, port in
             let client = try HTTPClient(port: port)
             #expect(try client.get("/stream").status == 200)
-            let writers = (0..<4).map { _ in
-                DedicatedThread(name: "writer") { for _ in 0..<500 { source.put("x") } }
+            let writers = try (0..<4).map { _ in
+                try DedicatedThread(name: "writer") { for _ in 0..<500 { source.put("x") } }
             }
             writers.forEach { $0.join() }
             source.put("", isLast: true)

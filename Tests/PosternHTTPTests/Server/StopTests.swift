@@ -33,7 +33,7 @@ import Testing
             client.sendPost("/", "x")
             #expect(eventually { server.suspendedConnections == 1 }, "not suspended")
             let isStopped = Atomic<Bool>(false)
-            let stopping = DedicatedThread(name: "stopping") {
+            let stopping = try DedicatedThread(name: "stopping") {
                 server.stopAndWait(grace: longestWait)
                 isStopped.store(true, ordering: .sequentiallyConsistent)
             }
@@ -99,7 +99,7 @@ import Testing
         for _ in 0..<5 {
             let isDone = Atomic<Bool>(false)
             let port = Atomic<Int>(0)
-            let asking = DedicatedThread(name: "asking") {
+            let asking = try DedicatedThread(name: "asking") {
                 while !isDone.load(ordering: .relaxed) {
                     guard let client = try? HTTPClient(port: UInt16(port.load(ordering: .relaxed))) else { continue }
                     for _ in 0..<20 {
@@ -109,7 +109,7 @@ import Testing
                 }
             }
             let responders = Mutex<[Responder]>([])
-            let answering = DedicatedThread(name: "answering") {
+            let answering = try DedicatedThread(name: "answering") {
                 while !isDone.load(ordering: .relaxed) {
                     responders.withLock { $0.popLast() }?.respond(.init(status: 200))
                 }

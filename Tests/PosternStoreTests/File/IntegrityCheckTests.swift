@@ -22,7 +22,7 @@ import Testing
         let now = MonotonicInstant(nanoseconds: 0)
         for pause in [Duration.seconds(60), .seconds(120)] {
             let next = Mutex<[MonotonicInstant?]>([])
-            let thread = DedicatedThread(name: "check") {
+            let thread = try DedicatedThread(name: "check") {
                 let found = check.turn(at: now)
                 next.withLock { $0.append(found) }
             }

@@ -134,8 +134,8 @@ import Testing
             let message = store.message(to: queue)
             let writer = store.outbox.writer
             let isReady = Inbox<Void>()
-            let threads = (0..<2).map { _ in
-                DedicatedThread(name: "appends") {
+            let threads = try (0..<2).map { _ in
+                try DedicatedThread(name: "appends") {
                     isReady.put(())
                     for _ in 0..<200 { writer.append([message]) { answers.put((try? $0.get()) != nil) } }
                 }
@@ -176,7 +176,7 @@ import Testing
         let isOver = Atomic<Bool>(false)
         let accepted = Mutex<[MessageID]>([])
         let (threads, writer, message) = (store.threads, store.outbox.writer, store.message(to: queue))
-        let thread = DedicatedThread(name: "appends") {
+        let thread = try DedicatedThread(name: "appends") {
             while !isOver.load(ordering: .relaxed) {
                 let answer = Inbox<Result<AppendReceipt, AppendError>>()
                 writer.append([message]) { answer.put($0) }
@@ -283,7 +283,7 @@ import Testing
         let view = try StoreView(path: store.path)
         let isReading = Inbox<Void>()
         let gate = Inbox<Void>()
-        let reader = DedicatedThread(name: "long read") {
+        let reader = try DedicatedThread(name: "long read") {
             try? view.read { _ in
                 isReading.put(())
                 _ = gate.wait(until: SystemTime().instant + longestWait)

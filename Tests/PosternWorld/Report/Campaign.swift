@@ -47,7 +47,7 @@ public final class Campaign: Sendable {
         let campaign = Campaign(
             first..<first + (values["--seeds"] ?? 200), leavesOutSyncs: values["--without-syncs"] != nil)
         let threads = (0..<(values["--jobs"] ?? 2)).map { number in
-            DedicatedThread(name: "world-\(number)") { campaign.work() }
+            try! DedicatedThread(name: "world-\(number)") { campaign.work() }
         }
         for thread in threads { thread.join() }
         exit(campaign.sum() ? 0 : 1)

@@ -12,7 +12,7 @@ final class StreamOneHarness: UpstreamRouteContext {
     let transport = ScriptedTransport()
     private let stored = Mutex(DictionaryState())
     var time: any TimeSource { clock }
-    let computations = BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
+    let computations = try! BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
     var state: DictionaryState { stored.withLock { $0 } }
     /// How many times state was written.
     let writes = Mutex(0)

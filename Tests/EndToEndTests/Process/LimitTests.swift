@@ -1,0 +1,92 @@
+import Glibc
+import PosternTestKit
+import Testing
+
+extension EndToEnd {
+    /// A gateway to which the system does not give threads or descriptors says so.
+    @Suite struct Limit {
+        private static let isRoot = geteuid() == 0
+
+        /// As user 54321, who has no other process. The limit counts the threads of all processes of a user.
+        private static func program(withThreads count: Int, for folder: String) -> [String] {
+            let script = """
+                mkdir -p "$0" && chown 54321:54321 "$0" && ulimit -u \(count) && \
+                exec setpriv --reuid 54321 --regid 54321 --clear-groups "$@"
+                """
+            return ["/bin/bash", "-c", script, folder]
+        }
+
+        /// The arguments of `postern` that get as far as they can with each number of threads, until they succeed.
+        @Test(.timeLimit(.minutes(10)), .enabled(if: isRoot && !Binary.isSanitized))
+        func start_isRefusedWithTheReason_withTooFewThreads() async throws {
+            let directory = try GatewayDirectory(Settings())
+            var refusals = 0
+            for count in 1... {
+                let program = Self.program(withThreads: count, for: directory.folder.file("data"))
+                let process = try Binary.start(["serve", "--config", directory.config], through: program)
+                let hasStarted = try? await process.line(of: .errors) { $0.contains(" started ") }
+                if hasStarted != nil { process.signal(SIGTERM) }
+                let ended = try await process.end()
+                if hasStarted != nil {
+                    #expect(ended.exitCode == 0, "\(ended.errors)")
+                    break
+                }
+                refusals += 1
+                #expect(ended.exitCode == 71, "with \(count) threads: \(ended.errors)")
+                #expect(ended.errors.contains("cannot start the thread postern-"), "\(ended.errors)")
+                #expect(ended.errors.contains("raise the limit of processes and threads"), "\(ended.errors)")
+                try #require(count < 100)
+            }
+            // One for each thread that it is certain to need.
+            #expect(refusals >= 10)
+        }
+
+        /// Every request is answered by the threads that the start has begun.
+        @Test(.timeLimit(.minutes(10)), .enabled(if: isRoot && !Binary.isSanitized))
+        func requests_areAnswered_ifNoThreadCanBeAdded() async throws {
+            let directory = try GatewayDirectory(Settings(upstreams: ["hook": ["type": "webhook"]]))
+            let program = Self.program(withThreads: 100, for: directory.folder.file("data"))
+            let gateway = try await directory.start(program: program)
+            let limit = ["/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--nproc=1:1"]
+            let asUser = ["/usr/bin/setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
+            try #require(ChildProcess.succeeds(asUser + limit))
+            let client = try gateway.client()
+            let dryRun = try client.post("/v1/hook/event?dryRun=true", "{}")
+            #expect(dryRun.status == 200, "\(dryRun)")
+            #expect(try client.post("/v1/hook/event", "{}").status == 202)
+            #expect(try client.get("/v1/messages?upstream=hook").status == 200)
+            try await gateway.stop()
+        }
+
+        @Test(.enabled(if: isRoot && !Binary.isSanitized))
+        func command_isRefusedWithTheReason_withTooFewThreads() async throws {
+            let directory = try GatewayDirectory(Settings())
+            let program = Self.program(withThreads: 1, for: directory.folder.file("data"))
+            let ended = try await Binary.start(["healthcheck", "--config", directory.config], through: program).end()
+            #expect(ended.exitCode == 71)
+            #expect(ended.errors.contains("cannot start the thread postern-"), "\(ended.errors)")
+        }
+
+        /// Some are needed before the first line of the gateway; with those, it says what it lacks.
+        @Test(.timeLimit(.minutes(10)), .enabled(if: !Binary.isSanitized), arguments: [12, 16, 20, 24, 32, 48, 63])
+        func start_isRefusedWithTheReason_withTooFewDescriptors(count: Int) async throws {
+            let directory = try GatewayDirectory(Settings())
+            let limit = ["/bin/bash", "-c", #"ulimit -n \#(count); exec "$0" "$@""#]
+            let ended = try await Binary.start(["serve", "--config", directory.config], through: limit).end()
+            #expect(ended.exitCode == 71, "\(ended.errors)")
+            #expect(
+                ended.errors.contains("The limit of open files is \(count), and the gateway requires at least 64"),
+                "\(ended.errors)")
+        }
+
+        /// More threads that serve connections need more descriptors than the least.
+        @Test(.timeLimit(.minutes(10)), .enabled(if: !Binary.isSanitized))
+        func start_isRefusedWithTheReason_ifItsThreadsNeedMoreDescriptors() async throws {
+            let directory = try GatewayDirectory(Settings(server: ["port": 0, "workerThreads": 64]))
+            let limit = ["/bin/bash", "-c", #"ulimit -n 100; exec "$0" "$@""#]
+            let ended = try await Binary.start(["serve", "--config", directory.config], through: limit).end()
+            #expect(ended.exitCode == 71, "\(ended.errors)")
+            #expect(ended.errors.contains("no file descriptors are left"), "\(ended.errors)")
+        }
+    }
+}
