@@ -56,6 +56,33 @@ public struct JSONError: Error, Sendable, Equatable, CustomStringConvertible {
 
     public var description: String { "\(reason.sentence) at byte \(offset)" }
 
+    /// The fault in words, with what `text` shows about it: which name is repeated, or that a comma or a comment is not
+    /// JSON.
+    public func sentence(in text: [UInt8]) -> String {
+        let (before, rest) = (text[..<min(offset, text.count)], text[min(offset, text.count)...])
+        switch (reason, rest.first) {
+        case (.duplicate, _): return "\(reason.sentence) \(Self.quotedName(rest))"
+        case (.syntax, UInt8(ascii: "/")), (.syntax, UInt8(ascii: "#")), (.trailing, UInt8(ascii: "/")),
+            (.trailing, UInt8(ascii: "#")):
+            return "JSON has no comments"
+        case (.syntax, UInt8(ascii: "}")), (.syntax, UInt8(ascii: "]")):
+            let last = before.last { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
+            return last == UInt8(ascii: ",") ? "a comma after the last element" : reason.sentence
+        default: return reason.sentence
+        }
+    }
+
+    /// The string at the beginning of `text` with its quotes, shortened.
+    private static func quotedName(_ text: ArraySlice<UInt8>) -> String {
+        var isEscaped = false
+        let end = text.dropFirst().firstIndex { byte in
+            defer { isEscaped = !isEscaped && byte == UInt8(ascii: "\\") }
+            return byte == UInt8(ascii: "\"") && !isEscaped
+        }
+        let name = String(decoding: text[..<(end ?? text.endIndex)].dropFirst(), as: UTF8.self)
+        return "\"\(name.count > 60 ? name.prefix(60) + "…" : name[...])\""
+    }
+
     /// The line and column of `offset` in `text`, from 1; the column in characters.
     public func position(in text: [UInt8]) -> (line: Int, column: Int) {
         let before = text[..<min(offset, text.count)]

@@ -149,4 +149,51 @@ import Testing
         let json = try report(on: #"{"server": {"port": 0}}"#, secrets: ["outbox-encriptionKey": "x"], asJSON: true)
         #expect(json.text.contains(#""warnings":[{"path":"DIR/secrets/outbox-encriptionKey","#))
     }
+
+    // MARK: A gateway that starts and does not deliver
+
+    private func warnings(_ upstreams: String, _ rest: String = "") throws -> [String] {
+        let scratch = try ScratchConfiguration(#"{"server": {"port": 0}, "upstreams": \#(upstreams)\#(rest)}"#)
+        let loader = ConfigurationLoader(
+            types: UpstreamRegistry.all,
+            environment: ["POSTERN_OUTBOX_PATH": scratch.directory + "/data/new.sqlite"],
+            file: scratch.file, secretsDirectory: nil)
+        let report = CheckReport(on: loader)
+        #expect(report.exitCode == 0, "\(report.text)")
+        return report.text.split(separator: "\n").dropFirst().map { String($0.dropFirst("Warning: ".count)) }
+    }
+
+    @Test(arguments: [
+        (#"{"hook": {"type": "webhook"}}"#, ["hook.url"]),
+        (#"{"hook": {"type": "webhook", "url": "https://h.test", "auth": {"type": "bearer"}}}"#, ["hook.auth.token"]),
+        (#"{"seer": {}}"#, ["seer.clientId", "seer.clientSecret"]),
+        (#"{"samsara": {}, "hook": {"type": "webhook", "enabled": false}}"#, []),
+    ])
+    func settingsThatMessagesWaitFor_areWarnedAbout(upstreams: String, missing: [String]) throws {
+        let sayings = missing.map { "upstreams.\($0) has to be filled in; messages wait until it is" }
+        #expect(try warnings(upstreams) == sayings)
+    }
+
+    @Test func expiredKey_isWarnedAbout_andNoOther() throws {
+        let keys = ["2020-01-01T00:00:00Z", "9000-01-01T00:00:00Z"].enumerated().map { index, time in
+            let digest = String(repeating: "0\(index)", count: 32)
+            return #"{"name": "k\#(index)", "sha256": "\#(digest)", "scopes": ["read"], "expiresAt": "\#(time)"}"#
+        }
+        let found = try warnings("{}", #", "auth": {"keys": [\#(keys.joined(separator: ","))]}"#)
+        #expect(found == ["auth.keys[0].expiresAt is 2020-01-01T00:00:00.000Z; the key has expired"])
+    }
+
+    @Test func credentialsThatARestartLoses_areWarnedAbout() throws {
+        let upstreams = #"{"push": {"type": "appservices"}}"#
+        func about(_ rest: String) throws -> [String] {
+            try warnings(upstreams, rest).filter { $0.hasPrefix("outbox.encryptionKey") }
+        }
+        #expect(
+            try about("") == [
+                "outbox.encryptionKey is empty; the credentials that callers hand in for push are kept in memory only, "
+                    + "and lost at a restart"
+            ])
+        let key = String(repeating: "0a", count: 32)
+        #expect(try about(#", "outbox": {"encryptionKey": "\#(key)"}"#) == [])
+    }
 }

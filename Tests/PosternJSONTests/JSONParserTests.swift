@@ -137,4 +137,21 @@ struct Refused: Sendable, CustomTestStringConvertible {
     func fault_saysWhatAndWhere(reason: JSONError.Reason, sentence: String) {
         #expect(JSONError(reason, at: 17).description == sentence + " at byte 17")
     }
+
+    @Test(arguments: [
+        (#"{"n":1,"m":2,"n":3}"#, #"duplicate member name "n""#),
+        (#"{"a\"b":1,"a\"b":2}"#, #"duplicate member name "a\"b""#),
+        (#"{"a":1,}"#, "a comma after the last element"), ("[1 , \n]", "a comma after the last element"),
+        ("[,]", "unexpected character"), ("[]]", "more text after the JSON value"),
+        ("[1 // one\n]", "JSON has no comments"), ("[] # done", "JSON has no comments"),
+    ])
+    func fault_namesWhatTheTextHas(text: String, sentence: String) {
+        #expect(fault(of: Array(text.utf8))?.sentence(in: Array(text.utf8)) == sentence)
+    }
+
+    @Test func repeatedName_isShortened() {
+        let name = String(repeating: "é", count: 100)
+        let text = Array("{\"\(name)\":1,\"\(name)\":2}".utf8)
+        #expect(fault(of: text)?.sentence(in: text) == "duplicate member name \"\(name.prefix(60))…\"")
+    }
 }

@@ -10,6 +10,8 @@ public protocol ConfigurableUpstream: SettingsHoldingUpstream {
     static var batchMaxMessages: Int? { get }
     /// Whether it may get callbacks: its kinds take any JSON object.
     static var takesCallbacks: Bool { get }
+    /// Whether it stores credentials that callers hand in. They survive a restart only with an encryption key.
+    static var storesCredentials: Bool { get }
 
     var settings: Settings { get }
     init(_ name: UpstreamName, _ settings: Settings)
@@ -18,6 +20,7 @@ public protocol ConfigurableUpstream: SettingsHoldingUpstream {
 extension ConfigurableUpstream {
     public static var batchMaxMessages: Int? { nil }
     public static var takesCallbacks: Bool { false }
+    public static var storesCredentials: Bool { false }
     public var missingSettings: [String] { settings.missing }
     public var secrets: [String] { settings.secrets }
 }
@@ -33,6 +36,8 @@ public struct UpstreamType: Sendable {
     public let batchMaxMessages: Int?
     /// Whether its upstreams may get callbacks.
     public let takesCallbacks: Bool
+    /// See `ConfigurableUpstream.storesCredentials`.
+    public let storesCredentials: Bool
     private let checkValue: @Sendable (SettingValue, String) throws(SettingMismatch) -> Void
     private let findConflicts: @Sendable ([String: SettingValue]) -> [(setting: Setting, detail: String)]
     private let makeUpstream: @Sendable (UpstreamName, [String: SettingValue]) throws(SettingProblems) -> any Upstream
@@ -44,6 +49,7 @@ public struct UpstreamType: Sendable {
         settings = Made.Settings.fields.map(\.setting)
         batchMaxMessages = made.batchMaxMessages
         takesCallbacks = made.takesCallbacks
+        storesCredentials = made.storesCredentials
         checkValue = { (value, name) throws(SettingMismatch) in
             try Made.Settings.fields.first { $0.setting.name == name }?.check(value)
         }

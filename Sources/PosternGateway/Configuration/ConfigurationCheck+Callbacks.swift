@@ -50,7 +50,8 @@ extension ConfigurationCheck {
         let allowed = "allowed \(CallbackEntry.allStates.joined(separator: ", "))"
         if texts.isEmpty { problem(path, "is empty; \(allowed)") }
         for (index, text) in texts.enumerated() where !CallbackEntry.allStates.contains(text) {
-            problem("\(path)[\(index)]", "is \(ConfigurationNode.string(text).shown); \(allowed)")
+            let near = nearestValue(to: text, among: CallbackEntry.allStates)
+            problem("\(path)[\(index)]", "is \(ConfigurationNode.string(text).shown); \(allowed)\(near)")
         }
         return Set(texts.compactMap { MessageState(name: $0) })
     }

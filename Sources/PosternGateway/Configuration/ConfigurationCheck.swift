@@ -157,7 +157,10 @@ struct ConfigurationCheck {
         var found: UpstreamType?
         value(raw, of: setting, named: dotted(path)) { (value) throws(SettingMismatch) in
             found = types.first { $0.name == value.text }
-            if found == nil { throw SettingMismatch("known types: \(known.joined(separator: ", "))") }
+            if found == nil {
+                let near = nearestValue(to: value.text ?? "", among: known)
+                throw SettingMismatch("known types: \(known.joined(separator: ", "))\(near)")
+            }
         }
         return found
     }
@@ -280,7 +283,8 @@ struct ConfigurationCheck {
         guard let entry: KeyEntry = element(node, at: path, others: secret) else { return nil }
         let hasDigest = !secret.isEmpty || !entry.certificateName.isEmpty
         for name in KeyEntry.needed where node[name] == nil && !(name == digestName && hasDigest) {
-            problem("\(path).\(name)", "is missing")
+            let allowed = name == KeyEntry.name(of: \.scopes) ? "; \(Self.allowedScopes)" : ""
+            problem("\(path).\(name)", "is missing\(allowed)")
         }
         let isGiven = !problems[before...].contains { $0.path == "\(path).scopes" }
         let scopes = scopes(entry.scopes, isGiven: isGiven, at: path)
@@ -301,16 +305,19 @@ struct ConfigurationCheck {
         return sources.secret(at: ConfigurationSchema.keysPath + [name])
     }
 
+    private static let allowedScopes = "allowed " + APIKey.Scope.allCases.map(\.rawValue).joined(separator: ", ")
+
     private mutating func scopes(
         _ texts: [String], isGiven: Bool, at path: String
     ) -> Set<APIKey.Scope> {
-        let allowed = "allowed write, read, admin"
+        let allowed = Self.allowedScopes
         if isGiven, texts.isEmpty { problem("\(path).scopes", "is empty; \(allowed)") }
         return Set(
             texts.enumerated().compactMap { index, text in
                 let scope = APIKey.Scope(rawValue: text)
                 let shown = ConfigurationNode.string(text).shown
-                if scope == nil { problem("\(path).scopes[\(index)]", "is \(shown); \(allowed)") }
+                let near = nearestValue(to: text, among: APIKey.Scope.allCases.map(\.rawValue))
+                if scope == nil { problem("\(path).scopes[\(index)]", "is \(shown); \(allowed)\(near)") }
                 return scope
             })
     }

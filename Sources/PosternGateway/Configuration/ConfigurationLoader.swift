@@ -76,7 +76,11 @@ public struct ConfigurationLoader: Sendable {
     public func examine(triesToStart: Bool = true) -> CheckResult {
         do throws(ConfigurationProblems) {
             var found = try settings()
-            if found.problems.isEmpty { _ = try makeUpstreams(of: found.configuration) }
+            if found.problems.isEmpty {
+                found.warnings += StartCheck.warnings(
+                    of: found.configuration, upstreams: try makeUpstreams(of: found.configuration), types: types,
+                    now: SystemTime().now)
+            }
             if triesToStart {
                 found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
             }

@@ -61,11 +61,23 @@ extension ConfigurationNode {
 
         init(_ fault: JSONError, in text: [UInt8]) {
             let (line, column) = fault.position(in: text)
-            let rest = text[min(fault.offset, text.count)...]
-            let isComment =
-                fault.reason == .syntax && (rest.first == UInt8(ascii: "/") || rest.first == UInt8(ascii: "#"))
-            let detail = isComment ? "JSON has no comments" : fault.reason.sentence
-            description = "is not JSON at line \(line), column \(column): \(detail)"
+            let place = "is not JSON at line \(line), column \(column): \(fault.sentence(in: text))"
+            description =
+                Self.otherFormat(of: text).map { "\(place); it looks like \($0), and has to be JSON" } ?? place
+        }
+
+        /// The format of a text that is not JSON, by its first line that is neither blank nor a comment.
+        private static func otherFormat(of text: [UInt8]) -> String? {
+            let lines = String(decoding: text.prefix(4096), as: UTF8.self).split(whereSeparator: \.isNewline).map(
+                trimmed)
+            guard let first = lines.first(where: { !$0.isEmpty && !$0.hasPrefix("#") }) else { return nil }
+            if first.hasPrefix("---") || first.firstMatch(of: #/^["']?[A-Za-z_][\w.-]*["']?:(\s|$)/#) != nil {
+                return "YAML"
+            }
+            let isTOML =
+                first.wholeMatch(of: #/\[{1,2}[A-Za-z_][\w."-]*\]{1,2}(\s*#.*)?/#) != nil
+                || first.firstMatch(of: #/^[A-Za-z_][\w."-]*\s*=/#) != nil
+            return isTOML ? "TOML" : nil
         }
     }
 }

@@ -2,7 +2,7 @@
 ///
 /// Close means at most one mistake in three characters, and at most three: `batchMaxMesages` is 1 away from
 /// `batchMaxMessages`, `prot` 1 from `port`. Case is ignored.
-func nearestName(to name: String, among candidates: some Sequence<String>) -> String? {
+package func nearestName(to name: String, among candidates: some Sequence<String>) -> String? {
     let length = name.count
     let allowed = min(3, max(1, length / 3))
     // A name of another length is not close, and comparing a very long one takes long.
@@ -13,6 +13,13 @@ func nearestName(to name: String, among candidates: some Sequence<String>) -> St
         .filter { $0.slips <= allowed }
         .min { ($0.slips, $0.candidate) < ($1.slips, $1.candidate) }?
         .candidate
+}
+
+/// The end of a problem with a value that is not among `candidates`: names the one that it most likely means, which may be
+/// shortened (`warn`). Empty if none is close.
+func nearestValue(to text: String, among candidates: [String]) -> String {
+    let short = text.count < 3 ? nil : candidates.first { $0.lowercased().hasPrefix(text.lowercased()) }
+    return (nearestName(to: text, among: candidates) ?? short).map { "; did you mean \"\($0)\"?" } ?? ""
 }
 
 /// Characters to insert, remove, replace or swap with their neighbour: the optimal string alignment distance.

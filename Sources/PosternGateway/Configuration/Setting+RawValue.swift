@@ -21,13 +21,31 @@ extension Setting {
         case (.objects, .object(let members)):
             .objects(
                 Dictionary(
-                    try members.map { (member) throws(SettingMismatch) in (member.name, try texts(member.value)) },
+                    try members.map { (member) throws(SettingMismatch) in
+                        (member.name, try texts(member.value, at: [member.name]))
+                    },
                     uniquingKeysWith: { $1 }))
         case (.list, .array(let elements)):
             .list(try elements.map { (element) throws(SettingMismatch) in try text(element) })
         case (.integers(let range), .array(let elements)):
             .integers(try elements.map { (element) throws(SettingMismatch) in try wholeNumber(element, in: range) })
-        default: throw SettingMismatch(expectation)
+        case (.choice(let choices), .string(let text)):
+            throw SettingMismatch(expectation + nearestValue(to: text, among: choices))
+        case (.integer, .string(let text)), (.number, .string(let text)):
+            // The value is right, and its form is not.
+            let isQuoted = (try? value(of: .number(text))) != nil
+            throw SettingMismatch(requirement + (isQuoted ? ", without quotes" : ""))
+        default: throw SettingMismatch(requirement)
+        }
+    }
+
+    /// The expectation with the unit, which the name ends in, and the range.
+    private var requirement: String {
+        let units = [("Seconds", "seconds"), ("Bytes", "bytes"), ("Days", "days")]
+        let unit = units.first { name.hasSuffix($0.0) }.map { " of \($0.1)" } ?? ""
+        return switch kind {
+        case .integer, .number: "\(expectation)\(unit), \(allowed)"
+        default: expectation
         }
     }
 
@@ -55,11 +73,25 @@ extension Setting {
         return text
     }
 
-    private func texts(_ node: ConfigurationNode) throws(SettingMismatch) -> [String: String] {
-        guard case .object(let members) = node else { throw SettingMismatch(expectation) }
+    /// - Parameter path: Where `node` is in the value; a fault names it.
+    private func texts(
+        _ node: ConfigurationNode, at path: [String] = []
+    ) throws(SettingMismatch) -> [String: String] {
+        guard case .object(let members) = node else { throw mismatch(node, at: path, "expected an object of texts") }
         return Dictionary(
-            try members.map { (member) throws(SettingMismatch) in (member.name, try text(member.value)) },
+            try members.map { (member) throws(SettingMismatch) in
+                guard case .string(let text) = member.value else {
+                    throw mismatch(member.value, at: path + [member.name], "expected text")
+                }
+                return (member.name, text)
+            },
             uniquingKeysWith: { $1 })
+    }
+
+    private func mismatch(_ node: ConfigurationNode, at path: [String], _ expected: String) -> SettingMismatch {
+        path.isEmpty
+            ? SettingMismatch(expectation)
+            : SettingMismatch("\(dotted(path)) in it is \(isSecret ? "***" : node.shown), \(expected)")
     }
 
     private func wholeNumber(
@@ -70,7 +102,7 @@ extension Setting {
     }
 
     private func integer(_ spelling: String, in range: ClosedRange<Int64>) throws(SettingMismatch) -> Int64 {
-        guard spelling.wholeMatch(of: #/-?[0-9]+/#) != nil else { throw SettingMismatch(expectation) }
+        guard spelling.wholeMatch(of: #/-?[0-9]+/#) != nil else { throw SettingMismatch(requirement) }
         guard let number = Int64(spelling), range.contains(number) else {
             throw SettingMismatch("allowed \(range.lowerBound) to \(range.upperBound)")
         }
@@ -80,7 +112,7 @@ extension Setting {
     private func number(_ spelling: String, in range: ClosedRange<Double>) throws(SettingMismatch) -> SettingValue {
         // `Double` alone would also accept "inf", "nan", and "0x10".
         guard spelling.wholeMatch(of: #/-?[0-9]+(\.[0-9]+)?([eE][+\-]?[0-9]+)?/#) != nil, let number = Double(spelling)
-        else { throw SettingMismatch(expectation) }
+        else { throw SettingMismatch(requirement) }
         guard range.contains(number) else { throw SettingMismatch("allowed \(allowed)") }
         return .number(number)
     }

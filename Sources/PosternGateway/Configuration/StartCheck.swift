@@ -1,5 +1,7 @@
 import Foundation
 import Glibc
+import PosternAPI
+import PosternCore
 import PosternHTTP
 import PosternStore
 
@@ -20,6 +22,37 @@ enum StartCheck {
         return problems
     }
 
+    /// What a gateway starts with, but does not work with: settings that messages wait for, and keys that are rejected.
+    static func warnings(
+        of configuration: GatewayConfiguration, upstreams: [any Upstream], types: [UpstreamType], now: Timestamp
+    ) -> [ConfigurationProblem] {
+        var warnings: [ConfigurationProblem] = []
+        for upstream in upstreams.map(RegisteredUpstream.init) {
+            warnings += upstream.missingSettings.map { name in
+                .init(
+                    dotted(["upstreams", "\(upstream.name)"] + Setting.path(of: name)),
+                    "has to be filled in; messages wait until it is")
+            }
+        }
+        for (index, key) in configuration.auth.keys.enumerated() {
+            guard let expiresAt = key.expiresAt, expiresAt <= now else { continue }
+            warnings.append(.init("auth.keys[\(index)].expiresAt", "is \(expiresAt); the key has expired"))
+        }
+        let storing = configuration.upstreams
+            .filter { upstream in
+                upstream.isEnabled && types.contains { $0.name == upstream.type && $0.storesCredentials }
+            }
+            .map(\.name.description)
+        if !storing.isEmpty, configuration.outbox.encryptionKeys.current == nil {
+            warnings.append(
+                .init(
+                    "outbox.encryptionKey",
+                    "is empty; the credentials that callers hand in for \(storing.joined(separator: ", ")) are kept in "
+                        + "memory only, and lost at a restart"))
+        }
+        return warnings
+    }
+
     private static func listening(_ server: HTTPServerSettings, as section: String) -> [ConfigurationProblem] {
         do throws(HTTPServerError) {
             try HTTPServer.validate(server)
@@ -29,7 +62,7 @@ enum StartCheck {
                 switch error.errorClass {
                 case .badTLSFiles: "server.tls"
                 case .notPermitted, .portInUse: "\(section).port"
-                case .badAddress, .failed: "\(section).host"
+                case .badAddress, .systemLimit, .failed: "\(section).host"
                 }
             return [ConfigurationProblem(path, "cannot be used: \(error.detail)")]
         }

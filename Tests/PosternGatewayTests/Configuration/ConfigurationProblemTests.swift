@@ -14,15 +14,21 @@ import Testing
     @Test(arguments: [
         // Ranges and types.
         (#"{"delivery": {"batchMaxMessages": 0}}"#, "delivery.batchMaxMessages is 0; allowed 1 to 10000"),
-        (#"{"server": {"port": "x"}}"#, #"server.port is "x"; expected a whole number"#),
-        (#"{"server": {"port": "8080"}}"#, #"server.port is "8080"; expected a whole number"#),
-        (#"{"server": {"port": 80.5}}"#, "server.port is 80.5; expected a whole number"),
-        (#"{"server": {"port": null}}"#, "server.port is null; expected a whole number"),
+        (#"{"server": {"port": "x"}}"#, #"server.port is "x"; expected a whole number, 0 to 65535"#),
+        (
+            #"{"server": {"port": "8080"}}"#,
+            #"server.port is "8080"; expected a whole number, 0 to 65535, without quotes"#
+        ),
+        (#"{"server": {"port": 80.5}}"#, "server.port is 80.5; expected a whole number, 0 to 65535"),
+        (#"{"server": {"port": null}}"#, "server.port is null; expected a whole number, 0 to 65535"),
         (
             #"{"server": {"port": 99999999999999999999}}"#,
             "server.port is 99999999999999999999; allowed 0 to 65535"
         ),
-        (#"{"server": {"idleTimeoutSeconds": true}}"#, "server.idleTimeoutSeconds is true; expected a number"),
+        (
+            #"{"server": {"idleTimeoutSeconds": true}}"#,
+            "server.idleTimeoutSeconds is true; expected a number of seconds, 1 to 86400"
+        ),
         (
             #"{"server": {"headerTimeoutSeconds": 0.5}}"#,
             "server.headerTimeoutSeconds is 0.5; allowed 1 to 3600"
@@ -156,12 +162,39 @@ import Testing
             #"upstreams.post.queue.whenFull is "explode"; allowed reject, dropOldest"#
         ),
         (#"{"upstreams": {"post": {"mode": "slow"}}}"#, #"upstreams.post.mode is "slow"; allowed fast, safe"#),
+        // Values that are nearly right.
+        (
+            #"{"upstreams": {"post": {"mode": "Safe"}}}"#,
+            #"upstreams.post.mode is "Safe"; allowed fast, safe; did you mean "safe"?"#
+        ),
+        (
+            #"{"log": {"level": "warn"}}"#,
+            #"log.level is "warn"; allowed trace, debug, info, notice, warning, error, critical; "#
+                + #"did you mean "warning"?"#
+        ),
+        (
+            #"{"upstreams": {"a": {"type": "posts"}}}"#,
+            #"upstreams.a.type is "posts"; known types: post, trap; did you mean "post"?"#
+        ),
+        (
+            key(#""name": "a", "sha256": "\#(digest)", "scopes": ["Read"]"#),
+            #"auth.keys[0].scopes[0] is "Read"; allowed write, read, admin; did you mean "read"?"#
+        ),
+        (
+            #"{"delivery": {"retryMaxSeconds": "5m"}}"#,
+            #"delivery.retryMaxSeconds is "5m"; expected a number of seconds, 0.01 to 86400"#
+        ),
+        (
+            #"{"server": {"port": "22110"}}"#,
+            #"server.port is "22110"; expected a whole number, 0 to 65535, without quotes"#
+        ),
+        (#"{"server": {"port": "70000"}}"#, #"server.port is "70000"; expected a whole number, 0 to 65535"#),
         (#"{"upstreams": {"post": {"sizeBytes": 10}}}"#, "upstreams.post.sizeBytes is 10; allowed 1 to 9"),
         (#"{"upstreams": {"post": {"share": 1.5}}}"#, "upstreams.post.share is 1.5; allowed 0 to 1"),
         (#"{"upstreams": {"post": {"apiKey": 77}}}"#, "upstreams.post.apiKey is ***; expected text"),
         (
             #"{"upstreams": {"post": {"headers": {"A": 1}}}}"#,
-            "upstreams.post.headers is an object; expected an object of texts"
+            "upstreams.post.headers is an object; A in it is 1, expected text"
         ),
         (
             #"{"upstreams": {"post": {"actions": "a"}}}"#,
@@ -249,8 +282,8 @@ import Testing
                 "server.prot is unknown; did you mean server.port?",
                 "POSTERN_COLOUR matches no setting; correct its name, or remove it",
                 "server.port is -1; allowed 0 to 65535",
-                "outbox.maxBytes is \"lots\" (from POSTERN_OUTBOX_MAX_BYTES); expected a whole number",
-                "delivery.maxInFlight is \"many\"; expected a whole number",
+                "outbox.maxBytes is \"lots\" (from POSTERN_OUTBOX_MAX_BYTES); expected a whole number of bytes, 0 to 1125899906842624",
+                "delivery.maxInFlight is \"many\"; expected a whole number, 1 to 256",
                 "upstreams.b.dry is 1; expected true or false",
                 "log.level is \"loud\"; allowed trace, debug, info, notice, warning, error, critical",
                 "upstreams.a.url is \"gopher:\"; expected an http or https URL",
@@ -261,7 +294,8 @@ import Testing
     @Test func missingMembersOfAKey_areEachNamed() throws {
         #expect(
             try problems(in: Self.key("")) == [
-                "auth.keys[0].name is missing", "auth.keys[0].sha256 is missing", "auth.keys[0].scopes is missing",
+                "auth.keys[0].name is missing", "auth.keys[0].sha256 is missing",
+                "auth.keys[0].scopes is missing; allowed write, read, admin",
             ])
     }
 
@@ -300,7 +334,25 @@ import Testing
     @Test(arguments: [
         ("", "is not JSON at line 1, column 1: no JSON text"),
         ("{\"a\": 1,\n  \"b\": }", "is not JSON at line 2, column 8: unexpected character"),
-        ("{\"é\": 1,}", "is not JSON at line 1, column 9: unexpected character"),
+        ("{\"é\": 1,}", "is not JSON at line 1, column 9: a comma after the last element"),
+        ("{\"a\": [1,\n ]}", "is not JSON at line 2, column 2: a comma after the last element"),
+        ("{}\n# the end", "is not JSON at line 2, column 1: JSON has no comments"),
+        (
+            "# all of it\nserver:\n  port: 8080\n",
+            "is not JSON at line 1, column 1: JSON has no comments; it looks like YAML, and has to be JSON"
+        ),
+        (
+            "---\nlog: {}\n",
+            "is not JSON at line 1, column 1: malformed number; it looks like YAML, and has to be JSON"
+        ),
+        (
+            "\n[server]\nport = 8080\n",
+            "is not JSON at line 2, column 2: unexpected character; it looks like TOML, and has to be JSON"
+        ),
+        (
+            "log.level = \"info\"\n",
+            "is not JSON at line 1, column 1: unexpected character; it looks like TOML, and has to be JSON"
+        ),
         ("{\"a\": \"x\n\"}", "is not JSON at line 1, column 9: unescaped control character"),
         ("{\"a\": \"\\x\"}", "is not JSON at line 1, column 8: invalid escape"),
         ("{\"a\": \"\\ud800\"}", "is not JSON at line 1, column 8: lone surrogate"),
@@ -311,7 +363,7 @@ import Testing
         ("{\"a\": # comment\n1}", "is not JSON at line 1, column 7: JSON has no comments"),
         (
             "{\"log\": {\"level\": \"info\",\n \"level\": \"debug\"}}",
-            "is not JSON at line 2, column 2: duplicate member name"
+            "is not JSON at line 2, column 2: duplicate member name \"level\""
         ),
         ("[]", "holds an array; expected an object"),
         (

@@ -62,12 +62,18 @@ import Testing
     }
 
     @Test(arguments: [
-        ("POSTERN_SERVER_PORT", "x", #"server.port is "x" (from POSTERN_SERVER_PORT); expected a whole number"#),
-        ("POSTERN_SERVER_PORT", "", #"server.port is "" (from POSTERN_SERVER_PORT); expected a whole number"#),
+        (
+            "POSTERN_SERVER_PORT", "x",
+            #"server.port is "x" (from POSTERN_SERVER_PORT); expected a whole number, 0 to 65535"#
+        ),
+        (
+            "POSTERN_SERVER_PORT", "",
+            #"server.port is "" (from POSTERN_SERVER_PORT); expected a whole number, 0 to 65535"#
+        ),
         ("POSTERN_SERVER_PORT", "70000", "server.port is 70000 (from POSTERN_SERVER_PORT); allowed 0 to 65535"),
         (
             "POSTERN_DELIVERY_RETRY_MAX_SECONDS", "inf",
-            #"delivery.retryMaxSeconds is "inf" (from POSTERN_DELIVERY_RETRY_MAX_SECONDS); expected a number"#
+            #"delivery.retryMaxSeconds is "inf" (from POSTERN_DELIVERY_RETRY_MAX_SECONDS); expected a number of seconds, 0.01 to 86400"#
         ),
         (
             "POSTERN_DELIVERY_RETRY_BASE_SECONDS", "301",
@@ -124,7 +130,7 @@ import Testing
         // Without the port of a service, it is a mistake.
         #expect(
             try problems(in: "{}", environment: ["POSTERN_SERVER_PORT": "tcp://10.0.0.1"]) == [
-                #"server.port is "tcp://10.0.0.1" (from POSTERN_SERVER_PORT); expected a whole number"#
+                #"server.port is "tcp://10.0.0.1" (from POSTERN_SERVER_PORT); expected a whole number, 0 to 65535"#
             ])
     }
 

@@ -106,7 +106,7 @@ import Testing
             (#""enabled": "yes""#, #"upstreams.hook.monitoring.enabled is "yes"; expected true or false"#),
             (
                 #""uploadIntervalSeconds": null"#,
-                "upstreams.hook.monitoring.uploadIntervalSeconds is null; expected a whole number"
+                "upstreams.hook.monitoring.uploadIntervalSeconds is null; expected a whole number of seconds, 0 to 86400"
             ),
         ] {
             #expect(try problems(#"{"type": "appservices", "monitoring": {\#(text)}}"#) == [problem])
@@ -121,8 +121,11 @@ import Testing
             #"upstreams.hook.auth.type is "digest"; allowed none, basic, bearer, oauth2"#
         ),
         (#""auth": {"token": "a\nb"}"#, "upstreams.hook.auth.token is ***; must not contain a control character"),
-        (#""kinds": {"a": "/x"}"#, "upstreams.hook.kinds is an object; expected an object of objects of texts"),
-        (#""kinds": {"a": {"path": 1}}"#, "upstreams.hook.kinds is an object; expected an object of objects of texts"),
+        (
+            #""kinds": {"a": {}, "b": "/x"}"#,
+            #"upstreams.hook.kinds is an object; b in it is "/x", expected an object of texts"#
+        ),
+        (#""kinds": {"a": {"path": 1}}"#, "upstreams.hook.kinds is an object; a.path in it is 1, expected text"),
         (#""kinds": {}"#, "upstreams.hook.kinds is an object; at least one kind is required"),
         (
             #""successStatuses": [409, 410], "rejectStatuses": [410]"#,

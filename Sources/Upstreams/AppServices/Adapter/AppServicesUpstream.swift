@@ -10,6 +10,7 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
 {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
+    static let storesCredentials = true
 
     let name: UpstreamName
     let kinds = AppServicesKind.allCases.map(\.kind)

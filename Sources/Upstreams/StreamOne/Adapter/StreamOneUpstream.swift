@@ -10,6 +10,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 {
     static let typeName = "streamone"
     static let summary = "Signed calls of StreamOne's video platform, queued or answered at once."
+    static let storesCredentials = true
 
     let name: UpstreamName
     let kinds: [Kind] = ["call"]
