@@ -126,7 +126,16 @@ final class APIRequest: AdmittedRequest {
 }
 
 extension Problem {
-    init(_ fault: JSONError) { self.init(invalidJSON: "\(fault)", offset: fault.offset) }
+    /// - Parameter form: How `body` was read.
+    init(_ fault: JSONError, in body: [UInt8], form: BodyForm = .json) {
+        var text = "\(fault.sentence(in: body)) at byte \(fault.offset)"
+        if form == .lines {
+            text += ", on line \(fault.position(in: body).line)"
+        } else if fault.reason == .trailing, body[..<fault.offset].last == UInt8(ascii: "\n") {
+            text += "; send texts on separate lines as application/x-ndjson"
+        }
+        self.init(invalidJSON: text, offset: fault.offset)
+    }
 
     /// - Parameter fault: Names the byte at `offset`, too.
     init(invalidJSON fault: String, offset: Int) {

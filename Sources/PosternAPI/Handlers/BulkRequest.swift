@@ -28,7 +28,7 @@ struct BulkRequest: Sendable {
 
     static func read(_ body: [UInt8], _ action: Action, _ context: APIContext) throws(Problem) -> BulkRequest {
         try JSONParser.ofThisThread.parse(body) { (root) throws(Problem) in try parse(root, action, context) }
-            .mapError { Problem($0) }.get()
+            .mapError { Problem($0, in: body) }.get()
     }
 
     /// The body of a request for one message, which may be empty: `{"dryRun"?}`.
@@ -37,7 +37,7 @@ struct BulkRequest: Sendable {
         request.ids = [id]
         if !body.isEmpty {
             request.isDryRun = try JSONParser.ofThisThread.parse(body) { (root) throws(Problem) in try dryRun(root) }
-                .mapError { Problem($0) }.get()
+                .mapError { Problem($0, in: body) }.get()
         }
         return request
     }

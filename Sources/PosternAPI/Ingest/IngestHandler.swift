@@ -107,7 +107,7 @@ struct IngestHandler: Sendable {
                 case .json, nil: try parser.parse(text) { root throws(Problem) in try read(root, &validation) }
                 }
             }
-            try parsed.mapError { Problem($0) }.get()
+            try parsed.mapError { Problem($0, in: body, form: reply.request.form ?? .json) }.get()
             conclude(validation.request, reply)
         } catch {
             reply.refuse(error)

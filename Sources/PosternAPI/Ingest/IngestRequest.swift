@@ -22,6 +22,8 @@ struct IngestRequest: Sendable {
 
     struct Rejected: Sendable {
         let index: Int
+        /// The line in the body, from 1; nil unless each line is a message.
+        var line: Int?
         let payload: InvalidPayload
         let target: ConfiguredUpstream?
     }

@@ -17,6 +17,8 @@ struct IngestValidation {
     var request: IngestRequest
     /// Where what is being read begins: the index of its first message, and its first byte in the body.
     private var start = (index: 0, offset: 0)
+    /// The last line that was looked for, which is the one of the element before `next`, and where the next one begins.
+    private var line = (next: 0, number: 0, end: 0)
     /// How many faults the response still has room for.
     private(set) var faultsLeft = PayloadErrors.most
 
@@ -150,6 +152,18 @@ struct IngestValidation {
         faults.add(payload.faults, below: pointer)
         faultsLeft -= faults.kept.count
         request.rejected.append(
-            .init(index: index, payload: InvalidPayload(faults, codes: payload.codes), target: target))
+            .init(
+                index: index, line: form == .lines ? line(of: index) : nil,
+                payload: InvalidPayload(faults, codes: payload.codes), target: target))
+    }
+
+    /// The line of an element. Blank lines have none. Elements are looked for in their order.
+    private mutating func line(of index: Int) -> Int {
+        while line.next <= index, line.end < body.count {
+            let end = body[line.end...].firstIndex(of: UInt8(ascii: "\n")) ?? body.count
+            let isBlank = body[line.end..<end].allSatisfy { [0x20, 0x09, 0x0D].contains($0) }
+            line = (line.next + (isBlank ? 0 : 1), line.number + 1, end + 1)
+        }
+        return line.number
     }
 }

@@ -91,6 +91,7 @@ final class IngestReply: Sendable {
         request.rejected.map { rejected in
             JSONWriter.object { json in
                 json.number("index", rejected.index)
+                if let line = rejected.line { json.number("line", line) }
                 let faults = rejected.payload.faults
                 json.raw("errors", JSONWriter.array(faults.kept.map { Self.error($0) }))
                 if faults.omitted > 0 { json.number("errorsOmitted", faults.omitted) }
@@ -101,9 +102,12 @@ final class IngestReply: Sendable {
 
     private static func sorted(_ codes: [String: Int]) -> [(String, Int)] { codes.sorted { $0.key < $1.key } }
 
-    fileprivate static func error(_ fault: PayloadError, index: Int? = nil, codes: [String: Int] = [:]) -> String {
+    fileprivate static func error(
+        _ fault: PayloadError, index: Int? = nil, line: Int? = nil, codes: [String: Int] = [:]
+    ) -> String {
         JSONWriter.object { json in
             if let index { json.number("index", index) }
+            if let line { json.number("line", line) }
             json.string("pointer", fault.pointer)
             json.string("detail", fault.detail)
             for (name, code) in sorted(codes) { json.number(name, code) }
@@ -120,14 +124,16 @@ final class IngestReply: Sendable {
         let errors = rejected.flatMap { rejected in
             // The codes of many payloads may differ.
             rejected.payload.faults.kept.map {
-                isSingle ? Self.error($0) : Self.error($0, index: rejected.index, codes: rejected.payload.codes)
+                isSingle
+                    ? Self.error($0)
+                    : Self.error($0, index: rejected.index, line: rejected.line, codes: rejected.payload.codes)
             }
         }
         let detail =
             isSingle
-            ? "The payload breaks the rules of its upstream; nothing was stored. See errors."
-            : "\(rejected.count) of \(rejected.count + request.messages.count) payloads break the rules of their upstream; "
-                + "nothing was stored. See errors, or ask with Prefer: handling=lenient to store the good ones."
+            ? "The message is not valid; nothing was stored. See errors."
+            : "\(rejected.count) of \(rejected.count + request.messages.count) messages are not valid; nothing "
+                + "was stored. See errors, or ask with Prefer: handling=lenient to store the good ones."
         return Problem(
             slug: .invalidPayload, status: 422, detail: detail,
             members: Self.members(errors, omitted: rejected.reduce(0) { $0 + $1.payload.faults.omitted })

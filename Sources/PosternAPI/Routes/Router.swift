@@ -79,7 +79,9 @@ final class Router: Sendable {
             problem = .unknownUpstream(name)
         }
         for route in common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
-            guard let values = route.template.parameters(matching: segments) else { continue }
+            guard let values = route.template.parameters(matching: segments), !values.values.contains("") else {
+                continue
+            }
             if method == "OPTIONS" { others.formUnion(documentedMethods(of: route.template.text)) }
             switch bind(route, values) {
             case .failure(let found): if case .notFound = problem { problem = found }
@@ -104,7 +106,7 @@ final class Router: Sendable {
     private func upstreamName(in segments: [Substring]) -> String? {
         guard segments.count > 2, segments[0] == "v1" else { return nil }
         let name = String(segments[1])
-        return UpstreamName.reserved.contains(name) ? nil : name
+        return name.isEmpty || UpstreamName.reserved.contains(name) ? nil : name
     }
 
     /// Puts the values of the path's parameters into the route's action.
@@ -151,7 +153,6 @@ final class Router: Sendable {
             return target(values["upstream"]).flatMap { target in
                 var parameters = values
                 parameters["upstream"] = nil
-                guard !parameters.values.contains("") else { return .failure(.notFound) }
                 let found = MatchedUpstreamRoute(target: target, resource: resource, parameters: parameters)
                 return .success(Bound(.upstream(target.name)) { handlers.resources.answer(found, $0, $1) })
             }

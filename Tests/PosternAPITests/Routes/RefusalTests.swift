@@ -11,7 +11,7 @@ import Testing
         ("GET", "/", 404, "not-found"), ("GET", "/v1", 404, "not-found"), ("GET", "/v2/upstreams", 404, "not-found"),
         ("GET", "/nothing", 404, "not-found"), ("GET", "/livez/", 404, "not-found"),
         ("POST", "/v1/picky/event/more", 404, "not-found"), ("POST", "/v1/events", 404, "not-found"),
-        ("POST", "/v1/stream/event", 404, "not-found"), ("POST", "/v1//event", 404, "unknown-upstream"),
+        ("POST", "/v1/stream/event", 404, "not-found"), ("POST", "/v1//event", 404, "not-found"),
         ("POST", "/v1/absent/event", 404, "unknown-upstream"), ("POST", "/v1/picky/nothing", 404, "unknown-kind"),
         ("GET", "/v1/upstreams/absent", 404, "unknown-upstream"),
         ("POST", "/v1/upstreams/absent/flush", 404, "unknown-upstream"),
@@ -233,7 +233,43 @@ import Testing
                 "/v1/picky/event", "{\"n\":1}\n{\"n\":}\n", headers: [("Content-Type", "application/x-ndjson")])
             answer.problem(400, "invalid-json")
             #expect(answer.json["offset"].int == 13, "\(answer.text)")
+            #expect(answer.json["detail"].string?.contains("at byte 13, on line 2.") == true, "\(answer.text)")
             #expect(gateway.queued == 0)
+        }
+    }
+
+    @Test func invalidMessageOfNDJSON_isNamedByItsLine() throws {
+        try withPausedGateway { gateway in
+            let lines = "{\"n\":1}\n\n{\"n\":\"x\"}\r\n{\"n\":2}\n \n{\"n\":\"y\"}"
+            var headers = [("Content-Type", "application/x-ndjson")]
+            let answer = try gateway.client.post("/v1/picky/event", lines, headers: headers)
+            answer.problem(422, "invalid-payload")
+            #expect(answer.json["errors"].array.map { $0["index"].int } == [1, 3], "\(answer.text)")
+            #expect(answer.json["errors"].array.map { $0["line"].int } == [3, 6], "\(answer.text)")
+            headers.append(("Prefer", "handling=lenient"))
+            let lenient = try gateway.client.post("/v1/picky/event", lines, headers: headers)
+            #expect(lenient.json["rejected"].array.map { $0["line"].int } == [3, 6], "\(lenient.text)")
+        }
+    }
+
+    @Test(arguments: [
+        ("{\"n\":1}\n{\"n\":2}\n", "at byte 8; send texts on separate lines as application/x-ndjson."),
+        (#"{"n":1,"n":2}"#, #"duplicate member name "n" at byte 7."#),
+        (#"{"n":1,}"#, "a comma after the last element at byte 7."),
+    ])
+    func badJSON_isExplained(body: String, detail: String) throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/picky/event", body)
+            answer.problem(400, "invalid-json")
+            #expect(answer.json["detail"].string?.hasSuffix(detail) == true, "\(answer.text)")
+        }
+    }
+
+    @Test func envelopeThatIsNotValid_isNotSaidToBreakTheRulesOfAnUpstream() throws {
+        try withPausedGateway { gateway in
+            let answer = try gateway.client.post("/v1/messages", #"{"upstream":"picky","kind":"event"}"#)
+            answer.problem(422, "invalid-payload")
+            #expect(answer.json["detail"].string == "The message is not valid; nothing was stored. See errors.")
         }
     }
 

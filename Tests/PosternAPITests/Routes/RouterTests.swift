@@ -41,7 +41,7 @@ import Testing
             queue: queue, settings: DeliverySettings(),
             dependencies: .init(
                 outbox: outbox, transport: ScriptedTransport(), time: SystemTime(), metrics: metrics, logger: logger))
-        let context = APIContext(
+        let context = try APIContext(
             outbox: outbox, upstreams: [("plain", worker)], limits: .init(), memory: ByteBudget(.max),
             time: SystemTime(), metrics: metrics, logger: logger, stalledWorkers: { [] })
         try body(Router(Handlers(context)))
@@ -101,11 +101,12 @@ import Testing
         ("/", "not found"), ("/v1", "not found"), ("/v1/", "not found"), ("*", "not found"), ("x/livez", "not found"),
         ("/v2/plain/thing", "not found"), ("/livez/", "not found"), ("/v1/stream/thing", "not found"),
         ("/v1/keys/thing", "not found"), ("/v1/nodes/thing", "not found"),
-        ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "no such message"),
+        ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "not found"), ("/v1/upstreams/", "not found"),
+        ("/v1/plain/", "not found"), ("/v1/messages//attempts", "not found"),
         ("/v1/upstreams/plain/burn", "not found"), ("/v1/upstreams/plain/batches/x", "not found"),
         ("/v1/plain/thing/more", "not found"), ("/v1/plain/shelves//books", "not found"),
         ("/v1/plain/shelves/a/books/b", "not found"), ("/v1/absent/thing", "unknown upstream absent"),
-        ("/v1/absent/a/b/c", "unknown upstream absent"), ("/v1//thing", "unknown upstream "),
+        ("/v1/absent/a/b/c", "unknown upstream absent"), ("/v1//thing", "not found"),
         ("/v1/upstreams/absent/flush", "unknown upstream absent"),
         ("/v1/plain/riddle", "unknown kind riddle, not thing"),
     ])
