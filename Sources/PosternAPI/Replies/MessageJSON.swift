@@ -1,4 +1,4 @@
-import PosternCore
+public import PosternCore
 public import PosternDelivery
 import PosternJSON
 public import PosternStore
@@ -61,7 +61,8 @@ public enum MessageJSON {
         }
     }
 
-    static func error(_ error: AttemptError) -> String {
+    /// An error as the API shows it.
+    public static func error(_ error: AttemptError) -> String {
         JSONWriter.object { json in
             json.string("class", error.errorClass.rawValue)
             json.number("status", error.status)

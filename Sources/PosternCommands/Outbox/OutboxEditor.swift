@@ -58,8 +58,9 @@ public struct OutboxEditor: Sendable {
             throw CommandFailure(
                 CommandFailure.running,
                 """
-                Another process is running on the store at \(location.path). Stop the gateway first, or let it purge: \
-                outbox.deliveredRetentionSeconds and outbox.failedRetentionSeconds say how long settled messages stay.
+                Another process is running on the store at \(location.path). Stop the gateway, purge, and start it \
+                again; nothing that is queued is lost. Or lower outbox.deliveredRetentionSeconds or \
+                outbox.failedRetentionSeconds and restart it: it then removes settled messages that are older by itself.
                 """)
         }
         defer { store.close() }

@@ -26,14 +26,16 @@ public struct OutboxReport: Sendable {
     public func stats() -> String {
         var table = TextTable(
             ["UPSTREAM", "HEALTH", .number("QUEUED"), .number("BYTES"), "OLDEST"]
-                + Self.settledStates.map { .number($0.name.uppercased()) } + [.number("ACCEPTED")])
+                + Self.settledStates.map { .number($0.name.uppercased()) } + [.number("ACCEPTED"), "WHY"])
         for upstream in summaries {
             let ledger = upstream.ledger
             table.add(
                 [
                     "\(upstream.name)", health(of: upstream), "\(ledger.queued)", "\(ledger.queuedBytes)",
                     upstream.oldestQueuedAt?.description ?? "-",
-                ] + Self.settledStates.map { "\(ledger.counts[$0] - ledger.purged[$0])" } + ["\(ledger.accepted)"])
+                ] + Self.settledStates.map { "\(ledger.counts[$0] - ledger.purged[$0])" } + [
+                    "\(ledger.accepted)", health(of: upstream) == "up" ? "-" : Self.reason(upstream) ?? "-",
+                ])
         }
         return table.text
     }
@@ -61,6 +63,7 @@ public struct OutboxReport: Sendable {
             }
             json.number("accepted", ledger.accepted)
             json.number("ambiguousSends", ledger.ambiguousSends)
+            json.raw("lastError", upstream.circuit?.lastError.map(MessageJSON.error) ?? "null")
         }
     }
 
@@ -84,11 +87,26 @@ public struct OutboxReport: Sendable {
 
     private func why(_ record: MessageRecord, _ waitStatus: WaitStatus) -> String {
         let waiting = waitStatus.waitingFor.map { "waits for \($0.rawValue)" }
-        let error = record.lastError.map { error in
-            error.errorClass.rawValue + (error.status.map { " (\($0))" } ?? "")
-        }
-        let words = [waiting, error].compactMap { $0 }
+        // A message that was never sent waits for what happened to others.
+        let isHeld = waitStatus.waitingFor == .credentials || waitStatus.waitingFor == .circuit
+        let upstream = summaries.first { $0.number == record.id.upstream }
+        let reason =
+            record.lastError.map { Self.words($0, from: record.upstream) }
+            ?? (isHeld ? upstream.flatMap(Self.reason) : nil)
+        let words = [waiting, reason].compactMap { $0 }
         return words.isEmpty ? "-" : words.joined(separator: ": ")
+    }
+
+    /// `HTTP 401 from seer`, or the class of an error without a status.
+    private static func words(_ error: AttemptError, from upstream: String) -> String {
+        error.status.map { "HTTP \($0) from \(upstream)" } ?? error.errorClass.rawValue
+    }
+
+    /// Why an upstream is not sent to, or why the last request failed; nil if nothing is wrong.
+    private static func reason(_ upstream: UpstreamSummary) -> String? {
+        guard let circuit = upstream.circuit else { return nil }
+        if circuit.obstacle == .missingSettings { return "settings are missing" }
+        return circuit.lastError.map { words($0, from: upstream.name.description) }
     }
 
     /// One page in the form of the API; `next` is the cursor of the next one, nil at the end.

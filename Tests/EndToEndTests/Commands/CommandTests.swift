@@ -42,6 +42,19 @@ import Testing
         #expect(undescribed.isEmpty)
     }
 
+    @Test(arguments: [
+        (["serve", "--confg", "x"], "postern: --confg is not an option of serve; did you mean --config?"),
+        (["serve", "--confg=x"], "postern: --confg is not an option of serve; did you mean --config?"),
+        (["outbox", "lst"], "postern: lst is not a subcommand of outbox; did you mean list?"),
+        (["serv"], "postern: serv is not a subcommand of postern; did you mean serve?"),
+        (["keys", "new", "--nme", "a"], "postern: --nme is not an option of new; did you mean --name?"),
+    ])
+    func wrongWord_isExplained_withTheNearestOne(arguments: [String], hint: String) async throws {
+        let ended = try await Binary.run(arguments)
+        #expect(ended.exitCode == 64)
+        #expect(ended.errors.hasPrefix(hint + "\n"), "\(ended.errors)")
+    }
+
     /// The standard library then sees no arguments, which must not count as a request for the help. The address
     /// sanitizer finds the threads in /proc whose memory it searches for leaks, and reads there whether it is to.
     @Test(.enabled(if: SmallDisk.isToBeHad && !Binary.hasAddressSanitizer))
@@ -207,7 +220,7 @@ import Testing
                 == "1 cancelled message of samsara would be removed; nothing was changed. Add --yes to do it.\n")
         let early = try await Binary.run(purge + ["--yes"])
         #expect(early.exitCode == 75)
-        #expect(early.errors.contains("Stop the gateway first"))
+        #expect(early.errors.contains("Stop the gateway, purge, and start it again"))
 
         let backlog = ["outbox", "cancel", "--upstream", "samsara", "--config", config, "--url", url, "--json"]
         let counted = try await Binary.run(backlog)

@@ -197,6 +197,7 @@ import Testing
             try await editor.purge(.failed, of: plain, settledBefore: nil)
         }
         #expect(failure?.exitCode == 75)
+        #expect(failure?.description.contains("Stop the gateway, purge, and start it again") == true)
     }
 
     // MARK: Missing stores

@@ -45,14 +45,14 @@ import Testing
         }
         #expect(
             report(upstream).stats() == """
-                UPSTREAM  HEALTH  QUEUED  BYTES  OLDEST                    DELIVERED  FAILED  CANCELLED  DROPPED  EXPIRED  ACCEPTED
-                samsara   up           7   1234  2026-01-31T12:00:00.000Z         10       3          0        0        0       120
+                UPSTREAM  HEALTH  QUEUED  BYTES  OLDEST                    DELIVERED  FAILED  CANCELLED  DROPPED  EXPIRED  ACCEPTED  WHY
+                samsara   up           7   1234  2026-01-31T12:00:00.000Z         10       3          0        0        0       120  -
                 """)
         #expect(
             report(upstream).statsJSON()
                 == #"{"upstreams":[{"name":"samsara","type":"samsara","health":"up","queued":7,"queuedBytes":1234,"#
                 + #""oldestQueuedAt":"2026-01-31T12:00:00.000Z","kept":{"delivered":10,"failed":3,"cancelled":0,"#
-                + #""dropped":0,"expired":0},"accepted":120,"ambiguousSends":0}]}"#)
+                + #""dropped":0,"expired":0},"accepted":120,"ambiguousSends":0,"lastError":null}]}"#)
     }
 
     private func health(_ change: (inout UpstreamSummary) -> Void = { _ in }) throws -> String {
@@ -131,8 +131,31 @@ import Testing
         #expect(
             try report(summary()).list([failed]) == """
                 ID             UPSTREAM  KIND   STATE   ATTEMPTS  CREATED                   SINCE OR UNTIL            WHY
-                \(id)  samsara   event  failed         2  2026-01-31T12:00:00.000Z  2026-01-31T12:00:01.000Z  refused (400)
+                \(id)  samsara   event  failed         2  2026-01-31T12:00:00.000Z  2026-01-31T12:00:01.000Z  HTTP 400 from samsara
                 """)
+    }
+
+    /// A message that was never sent has no error of its own.
+    @Test func heldUpstream_isExplained_inStatsAndInTheList() throws {
+        let error = AttemptError(.unauthorized, status: 401, detail: "HTTP 401", at: Self.noon)
+        let held = try summary {
+            ($0.circuit!.reopensAtMs, $0.circuit!.hold) = ((Self.noon + .seconds(9)).milliseconds, "credentials")
+            $0.circuit!.lastError = error
+        }
+        #expect(report(held).list([record()]).hasSuffix("waits for credentials: HTTP 401 from samsara"))
+        #expect(report(held).stats().hasSuffix("HTTP 401 from samsara"), "\(report(held).stats())")
+        #expect(report(held).statsJSON().contains(#""lastError":{"class":"unauthorized","status":401,"#))
+        let unset = try summary { $0.circuit!.obstacle = .missingSettings }
+        #expect(report(unset).list([record()]).hasSuffix("waits for credentials: settings are missing"))
+        #expect(report(unset).stats().hasSuffix("settings are missing"))
+        let unreachable = try summary {
+            $0.circuit!.reopensAtMs = (Self.noon + .seconds(9)).milliseconds
+            $0.circuit!.lastError = AttemptError(.unreachable, detail: "refused", at: Self.noon)
+        }
+        #expect(report(unreachable).list([record()]).hasSuffix("waits for circuit: unreachable"))
+        // An error that is over.
+        let works = try summary { $0.circuit!.lastError = error }
+        #expect(report(works).list([record()]).hasSuffix("  -"))
     }
 
     @Test func listJSON_isThatOfTheAPI() throws {

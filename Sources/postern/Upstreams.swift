@@ -1,0 +1,133 @@
+import ArgumentParser
+import PosternCommands
+import PosternCore
+import PosternProcess
+import PosternStore
+
+struct Upstreams: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Shows and steers the upstreams of a running gateway.",
+        discussion: "The key in POSTERN_KEY needs the scope read for the list, and admin for all else.",
+        subcommands: [
+            UpstreamsList.self, UpstreamsPause.self, UpstreamsResume.self, UpstreamsFlush.self, UpstreamsProbe.self,
+        ],
+        defaultSubcommand: UpstreamsList.self)
+}
+
+/// The gateway of a command that only calls it.
+struct RunningGatewayOptions: ParsableArguments {
+    @Option(
+        help: ArgumentHelp(
+            "The gateway's configuration, which contains its address and certificate.", valueName: "file"))
+    var config: String?
+
+    @OptionGroup var gateway: GatewayOptions
+
+    @Flag(help: "Write JSON, for programs.")
+    var json = false
+
+    func console() throws(CommandFailure) -> UpstreamConsole {
+        UpstreamConsole(try gateway.address(config: config))
+    }
+}
+
+struct UpstreamsList: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "list", abstract: "Lists the upstreams with their health, backlog, and last error.")
+
+    @OptionGroup var options: RunningGatewayOptions
+
+    func run() async throws {
+        try writeResult(
+            await reportingAsync { () async throws(CommandFailure) in
+                try await options.console().upstreams(asJSON: options.json)
+            })
+    }
+}
+
+/// One upstream, and what is done with it.
+protocol UpstreamCommand: AsyncParsableCommand {
+    var options: RunningGatewayOptions { get }
+    var name: UpstreamName { get }
+    var action: UpstreamConsole.Action { get }
+    var wait: Int { get }
+}
+
+extension UpstreamCommand {
+    var wait: Int { 0 }
+
+    func run() async throws {
+        let result = try await reportingAsync { () async throws(CommandFailure) in
+            try await options.console().perform(action, on: name, wait: wait, asJSON: options.json)
+        }
+        try writeResult(result.text)
+        throw ExitCode(result.exitCode)
+    }
+}
+
+struct UpstreamsPause: UpstreamCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "pause", abstract: "Stops sending to an upstream. Its messages are still accepted.")
+
+    @Argument(help: "The upstream.") var name: UpstreamName
+    @OptionGroup var options: RunningGatewayOptions
+    var action: UpstreamConsole.Action { .pause }
+}
+
+struct UpstreamsResume: UpstreamCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "resume", abstract: "Starts sending to an upstream again, and ends its waits.")
+
+    @Argument(help: "The upstream.") var name: UpstreamName
+    @OptionGroup var options: RunningGatewayOptions
+    var action: UpstreamConsole.Action { .resume }
+}
+
+struct UpstreamsFlush: UpstreamCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "flush",
+        abstract: "Sends now what waits for a retry, a schedule, or its circuit.",
+        discussion: "Exits with 1 if not every message could be sent.")
+
+    @Argument(help: "The upstream.") var name: UpstreamName
+    @Option(help: ArgumentHelp("How long to wait for the end.", valueName: "seconds")) var wait = 30
+    @OptionGroup var options: RunningGatewayOptions
+    var action: UpstreamConsole.Action { .flush }
+
+    func validate() throws {
+        guard (1...60).contains(wait) else { throw ValidationError("--wait takes 1 to 60 seconds.") }
+    }
+}
+
+struct UpstreamsProbe: UpstreamCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "probe",
+        abstract: "Tries the credentials of an upstream without a message.",
+        discussion: "Exits with 1 if they do not work.")
+
+    @Argument(help: "The upstream.") var name: UpstreamName
+    @OptionGroup var options: RunningGatewayOptions
+    var action: UpstreamConsole.Action { .probe }
+}
+
+struct Failures: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "failures",
+        abstract: "Groups the failed messages of a running gateway by their errors.",
+        discussion: "`postern outbox list --group ID` lists the messages of a group, `outbox retry` sends them again.")
+
+    @Argument(help: "The upstream; all of them by default.") var name: UpstreamName?
+    @Option(help: ArgumentHelp("Continue where an earlier page ended.", valueName: "cursor")) var cursor: MessageID?
+    @OptionGroup var options: RunningGatewayOptions
+
+    func validate() throws {
+        guard cursor == nil || name != nil else { throw ValidationError("--cursor requires an upstream.") }
+    }
+
+    func run() async throws {
+        try writeResult(
+            await reportingAsync { () async throws(CommandFailure) in
+                try await options.console().failures(of: name, after: cursor, asJSON: options.json)
+            })
+    }
+}
