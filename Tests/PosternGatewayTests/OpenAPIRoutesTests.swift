@@ -1,3 +1,4 @@
+import Foundation
 import PosternCore
 import PosternTestKit
 import Testing
@@ -27,6 +28,19 @@ import Testing
             OpenAPIOutline.Operation(route.method.rawValue, route.template.text, query: route.query.map { Set($0) })
         }
         #expect(documented == routes.sorted())
+    }
+
+    /// Under a key that another request has used, a request is rejected.
+    @Test func examplesOfIdempotencyKeys_areDifferent_forEachOperation() throws {
+        let text = String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self)
+        let parameters = text.components(separatedBy: "- name: Idempotency-Key\n").dropFirst()
+            .filter { $0.prefix(200).contains("schemas/IdempotencyKey") }
+        let examples = parameters.compactMap { parameter in
+            parameter.split(separator: "\n").prefix(4).first { $0.hasPrefix("          example: ") }
+        }
+        #expect(examples.count == parameters.count)
+        #expect(Set(examples).count == examples.count)
+        #expect(examples.count > Set(UpstreamRegistry.all.map(\.name)).count)
     }
 
     @Test func documentedScopes_areThoseOfTheRouteTable() throws {

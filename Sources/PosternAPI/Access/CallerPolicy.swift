@@ -66,7 +66,7 @@ public struct CallerPolicy: Sendable {
 
     private static let requestHeaders =
         "Authorization, Content-Encoding, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Postern-Session, "
-        + "Prefer, X-Request-Id"
+        + "Prefer, Traceparent, X-Request-Id"
 
     /// Those above, and the attributes of a CloudEvent that the page asks for.
     private static func requestHeaders(for head: RequestHead) -> String {

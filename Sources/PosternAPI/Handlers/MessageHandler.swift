@@ -128,8 +128,10 @@ struct MessageHandler: Sendable {
             "The message is \($0); only failed or dropped ones can be sent again."
         }
         guard !request.isDryRun else {
+            var asked = reply
+            asked.isPreview = true
             return refuse(
-                id, reply, detail, unless: { request.action.states.contains($0.state) ? request.response(1) : nil })
+                id, asked, detail, unless: { request.action.states.contains($0.state) ? request.response(1) : nil })
         }
         context.outbox.requeue([id]) { result in
             switch result {
@@ -162,7 +164,9 @@ struct MessageHandler: Sendable {
                 throw Gatekeeper.foreign(name, to: caller)
             }
             let visible = request.visible(to: reply.caller)
-            context.readers.run { [self] in change(visible, after: nil, count: 0, reply) }
+            var asked = reply
+            asked.isPreview = request.isDryRun
+            context.readers.run { [self, asked] in change(visible, after: nil, count: 0, asked) }
         } catch {
             reply.send(error)
         }

@@ -9,6 +9,8 @@ struct MeteredResponder: Sendable {
     var idempotent: IdempotentRequest?
     /// The messages that it has stored.
     var ids: [MessageID] = []
+    /// Whether the request only asks what it would change.
+    var isPreview = false
     private let bytes: Int
     private let responder: Responder
     /// When the last byte had arrived.
@@ -97,7 +99,7 @@ struct MeteredResponder: Sendable {
             .init(
                 head: head, route: match.metrics.route, status: status, slug: slug, key: caller?.key.name, bytes: bytes,
                 duration: now - request.receivedAt, ids: ids))
-        // A refused request leaves no such line.
-        if match.route.isSteering, status < 400 || isCarriedOut { note() }
+        // A request that changes nothing leaves no such line.
+        if match.route.isSteering, !isPreview, status < 400 || isCarriedOut { note() }
     }
 }

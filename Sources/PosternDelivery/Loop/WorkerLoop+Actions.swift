@@ -46,13 +46,17 @@ extension WorkerLoop {
         }
         switch notice {
         case .isDown(let error, let until):
-            write(.warning, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
+            // A hold is reported as one.
+            if machine.health.hold == nil {
+                write(.warning, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
+            }
             tellListeners(.upstreamDown)
         case .isBack:
             write(.notice, "upstream is back")
             tellListeners(.upstreamUp)
         case .endpointIsDown(let endpoint, let error, let until):
             let more: Logger.Metadata = ["endpoint": "\(endpoint)", "circuit.reopensAt": "\(until)"]
+            guard machine.health.endpoints[endpoint]?.hold == nil else { return }
             write(.warning, "endpoint is down; others are delivered", described(error).merging(more) { $1 })
         case .endpointIsBack(let endpoint): write(.notice, "endpoint is back", ["endpoint": "\(endpoint)"])
         case .isHeld(let reason, let error, let endpoint):

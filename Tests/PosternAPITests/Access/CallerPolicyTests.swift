@@ -178,7 +178,8 @@ import Testing
             let allowed = permission.header("Access-Control-Allow-Headers")?.lowercased().split(separator: ", ") ?? []
             for name in [
                 "authorization", "content-encoding", "content-type", "idempotency-key", "if-none-match",
-                "last-event-id", "postern-session", "prefer", "x-request-id", "ce-id", "ce-source", "ce-partitionkey",
+                "last-event-id", "postern-session", "prefer", "traceparent", "x-request-id", "ce-id", "ce-source",
+                "ce-partitionkey",
             ] {
                 #expect(allowed.contains(name[...]), "\(name)")
             }

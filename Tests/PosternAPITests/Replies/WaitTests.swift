@@ -285,6 +285,23 @@ import Testing
         }
     }
 
+    @Test func requestThatOnlyCounts_isNotRecorded() throws {
+        let log = InMemoryLogHandler()
+        var setup = Setup()
+        setup.log = log
+        try withPausedGateway(setup) { gateway in
+            let id = try gateway.accept()
+            for (path, body) in [
+                ("cancel", #"{"upstream":"picky","dryRun":true}"#), ("retry", #"{"upstream":"picky","dryRun":true}"#),
+                ("cancel", #"{"ids":["\#(id)"],"dryRun":true}"#), ("cancel", #"{"ids":["\#(id)"]}"#),
+            ] {
+                #expect(try gateway.client.post("/v1/messages/\(path)", body).status < 300)
+            }
+            _ = try gateway.client.post("/v1/messages/\(id)/retry", #"{"dryRun":true}"#)
+            #expect(log.entries.count { $0.message == "steered" } == 1)
+        }
+    }
+
     /// Messages that wait for a token are a failed flush; an empty queue is not.
     @Test func flushWithoutAToken_isAProblem_ifMessagesWait() throws {
         var setup = Setup()

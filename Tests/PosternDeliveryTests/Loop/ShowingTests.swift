@@ -120,6 +120,16 @@ import Testing
         #expect(notices.map(\.level) == [.warning, .notice])
     }
 
+    /// The line about the hold is enough.
+    @Test func hold_isNotReportedAsAnOutage_too() throws {
+        let harness = try DeliveryHarness(settings: RetryTests.single)
+        harness.transport.answerAll { _ in .status(403) }
+        try harness.accept(3)
+        try harness.run(for: .seconds(600))
+        let notices = harness.log.entries.filter { $0.level >= .notice }
+        #expect(notices.map(\.message) == ["upstream rejected our credentials or URL; messages are held"])
+    }
+
     @Test func notice_isLoggedOnce() throws {
         let harness = try DeliveryHarness()
         for notice in ["a", "a", "b"] { harness.worker.report(UpstreamNotice(notice)) }

@@ -105,10 +105,14 @@ extension Action {
         self = action
     }
 
+    /// The time of a location that has none, 9999-12-31: it counts as just accepted, as all times ahead of the clock do.
+    private static let notGiven: Int64 = 253_402_300_799_999
+
     /// Nil if this version would not admit the payload.
     init?(_ payload: JSONValue, of kind: CurioKind) {
         guard let visitor = payload["visitorCode"]?.string, let session = payload["sessionCode"]?.string,
-            let timestamp = payload["timestamp"]?.integer, let content = Content(payload, of: kind)
+            let timestamp = payload["timestamp"]?.integer ?? (kind == .location ? Self.notGiven : nil),
+            let content = Content(payload, of: kind)
         else { return nil }
         self.init(kind: kind, visitor: visitor, session: session, timestamp: timestamp, content: content)
     }

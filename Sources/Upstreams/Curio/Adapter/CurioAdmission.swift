@@ -161,8 +161,12 @@ extension CurioKind {
                 CurioField("userInfo", .pushPayload, required: false), CurioField("customId", .text, required: false),
             ]
         static let customID = common + [CurioField("pushToken", .filled), CurioField("customId", .filled)]
-        static let location =
-            common + [CurioField("lat", .degrees(most: 90)), CurioField("long", .degrees(most: 180))]
+        // The request for a location has no time; it only serves to reject an old one.
+        static let location = [
+            CurioField("visitorCode", .filled), CurioField("sessionCode", .sessionCode),
+            CurioField("timestamp", .timestamp, required: false), CurioField("lat", .degrees(most: 90)),
+            CurioField("long", .degrees(most: 180)),
+        ]
         static let userTags = common + [CurioField("userTags", .tags)]
         static let unregister =
             common + [

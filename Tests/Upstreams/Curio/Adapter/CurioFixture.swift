@@ -105,6 +105,10 @@ enum CurioSample {
         return UpstreamFixture.Sample(kind, "{" + ([common] + members).joined(separator: ",") + "}")
     }
 
+    /// Its time only shows how old it is.
+    static let locationWithoutTime = UpstreamFixture.Sample(
+        "location", #"{"visitorCode":"\#(visitor)","sessionCode":"\#(session)","lat":1,"long":2}"#)
+
     static func sessionStart(
         at timestamp: Int64 = fresh, session: String = session, visitor: String = visitor, device: String = device
     ) -> UpstreamFixture.Sample {
@@ -165,6 +169,7 @@ enum CurioSample {
         make("notification_read", pushToken, #""pushId":"p","customId":"c""#),
         make("notification_read", pushToken, #""userInfo":{"pId":"p","aps":{"alert":{"body":"\u0000"}}}"#),
         make("custom_id", pushToken, #""customId":"c""#), make("location", #""lat":-90,"long":"180.000""#),
+        locationWithoutTime,
         make("location", #""lat":"89.9999999999999999999","long":-179.5"#),
         make("location", #""lat":9.000e1,"long":-1.5E-7"#), make("location", #""lat":0e5,"long":12345e-2"#),
         make("user_tags", #""userTags":{"AGE":""}"#), make("unregister"),
