@@ -89,9 +89,12 @@ extension Setting {
     }
 
     private func mismatch(_ node: ConfigurationNode, at path: [String], _ expected: String) -> SettingMismatch {
-        path.isEmpty
-            ? SettingMismatch(expectation)
-            : SettingMismatch("\(dotted(path)) in it is \(isSecret ? "***" : node.shown), \(expected)")
+        guard !path.isEmpty else { return SettingMismatch(expectation) }
+        var shown = isSecret ? "***" : node.shown
+        if case .string(let text) = node, !isSecret, containsURLs {
+            shown = ConfigurationNode.string(masked(url: text)).shown
+        }
+        return SettingMismatch("\(dotted(path)) in it is \(shown), \(expected)")
     }
 
     private func wholeNumber(
