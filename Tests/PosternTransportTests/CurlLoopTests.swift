@@ -19,10 +19,15 @@ private final class Fixture: Sendable {
     init() throws { loop = try CurlLoop(.init(version: "1.2.3")) }
     deinit { loop.stop() }
 
-    /// Blocks: a task that is suspended may wait for its next turn for longer than a connection is kept.
     func send(_ request: UpstreamRequest, options: TransferOptions = TransferOptions()) async -> TransferResult {
+        await loop.send(request, options: options)
+    }
+
+    /// Blocks, for the tests of connections that are kept: a task that is suspended may wait for its next turn until they
+    /// are too old.
+    func sendInTurn(_ request: UpstreamRequest) -> TransferResult {
         let results = Inbox<TransferResult>()
-        loop.submit(request, options: options) { results.put($0) }
+        loop.submit(request, options: TransferOptions()) { results.put($0) }
         return results.takeAll(waitingUntil: nil)[0]
     }
 }
@@ -157,16 +162,16 @@ extension TransferResult {
         #expect(try await fixture.send(UpstreamRequest(url: server.url)).get().body == Array("plain".utf8))
     }
 
-    @Test(arguments: [1000, 60_000, 3_000_000]) func answer_isCut_atTheLimit(size: Int) async throws {
+    @Test(arguments: [1000, 60_000, 3_000_000]) func answer_isCut_atTheLimit(size: Int) throws {
         let server = serving(
             "HTTP/1.1 200 OK\r\nContent-Length: \(size)\r\n\r\n" + String(repeating: "x", count: size))
         defer { server.stop() }
-        let answer = try await fixture.send(
+        let answer = try fixture.sendInTurn(
             UpstreamRequest(url: server.url, maxResponseBytes: 100)
         ).get()
         #expect(answer.status == 200)
         #expect(answer.body == [UInt8](repeating: UInt8(ascii: "x"), count: 100))
-        _ = try await fixture.send(UpstreamRequest(url: server.url)).get()
+        _ = try fixture.sendInTurn(UpstreamRequest(url: server.url)).get()
         #expect(server.connections == (size > 100_000 ? 2 : 1))
     }
 
@@ -198,10 +203,10 @@ extension TransferResult {
         #expect(await fixture.send(UpstreamRequest(url: server.url)).failure?.reason == .garbled)
     }
 
-    @Test func connection_isUsedAgain_forTheNextRequests() async throws {
+    @Test func connection_isUsedAgain_forTheNextRequests() throws {
         let server = serving(ok)
         defer { server.stop() }
-        for _ in 1...20 { #expect(try await fixture.send(UpstreamRequest(url: server.url)).get().status == 200) }
+        for _ in 1...20 { #expect(try fixture.sendInTurn(UpstreamRequest(url: server.url)).get().status == 200) }
         #expect(server.connections == 1)
     }
 
@@ -360,7 +365,7 @@ extension TransferResult {
             gone.continuation.yield()
         }
         defer { server.stop() }
-        let task = Task { await fixture.loop.send(UpstreamRequest(url: server.url, body: [1]), options: .init()) }
+        let task = Task { await fixture.send(UpstreamRequest(url: server.url, body: [1])) }
         for await _ in arrived.stream { break }
         task.cancel()
         let failure = await task.value.failure
@@ -375,7 +380,7 @@ extension TransferResult {
         defer { server.stop() }
         let task = Task {
             withUnsafeCurrentTask { $0?.cancel() }
-            return await fixture.loop.send(UpstreamRequest(url: server.url, body: [1]), options: .init())
+            return await fixture.send(UpstreamRequest(url: server.url, body: [1]))
         }
         #expect(await task.value.failure?.reason == .cancelled)
     }
@@ -428,9 +433,9 @@ extension TransferResult {
             }
         }
         defer { server.stop() }
-        _ = try await fixture.send(UpstreamRequest(url: server.url, body: [1])).get()
+        _ = try fixture.sendInTurn(UpstreamRequest(url: server.url, body: [1])).get()
         for await _ in ended.stream { break }
-        #expect(try await fixture.send(UpstreamRequest(url: server.url, body: [1])).get().status == 200)
+        #expect(try fixture.sendInTurn(UpstreamRequest(url: server.url, body: [1])).get().status == 200)
         #expect(server.connections == 2)
     }
 
@@ -438,7 +443,7 @@ extension TransferResult {
     /// fresh connection, because no byte of an answer came; with POST and PATCH this is not its decision.
     @Test(arguments: [UpstreamRequest.Method.post, .patch, .put, .get, .delete], [false, true])
     func requestOnAStaleConnection_isSentAgain_unlessThatCouldDoHarm(method: UpstreamRequest.Method, byReset: Bool)
-        async throws
+        throws
     {
         let seen = Mutex<[String]>([])
         let server = RawServer { connection, number in
@@ -456,8 +461,8 @@ extension TransferResult {
         }
         defer { server.stop() }
         let request = UpstreamRequest(method: method, url: server.url, body: method == .get ? [] : Array("body".utf8))
-        _ = try await fixture.send(request).get()
-        let result = await fixture.send(request)
+        _ = try fixture.sendInTurn(request).get()
+        let result = fixture.sendInTurn(request)
         let requests = seen.withLock { $0 }
         #expect(requests.allSatisfy { $0 == requests[0] })
         if [.post, .patch].contains(method) {
@@ -470,7 +475,7 @@ extension TransferResult {
         }
     }
 
-    @Test func staleConnection_mayHaveArrived_whenTheServerIsGoneToo() async throws {
+    @Test func staleConnection_mayHaveArrived_whenTheServerIsGoneToo() throws {
         let served = Shared<RawServer?>(nil)
         let server = RawServer { connection, _ in
             _ = connection.request()
@@ -479,8 +484,8 @@ extension TransferResult {
             served.value.withLock { $0?.stop() }
         }
         served.value.withLock { $0 = server }
-        _ = try await fixture.send(UpstreamRequest(method: .put, url: server.url, body: [1])).get()
-        let failure = await fixture.send(UpstreamRequest(method: .put, url: server.url, body: [1])).failure
+        _ = try fixture.sendInTurn(UpstreamRequest(method: .put, url: server.url, body: [1])).get()
+        let failure = fixture.sendInTurn(UpstreamRequest(method: .put, url: server.url, body: [1])).failure
         #expect(failure?.mayHaveArrived == true)
         #expect(failure?.reason == .interrupted)
     }

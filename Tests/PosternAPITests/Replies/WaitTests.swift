@@ -107,6 +107,8 @@ import Testing
                 "POST", "/v1/plain/thing", Array(body.utf8),
                 headers: [("Content-Type", "application/x-ndjson")] + Self.wait(60, ", handling=lenient"))
             #expect(eventually { gateway.queued == 30_000 })
+            // Their time does not end any more.
+            gateway.context.timer.stop()
             let cancelled = try HTTPClient(port: gateway.port).post("/v1/messages/cancel", #"{"upstream":"plain"}"#)
             #expect(cancelled.status == 200, "\(cancelled.text)")
             let answer = try gateway.client.answer()
