@@ -24,6 +24,7 @@ extension EndToEnd {
 
         @Test(.timeLimit(.minutes(10)), arguments: [SIGKILL, SIGTERM])
         func oneKey_storesOneMessage_whenTheGatewayEndsUnderAThousandRequests(signal: Int32) async throws {
+            allowManyDescriptors()
             try await withRefusingPort { port in
                 var settings = Settings(upstreamURL: "http://127.0.0.1:\(port)")
                 settings.server["maxConnections"] = 2 * Self.requests

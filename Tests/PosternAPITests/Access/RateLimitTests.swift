@@ -1,5 +1,4 @@
 import Foundation
-import Glibc
 import PosternCore
 import PosternHTTP
 import PosternTestKit
@@ -15,10 +14,7 @@ import Testing
     private static let bearer = [("Authorization", "Bearer k")]
 
     private func withLimit(_ time: any TimeSource, _ body: (TestGateway, [[HTTPClient]]) throws -> Void) throws {
-        var limit = rlimit()
-        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-        limit.rlim_cur = limit.rlim_max
-        setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+        allowManyDescriptors()
         var setup = Setup()
         setup.time = time
         try withPausedGateway(setup) { gateway in

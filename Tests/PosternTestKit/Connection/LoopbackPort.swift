@@ -23,6 +23,14 @@ public func port(of socket: Int32) -> UInt16 {
     return UInt16(bigEndian: address.sin_port)
 }
 
+/// Raises the number of descriptors that this process may have as far as the system allows: usually it is 1024.
+public func allowManyDescriptors() {
+    var limit = rlimit()
+    getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    limit.rlim_cur = limit.rlim_max
+    setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+}
+
 /// A port of the loopback address that refuses connections while `body` runs: it is bound, so no listener is given it.
 public func withRefusingPort<R>(_ body: (UInt16) async throws -> R) async rethrows -> R {
     let socket = boundSocket()
