@@ -252,6 +252,7 @@ public enum AppError: Error, Sendable, CustomStringConvertible {
         case .configuration: 78
         case .store(.alreadyRunning): 75
         case .store(.systemLimit), .system: SystemLimitError.exitCode
+        case .store(.otherType): 78
         case .store: 73
         case .cannotListen: 69
         }

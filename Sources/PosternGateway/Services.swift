@@ -171,6 +171,10 @@ final class Services: Sendable {
             handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
         }
         context.setEventTypes(plan.configuration.cloudEvents.types)
+        outbox.adopt(maxBytes: plan.configuration.outbox.maxBytes)
+        for upstream in plan.configuration.upstreams {
+            if let queue = workerGroup.worker(named: upstream.name)?.queue { outbox.adopt(upstream.queue, of: queue) }
+        }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
         let hadPostponed = !postponedUpstreams.isEmpty

@@ -40,6 +40,7 @@ public final class Outbox: Sendable {
     private let shared: Mutex<Shared>
     private let configuredCallbacks = Mutex<[Callback]?>(nil)
     private let capped = Atomic<Bool>(false)
+    private let mostBytes: Atomic<Int>
     private let isLogPinned = Atomic<Bool>(false)
     private let waitedFor = Atomic<Int>(0)
 
@@ -66,6 +67,7 @@ public final class Outbox: Sendable {
         self.threads = threads
         self.metrics = metrics
         self.logger = logger
+        mostBytes = Atomic(options.maxBytes)
         reserve = DiskReserve(for: options.path)
         writer = OutboxWriter(on: threads)
         do {
@@ -142,7 +144,7 @@ public final class Outbox: Sendable {
             shared.queues[number] = queue
             shared.names[number] = upstream.name
         }
-        if cap != QueueCap() || options.maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+        adopt(cap, of: queue)
         return queue
     }
 
@@ -182,6 +184,18 @@ public final class Outbox: Sendable {
     public func whenSettled(_ id: MessageID, _ body: @escaping @Sendable (SettledNotice) -> Void) {
         shared.withLock { shared in
             shared.waiters[id, default: []].append(body)
+    /// Changes the limits of a queue, from the next request on. Messages that are beyond them stay queued.
+    public func adopt(_ cap: QueueCap, of queue: UpstreamQueue) {
+        queue.cap = cap
+        if cap != QueueCap() || maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+    }
+
+    /// Changes the limit of the payload bytes of all queued messages, in the same way.
+    public func adopt(maxBytes: Int) {
+        mostBytes.store(maxBytes, ordering: .relaxed)
+        if maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+    }
+
             waitedFor.store(shared.waiters.count, ordering: .relaxed)
         }
     }
@@ -206,7 +220,7 @@ public final class Outbox: Sendable {
 
     var isFull: Bool { health.condition == .full }
     var isCapped: Bool { capped.load(ordering: .relaxed) }
-    var maxBytes: Int { options.maxBytes }
+    var maxBytes: Int { mostBytes.load(ordering: .relaxed) }
     var keepsDelivered: Bool { options.deliveredRetention > .zero }
 
     /// Of all upstreams, as of the last commit. Any thread.

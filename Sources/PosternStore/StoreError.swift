@@ -28,6 +28,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case lost(path: String)
     /// The store's threads cannot be started.
     case systemLimit(SystemLimitError)
+    /// An upstream is configured as another type than the one that accepted its messages.
+    case otherType(upstream: String, former: String, type: String, messages: Int)
     /// The store is closed or closing.
     case closed
 
@@ -52,6 +54,11 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .lost(let path):
             "the store at \(path) was deleted or replaced while the gateway was running; nothing more is accepted. Put the file "
                 + "back if it was renamed, and restart"
+        case .otherType(let upstream, let former, let type, let messages):
+            "the store has \(messages) messages that upstream \(upstream) accepted as type \(former); type \(type) would send "
+                + "them to another API without checking them. Give the new upstream another name, or configure type "
+                + "\(former) until they are delivered or cancelled, and delete those that failed or were dropped with "
+                + "postern outbox purge"
         case .full(let detail): "no room to store more: \(detail)"
         case .failed(let detail): "the store failed: \(detail)"
         case .systemLimit(let error): "\(error)"

@@ -31,7 +31,7 @@ extension Problem {
             self.init(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was changed.",
                 headers: [("Retry-After", "5")])
-        case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .systemLimit, .failed:
+        case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .otherType, .systemLimit, .failed:
             self.init(
                 slug: .storeFailed, status: 503,
                 detail: "The store cannot be written; nothing was changed. See the log.",

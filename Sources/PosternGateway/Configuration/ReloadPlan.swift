@@ -33,7 +33,7 @@ extension GatewayConfiguration {
     /// Whether it listens where other machines may reach it.
     private var isExposed: Bool { !isLoopback(server.http.host) || server.admin.isOn && !isLoopback(server.admin.host) }
 
-    /// What can change while running: keys, the log level, delivery settings, upstreams, and their settings.
+    /// What can change while running: keys, the log level, caps, delivery settings, upstreams, and their settings.
     public func changes(to new: GatewayConfiguration) -> ReloadPlan {
         var live = new.auth.changedFields(since: auth, at: ["auth"])
         if new.auth.keys != auth.keys { live.append("auth.keys") }
@@ -44,9 +44,10 @@ extension GatewayConfiguration {
         var restart = new.server.changedFields(since: server, at: ["server"])
         restart += new.server.admin.changedFields(since: server.admin, at: ["server", "admin"])
         restart += new.server.http.tls.changedFields(since: server.http.tls, at: ["server", "tls"])
-        restart += new.outbox.changedFields(since: outbox, at: ["outbox"])
-
         var after = self
+        after.outbox.maxBytes = new.outbox.maxBytes
+        restart += new.outbox.changedFields(since: after.outbox, at: ["outbox"])
+        live += after.outbox.changedFields(since: outbox, at: ["outbox"])
         // Keys are not removed from a gateway that others can reach, and does not listen elsewhere before its next start.
         let opensAccess = new.auth.keys.isEmpty && !new.auth.allowAnonymous && isExposed
         if opensAccess { restart += live.filter { $0.hasPrefix("auth.") } }
@@ -78,16 +79,14 @@ extension GatewayConfiguration {
                 after.upstreams.append(next)
                 continue
             }
-            // A queue that nothing is delivered from takes its settings when it is opened.
-            let isOpened = next.isEnabled && !old.isEnabled && old.type == next.type
-            restart += old.fixedChanges(to: next, isOpened: isOpened)
             // Settings of another type mean nothing to the running upstream.
             guard old.type == next.type else {
+                restart += old.fixedChanges(to: next)
                 after.upstreams.append(old)
                 continue
             }
             live += old.liveChanges(to: next, delivery: (self.delivery, new.delivery))
-            after.upstreams.append(isOpened ? next : old.taking(from: next))
+            after.upstreams.append(next)
             guard old.isEnabled == next.isEnabled else {
                 if next.isEnabled { added.append(next.name) } else { removed.append(next.name) }
                 continue
@@ -118,13 +117,10 @@ extension GatewayConfiguration.UpstreamConfiguration {
     private typealias Delivery = DeliverySettings
     private var path: [String] { ["upstreams", name.description] }
 
-    fileprivate func fixedChanges(to new: Self, isOpened: Bool) -> [String] {
-        // Of an upstream that runs as another type, nothing else is looked at.
-        guard type == new.type else {
-            return [dotted(path + [Common.name(of: \.type)])]
-                + (isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])])
-        }
-        return isOpened ? [] : new.queue.changedFields(since: queue, at: path + ["queue"])
+    /// Of an upstream that runs as another type, nothing else is looked at.
+    fileprivate func fixedChanges(to new: Self) -> [String] {
+        [dotted(path + [Common.name(of: \.type)])]
+            + (isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])])
     }
 
     /// Omits delivery settings that only follow the global ones.
@@ -143,11 +139,6 @@ extension GatewayConfiguration.UpstreamConfiguration {
         let level = logLevel == new.logLevel ? [] : [dotted(path + ["log", OwnLog.name(of: \.level)])]
         return enabled + authorities + level + settings.map { dotted(path + Setting.path(of: $0)) }
             + own.map { dotted(path + ["delivery", $0.setting.name]) }
-    }
-
-    fileprivate func taking(from new: Self) -> Self {
-        var result = new
-        result.queue = queue
-        return result
+            + new.queue.changedFields(since: queue, at: path + ["queue"])
     }
 }

@@ -18,8 +18,12 @@ public final class UpstreamQueue: Sendable {
     /// The upstream; replaced when the configuration is reloaded.
     public var upstream: RegisteredUpstream { current.withLock { $0 } }
     private let current: Mutex<RegisteredUpstream>
-    /// Checked when messages are stored.
-    public let cap: QueueCap
+    /// Checked when messages are stored. Replaced when the configuration is reloaded (`Outbox.adopt(_:of:)`).
+    public internal(set) var cap: QueueCap {
+        get { capInForce.withLock { $0 } }
+        set { capInForce.withLock { $0 = newValue } }
+    }
+    private let capInForce: Mutex<QueueCap>
     /// Whether its messages are not delivered, because its upstream is disabled or no longer configured.
     let isDisabled: Bool
     /// Whether its type validates messages a second time when they are stored.
@@ -51,7 +55,7 @@ public final class UpstreamQueue: Sendable {
         name = upstream.name
         current = Mutex(upstream)
         self.number = number
-        self.cap = cap
+        capInForce = Mutex(cap)
         readers = outbox.readers
         kinds = outbox.kinds
         writer = outbox.writer

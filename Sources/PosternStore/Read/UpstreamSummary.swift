@@ -17,6 +17,17 @@ public struct UpstreamSummary: Sendable, Equatable {
     /// When the oldest queued message was accepted, if that was requested.
     public var oldestQueuedAt: Timestamp?
 
+    /// The messages that are sent, or can be queued again.
+    private var unsent: Int {
+        ledger.queued + ledger.failed - ledger.purged.failed + ledger.dropped - ledger.purged.dropped
+    }
+
+    /// Why this name cannot be configured as `type`; nil if it can.
+    public func problem(as type: String) -> StoreError? {
+        guard self.type != type, unsent > 0 else { return nil }
+        return .otherType(upstream: "\(name)", former: self.type, type: type, messages: unsent)
+    }
+
     /// All upstreams, by name, without counting rows: quick however many messages are queued.
     static func all(with sql: SQL) throws -> [UpstreamSummary] {
         try sql.all(

@@ -2,12 +2,13 @@ import PosternCore
 
 extension Transaction {
     /// Registers an upstream in the store. A number is never assigned twice: the rows of an upstream that is no longer
-    /// configured remain its own.
+    /// configured remain its own. Throws if messages are left that another type accepted.
     func register(
         _ upstream: RegisteredUpstream, type: String
     ) throws -> (number: UpstreamNumber, newest: MessageID) {
         let name = upstream.name.description
-        let known = try sql.value("SELECT number FROM upstreams WHERE name = ?", name, as: UpstreamNumber.self)
+        let former = try UpstreamSummary.all(with: sql).first { $0.name == upstream.name }
+        let known = former?.number
         let highest = try sql.value("SELECT max(number) FROM upstreams", as: Int.self) ?? 0
         guard known != nil || highest < 255 else {
             throw StoreError.failed(detail: "the store already holds 255 upstreams, the maximum; start a new store")
@@ -15,8 +16,12 @@ extension Transaction {
         let number = known ?? UpstreamNumber(rawValue: UInt8(highest + 1))
         if known == nil {
             try sql.run("INSERT INTO upstreams (number, name, type) VALUES (?, ?, ?)", number, name, type)
-        } else {
-            try sql.run("UPDATE upstreams SET type = ? WHERE number = ?", type, number)
+        } else if let former, former.type != type {
+            if let problem = former.problem(as: type) { throw problem }
+            // What the former type kept means nothing to this one, and its credentials are for another API.
+            try sql.run("UPDATE upstreams SET type = ?, circuit = '{\"failures\":0}' WHERE number = ?", type, number)
+            try sql.run("DELETE FROM state WHERE upstream = ?", number)
+            try sql.run("DELETE FROM credentials WHERE upstream = ?", number)
         }
         try Migrations.createTables(of: number, with: sql)
         if upstream.laneRule.needsLaneIndex {

@@ -17,6 +17,21 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    @Test func cap_isRaisedAndLowered_whileTheStoreIsOpen() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.append(3, to: queue)
+        store.outbox.adopt(QueueCap.with { $0.maxMessages = 3 }, of: queue)
+        #expect(throws: AppendError.queueFull(queue.name)) { try store.append(to: queue) }
+        store.outbox.adopt(QueueCap.with { $0.maxMessages = 4 }, of: queue)
+        try store.append(to: queue)
+        store.outbox.adopt(QueueCap(), of: queue)
+        store.outbox.adopt(maxBytes: 20)
+        #expect(throws: AppendError.queueFull(nil)) { try store.append(String(repeating: "x", count: 100), to: queue) }
+        store.outbox.adopt(maxBytes: 0)
+        try store.append(String(repeating: "x", count: 100), to: queue)
+    }
+
     @Test func cap_countsPayloadBytes() throws {
         let store = try TestStore()
         let queue = try store.register(cap: QueueCap.with { $0.maxBytes = 10 })
