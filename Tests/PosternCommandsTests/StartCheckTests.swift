@@ -116,6 +116,50 @@ import Testing
         #expect(!text.contains("--start-fresh"))
     }
 
+    /// A store with a message that the upstream `post` accepted as another type.
+    private func store(queued: Bool, at path: String) throws {
+        var options = OutboxOptions()
+        options.path = path
+        let threads = DedicatedThreads()
+        let outbox = try PosternStore.Outbox(
+            options, time: SystemTime(), threads: threads, metrics: Metrics(),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        outbox.adopt([])
+        let queue = try outbox.register(PlainUpstream("post"), type: "former", cap: QueueCap())
+        if queued {
+            let message = NewMessage(
+                queue: queue, kind: queue.upstream.kinds[0], acceptedAt: SystemTime().now, bytes: Array("{}".utf8))
+            _ = try threads.result { outbox.append([message], completion: $0) }
+        }
+        outbox.close()
+    }
+
+    @Test(arguments: [false, true]) func messagesOfAnotherType_areAProblem_whileTheyAreQueued(queued: Bool) throws {
+        let path = folder.file("store.sqlite")
+        try store(queued: queued, at: path)
+        let report = try report(
+            on: #"{"server": {"port": 0}, "upstreams": {"post": {}}, "outbox": {"path": "\#(path)"}}"#)
+        #expect(report.exitCode == (queued ? 78 : 0), "\(report.text)")
+        guard queued else { return }
+        #expect(
+            report.text.contains(
+                "upstreams.post.type cannot be used: the store has 1 messages that upstream post accepted"))
+        #expect(report.text.contains("another name") && report.text.contains("postern outbox purge"))
+    }
+
+    @Test func storeThatOthersCanRead_isWarnedAbout() throws {
+        let path = folder.file("store.sqlite")
+        try store(queued: false, at: path)
+        chmod(folder.path, 0o755)
+        chmod(path, 0o644)
+        let report = try report(on: #"{"server": {"port": 0}, "outbox": {"path": "\#(path)"}}"#)
+        #expect(report.exitCode == 0)
+        #expect(
+            report.text.contains(
+                "Warning: outbox.path is not private: other users can read or change \(path), mode 0644"),
+            "\(report.text)")
+    }
+
     @Test func relativePath_isNamedAbsolutely() {
         var settings = OutboxOptions()
         settings.path = "data/../x.sqlite"

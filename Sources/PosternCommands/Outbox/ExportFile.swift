@@ -1,6 +1,7 @@
 import Glibc
 public import PosternCore
 import PosternJSON
+import PosternStore
 
 /// The file of an export, which can be continued after an interruption.
 public final class ExportFile {
@@ -12,8 +13,14 @@ public final class ExportFile {
     /// Creates the file, accessible only to its owner. With `isContinued`, an existing file is continued after its last
     /// complete line.
     public init(_ path: String, isContinued: Bool) throws(CommandFailure) {
-        let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (isContinued ? 0 : O_EXCL), 0o600)
-        guard descriptor >= 0, let file = fdopen(descriptor, "r+") else { throw Self.failure(path) }
+        let descriptor: Int32
+        do throws(OwnFile.Refusal) {
+            descriptor = try OwnFile.open(path, isNew: !isContinued)
+        } catch {
+            let advice = !isContinued && access(path, F_OK) == 0 ? "; add --resume to continue an export" : ""
+            throw CommandFailure(CommandFailure.no, "Cannot write \(path): \(error.detail)\(advice).")
+        }
+        guard let file = fdopen(descriptor, "r+") else { throw Self.failure(path) }
         self.path = path
         self.file = file
         guard isContinued else {
@@ -40,9 +47,7 @@ public final class ExportFile {
     }
 
     private static func failure(_ path: String) -> CommandFailure {
-        let advice = errno == EEXIST ? "; add --resume to continue an export" : ""
-        return CommandFailure(
-            CommandFailure.no, "Cannot write \(path): \(String(cString: strerror(errno)))\(advice).")
+        CommandFailure(CommandFailure.no, "Cannot write \(path): \(String(cString: strerror(errno))).")
     }
 
     /// What every line of an export begins with.

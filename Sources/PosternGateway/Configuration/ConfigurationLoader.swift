@@ -8,7 +8,7 @@ public struct ConfigurationLoader: Sendable {
     let types: [UpstreamType]
     /// Base URLs by type. Upstreams of these types get the URL of their simulator, and credentials that it accepts.
     var simulators: [String: String] = [:]
-    let environment: [String: String]
+    var environment: [String: String]
     private let source: ConfigurationFile
     /// The path of the JSON file as it was given.
     public var file: String { source.path }
@@ -42,8 +42,11 @@ public struct ConfigurationLoader: Sendable {
             secretsDirectory: named.isEmpty ? usual : named)
     }
 
-    /// The same, with the path of the JSON file.
-    public init(file: String) { self.init(file: ConfigurationFile(file)) }
+    /// The same, with the path of the JSON file. `store`: instead of the configured `outbox.path`.
+    public init(file: String, store: String? = nil) {
+        self.init(file: ConfigurationFile(file))
+        if let store { environment["POSTERN_OUTBOX_PATH"] = store }
+    }
 
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.
     public struct LoadedConfiguration: Sendable {
@@ -83,6 +86,7 @@ public struct ConfigurationLoader: Sendable {
             }
             if triesToStart {
                 found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
+                found.warnings += StartCheck.warnings(of: found.configuration)
             }
             return found
         } catch {

@@ -18,11 +18,12 @@ enum StartCheck {
             problems += listening(configuration.server.http, as: "server")
             problems += configuration.server.adminHTTP.map { listening($0, as: "server.admin") } ?? []
         }
-        if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath) }
+        if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath, for: configuration.upstreams) }
         return problems
     }
 
-    /// What a gateway starts with, but does not work with: settings that messages wait for, and keys that are rejected.
+    /// What a gateway starts with, but does not work with, or not safely: settings that messages wait for, keys that are
+    /// rejected, and files of the store that other users can read.
     static func warnings(
         of configuration: GatewayConfiguration, upstreams: [any Upstream], types: [UpstreamType], now: Timestamp
     ) -> [ConfigurationProblem] {
@@ -50,6 +51,9 @@ enum StartCheck {
                     "is empty; the credentials that callers hand in for \(storing.joined(separator: ", ")) are kept in "
                         + "memory only, and lost at a restart"))
         }
+        warnings += ExposedFile.all(of: configuration.outbox.absolutePath).map {
+            ConfigurationProblem("outbox.path", "is not private: \($0)")
+        }
         return warnings
     }
 
@@ -68,11 +72,17 @@ enum StartCheck {
         }
     }
 
-    private static func store(_ path: String) -> [ConfigurationProblem] {
+    private static func store(
+        _ path: String, for upstreams: [GatewayConfiguration.UpstreamConfiguration]
+    ) -> [ConfigurationProblem] {
         if access(path, F_OK) == 0 {
             do throws(StoreError) {
-                _ = try StoreView(path: path).summaries()
-                return []
+                let stored = try StoreView(path: path).summaries()
+                return upstreams.filter(\.isEnabled).compactMap { upstream in
+                    stored.first { $0.name == upstream.name }?.problem(as: upstream.type).map {
+                        ConfigurationProblem("upstreams.\(upstream.name).type", "cannot be used: \($0)")
+                    }
+                }
             } catch {
                 return [ConfigurationProblem("outbox.path", "cannot be used: \(error)")]
             }

@@ -21,6 +21,7 @@ enum StoreFile {
                 "the file system of the store may break the promise that a 202 is on disk",
                 metadata: ["store.path": "\(path)", "detail": "\(doubt)"])
         }
+        try refuseLinks(at: path)
         var lock = try StoreLock(for: path)
         try reserve.makeRoomForStart()
         // A process that was killed may have left a commit that is only in memory, or one whose sync failed: the kernel
@@ -39,7 +40,22 @@ enum StoreFile {
         // The log may be a new file. SQLite syncs its name, too, but ignores an error of that, and a power cut could
         // then lose the log with all answered commits.
         try Files.sync(Files.folder(of: path), for: path)
+        for file in ExposedFile.all(of: path) {
+            logger.warning(
+                "other users can read or change messages of the store",
+                metadata: ["path": "\(file.path)", "mode": "\(file.modeText)", "remedy": "\(file.remedy)"])
+        }
         return lock
+    }
+
+    /// Throws if a file that belongs to the store is a symbolic link: it would be created, or overwritten, elsewhere. The
+    /// database itself may be one.
+    private static func refuseLinks(at path: String) throws(StoreError) {
+        for file in (tails.dropFirst() + [".reserve"]).map({ path + $0 }) {
+            var status = stat()
+            guard lstat(file, &status) == 0, status.st_mode & S_IFMT == S_IFLNK else { continue }
+            throw .cannotCreate(path: path, detail: "\(file) is a symbolic link; remove it")
+        }
     }
 
     // MARK: Creating

@@ -73,6 +73,22 @@ import Testing
         #expect(try text() == whole + "b\n")
     }
 
+    @Test func link_isNotContinued_andAModeForOthersIsNotKept() throws {
+        let victim = folder.file("victim")
+        let whole = #"{"id":"\#(MessageID(rawValue: 77))"}"# + "\n"
+        try whole.write(toFile: victim, atomically: true, encoding: .utf8)
+        symlink(victim, folder.file("out"))
+        let failure = #expect(throws: CommandFailure.self) { try export(["b"], resuming: true) }
+        #expect("\(try #require(failure))".contains("out: it is a symbolic link; remove it."))
+        #expect(try String(contentsOfFile: victim, encoding: .utf8) == whole)
+        unlink(folder.file("out"))
+        try whole.write(toFile: folder.file("out"), atomically: true, encoding: .utf8)
+        chmod(folder.file("out"), 0o666)
+        #expect(try export(["b"], resuming: true) != nil)
+        var status = stat()
+        #expect(stat(folder.file("out"), &status) == 0 && status.st_mode & 0o777 == 0o600)
+    }
+
     @Test(arguments: [
         "a text without an end", "a\nb", #"{"id":"no"}"# + "\n{", #"{"id":"\#(MessageID(rawValue: 7))"}"# + "\nb",
     ])

@@ -26,8 +26,8 @@ import Testing
         store.outbox.adopt(QueueCap.with { $0.maxMessages = 4 }, of: queue)
         try store.append(to: queue)
         store.outbox.adopt(QueueCap(), of: queue)
-        store.outbox.adopt(maxBytes: 20)
-        #expect(throws: AppendError.queueFull(nil)) { try store.append(String(repeating: "x", count: 100), to: queue) }
+        store.outbox.adopt(maxBytes: 100)
+        #expect(throws: AppendError.queueFull(nil)) { try store.append(String(repeating: "x", count: 90), to: queue) }
         store.outbox.adopt(maxBytes: 0)
         try store.append(String(repeating: "x", count: 100), to: queue)
     }
