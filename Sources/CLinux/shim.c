@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -13,7 +15,19 @@ int postern_forbid_dumps(void) {
 }
 
 int postern_fallocate(int descriptor, off_t offset, off_t size) {
-    return fallocate(descriptor, 0, offset, size);
+    int result;
+    do result = fallocate(descriptor, 0, offset, size);
+    while (result != 0 && errno == EINTR);
+    return result;
+}
+
+void *postern_mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset) {
+    bool is_written = protection & PROT_WRITE && flags & MAP_SHARED;
+    if (is_written && postern_fallocate(descriptor, offset, (off_t)length) != 0
+        && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+        return MAP_FAILED;
+    }
+    return mmap(address, length, protection, flags, descriptor, offset);
 }
 
 void postern_unmap_large_blocks(void) {

@@ -90,7 +90,7 @@ public final class Outbox: Sendable {
             found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
             check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
         } catch {
-            throw StoreError(error, path: options.path)
+            throw Self.startError(error, path: options.path)
         }
         if !reserve.take() { becameFull(.full(detail: "the disk has no room for the reserve")) }
         do throws(SystemLimitError) {
@@ -99,6 +99,19 @@ public final class Outbox: Sendable {
             close()
             throw .systemLimit(error)
         }
+        do {
+            try closeAttemptsOfPreviousRun()
+        } catch {
+            close()
+            throw Self.startError(error, path: path)
+        }
+    }
+
+    private static func startError(_ error: any Error, path: String) -> StoreError {
+        let error = StoreError(error, path: path)
+        guard error.isFull else { return error }
+        let size = DiskReserve.bytesForStart >> 20
+        return .cannotCreate(path: path, detail: "the disk is full; a start requires up to \(size) MiB (\(error))")
     }
 
     /// Whether credentials of callers are stored, encrypted. Without a key they are kept in memory only.
@@ -115,6 +128,7 @@ public final class Outbox: Sendable {
         try? pool.writeWithoutTransaction { db in _ = try Checkpoints(of: logIndex).run(.truncate, on: db) }
         try? pool.close()
         logIndex.close()
+        if isFull { reserve.keepForStart() }
         lock.release()
     }
 
@@ -124,6 +138,28 @@ public final class Outbox: Sendable {
     /// Reads on one consistent snapshot. Blocks; not for use on the write path.
     func read<T>(_ body: (SQL) throws -> T) throws(StoreError) -> T {
         do { return try readers.readSnapshot(body) } catch { throw StoreError(error, path: path) }
+    }
+
+    /// Closes the attempts that were open when the previous run ended. Their outcome is unknown, so they count as
+    /// ambiguous, and their messages, which are still queued, may have arrived.
+    ///
+    /// The messages of a batch can be on as many pages as there are messages. On a full disk the log has no room for that
+    /// many in one commit.
+    private func closeAttemptsOfPreviousRun() throws(StoreError) {
+        for attempt in try read({ try LeftAttempt.all(with: $0) }) {
+            var ids = attempt.ids[...]
+            while !ids.isEmpty {
+                let wasFull = isFull
+                let part = Array(ids.prefix(wasFull ? DiskReserve.messagesPerCommit : 512))
+                do throws(StoreError) {
+                    try writer.changeNow { try $0.markInterrupted(part, of: attempt) }
+                    ids.removeFirst(part.count)
+                } catch {
+                    guard error.isFull, !wasFull else { throw error }
+                }
+            }
+            try writer.changeNow { try $0.close(attempt) }
+        }
     }
 
     // MARK: Upstreams
@@ -146,6 +182,18 @@ public final class Outbox: Sendable {
         }
         adopt(cap, of: queue)
         return queue
+    }
+
+    /// Changes the limits of a queue, from the next request on. Messages that are beyond them stay queued.
+    public func adopt(_ cap: QueueCap, of queue: UpstreamQueue) {
+        queue.cap = cap
+        if cap != QueueCap() || maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+    }
+
+    /// Changes the limit of the payload bytes of all queued messages, in the same way.
+    public func adopt(maxBytes: Int) {
+        mostBytes.store(maxBytes, ordering: .relaxed)
+        if maxBytes > 0 { capped.store(true, ordering: .relaxed) }
     }
 
     /// Nil for an upstream that is not registered in this run.
@@ -184,18 +232,6 @@ public final class Outbox: Sendable {
     public func whenSettled(_ id: MessageID, _ body: @escaping @Sendable (SettledNotice) -> Void) {
         shared.withLock { shared in
             shared.waiters[id, default: []].append(body)
-    /// Changes the limits of a queue, from the next request on. Messages that are beyond them stay queued.
-    public func adopt(_ cap: QueueCap, of queue: UpstreamQueue) {
-        queue.cap = cap
-        if cap != QueueCap() || maxBytes > 0 { capped.store(true, ordering: .relaxed) }
-    }
-
-    /// Changes the limit of the payload bytes of all queued messages, in the same way.
-    public func adopt(maxBytes: Int) {
-        mostBytes.store(maxBytes, ordering: .relaxed)
-        if maxBytes > 0 { capped.store(true, ordering: .relaxed) }
-    }
-
             waitedFor.store(shared.waiters.count, ordering: .relaxed)
         }
     }

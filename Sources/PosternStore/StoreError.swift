@@ -81,6 +81,9 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
                 }
             case .SQLITE_CORRUPT: self = .corrupt(path: path, detail: error.message ?? "\(error)")
             case .SQLITE_FULL: self = .full(detail: error.message ?? "disk full")
+            case .SQLITE_IOERR
+            where [.SQLITE_IOERR_SHMSIZE, .SQLITE_IOERR_SHMMAP].contains(error.extendedResultCode):
+                self = .full(detail: "no room for the index of the write-ahead log")
             case .SQLITE_CANTOPEN, .SQLITE_READONLY, .SQLITE_PERM:
                 self = .cannotCreate(path: path, detail: error.message ?? "\(error)")
             default: self = .failed(detail: "\(error.resultCode): \(error.message ?? "no detail")")

@@ -25,6 +25,12 @@ void postern_release_free_pages(void);
 /// cannot allocate.
 int postern_fallocate(int descriptor, off_t offset, off_t size);
 
+/// `mmap` for SQLite, which maps nothing for writing but the index of a write-ahead log. An access to a part of a mapped file
+/// that has no block ends the process with SIGBUS if the disk is full, so this allocates the blocks before it maps the file,
+/// and fails if there is no room. A file system that cannot allocate blocks ahead is left to SQLite, which writes a byte in
+/// each 4 KiB.
+void *postern_mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset);
+
 /// `read` and `pread` for SQLite, which takes `EIO` for a damaged file system and reports the database as malformed
 /// (`SQLITE_IOERR_CORRUPTFS`). These report another error instead, which SQLite reports as a failed read.
 ssize_t postern_read(int descriptor, void *bytes, size_t length);

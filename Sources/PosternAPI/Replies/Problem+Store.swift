@@ -10,8 +10,9 @@ extension Problem {
             self.init(
                 slug: .storeFailed, status: 503,
                 detail:
-                    "The disk failed during the commit, so it is not known whether this was stored. If its messages have "
-                    + "a `key`, look for them before you send it again; otherwise expect them twice.",
+                    "The disk failed during the commit, so it is not known whether this was stored. If the request had an "
+                    + "`Idempotency-Key`, send it again with the same one: it is stored once. Otherwise look for the `key` of "
+                    + "its messages before you send them again; without either, expect them twice.",
                 headers: [("Retry-After", "30")])
         case .lost:
             self.init(

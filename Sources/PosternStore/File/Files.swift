@@ -27,10 +27,15 @@ final class FileDescriptor: Sendable {
     /// it could not write. Dirty pages are kept, so call it after a sync.
     func dropCachedPages() { posix_fadvise(number, 0, 0, POSIX_FADV_DONTNEED) }
 
-    /// Allocates blocks for a range of the file. Throws if the disk is full.
+    /// Allocates blocks for a range of the file. If the disk is full, it throws, and the file is as long as before: a part
+    /// of the range would take the last free space from other files.
     func allocate(_ range: Range<Int>) throws(StoreError) {
+        let former = size
         guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
-        switch errno {
+        let error = errno
+        if size > former { ftruncate(number, off_t(former)) }
+        errno = error
+        switch error {
         case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
         // Not every file system can allocate blocks ahead. On one that cannot, this does nothing.
         case EOPNOTSUPP, ENOSYS, EINVAL: return
@@ -152,16 +157,22 @@ enum Files {
 
     /// Writes a file that is accessible only to its owner, and syncs it.
     static func write(_ bytes: [UInt8], to file: String, for path: String) throws(StoreError) {
-        let descriptor = FileDescriptor(open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600))
+        let descriptor: FileDescriptor
+        do throws(OwnFile.Refusal) {
+            descriptor = FileDescriptor(try OwnFile.open(file))
+        } catch {
+            throw .cannotCreate(path: path, detail: "\(file) cannot be written: \(error.detail)")
+        }
         var written = 0
-        while descriptor.isOpen, written < bytes.count {
+        let isEmptied = ftruncate(descriptor.number, 0) == 0
+        while isEmptied, written < bytes.count {
             let part = bytes.withUnsafeBytes { buffer in
                 Glibc.write(descriptor.number, buffer.baseAddress! + written, buffer.count - written)
             }
             guard part > 0 else { break }
             written += part
         }
-        guard descriptor.isOpen, written == bytes.count, fsync(descriptor.number) == 0 else {
+        guard isEmptied, written == bytes.count, fsync(descriptor.number) == 0 else {
             throw .cannotCreate(path: path, detail: "\(file) cannot be written: \(lastSystemError())")
         }
     }

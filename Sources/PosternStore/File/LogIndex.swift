@@ -1,10 +1,13 @@
+import CLinux
+import GRDBSQLite
 import Glibc
 import Synchronization
 
 /// Blocks for the index of the write-ahead log (`-shm`), which SQLite maps into memory.
 ///
 /// SQLite makes the file longer by one byte in each 4 KiB. On an access to a part without a block, the kernel allocates
-/// one, and on a full disk it ends the process with SIGBUS. So the blocks are allocated before SQLite accesses them.
+/// one, and on a full disk it ends the process with SIGBUS. So every connection allocates the blocks that it maps
+/// (`isMappedWithBlocks`), and the writer those that a commit will need, so that it fails before it has written anything.
 /// The descriptor stays open as long as the store: SQLite's POSIX locks on a file end when any descriptor of it is
 /// closed.
 final class LogIndex: Sendable {
@@ -13,9 +16,18 @@ final class LogIndex: Sendable {
     /// Whether it counts only such pages as written that are on the disk, or will be with the next checkpoint.
     private let isRight = Atomic<Bool>(true)
 
-    /// Enough for a log of 1 GiB, and the minimum with which a start is attempted: a log of 64 MiB.
+    /// Enough for a log of 1 GiB, and what SQLite has mapped when it has opened the store: enough for one of 32 MiB.
     private static let usual = 1 << 20
-    static let least = 64 << 10
+    static let least = 32 << 10
+
+    /// Has every connection of this process allocate the blocks of what it maps. Use it before one is opened.
+    static let isMappedWithBlocks: Void = {
+        let mmap:
+            @convention(c) (UnsafeMutableRawPointer?, Int, Int32, Int32, Int32, off_t) -> UnsafeMutableRawPointer? =
+                postern_mmap
+        guard let vfs = sqlite3_vfs_find(nil), let set = vfs.pointee.xSetSystemCall else { return }
+        _ = set(vfs, "mmap", unsafeBitCast(mmap, to: sqlite3_syscall_ptr.self))
+    }()
 
     /// For the store at `path`, which SQLite has opened.
     init(of path: String) throws(StoreError) {
@@ -42,6 +54,12 @@ final class LogIndex: Sendable {
         guard (try? descriptor.allocate(0..<bytes)) != nil else { return false }
         allocated.store(bytes, ordering: .relaxed)
         return true
+    }
+
+    /// How far the log is committed. Nil if that cannot be read.
+    var head: WALIndexHead? {
+        var bytes = [UInt8](repeating: 0, count: WALIndexHead.size)
+        return pread(descriptor.number, &bytes, bytes.count, 0) == bytes.count ? WALIndexHead(bytes) : nil
     }
 
     /// Whether the count of written pages can be relied on. False if `forgetCheckpoints` failed after a failed checkpoint.

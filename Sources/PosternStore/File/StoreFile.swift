@@ -23,7 +23,7 @@ enum StoreFile {
         }
         try refuseLinks(at: path)
         var lock = try StoreLock(for: path)
-        try reserve.makeRoomForStart()
+        reserve.makeRoomForStart()
         // A process that was killed may have left a commit that is only in memory, or one whose sync failed: the kernel
         // then shows pages that are not on the disk. What is built on either would be behind damage after a power cut.
         if try Files.size(of: path + "-wal", for: path) > 0 { try Files.sync(path + "-wal", for: path) }
@@ -152,7 +152,7 @@ enum StoreFile {
         guard let status = try Files.status(of: path + "-shm", for: path), clock_gettime(CLOCK_REALTIME, &now) == 0,
             clock_gettime(CLOCK_BOOTTIME, &sinceBoot) == 0, status.st_mtim.tv_sec > now.tv_sec - sinceBoot.tv_sec
         else { return nil }
-        return try Files.read(path + "-shm", atMost: 136, for: path)
+        return try Files.read(path + "-shm", atMost: WALIndexHead.size, for: path)
     }
 
     /// Throws if the file is damaged, does not belong to Postern, or is of a later version. Does not change it. A
@@ -237,42 +237,15 @@ enum StoreFile {
             try sql.run("PRAGMA wal_autocheckpoint = 1000")
             // A log that has grown beyond this is truncated to it; see `DiskReserve`.
             try sql.run("PRAGMA journal_size_limit = 3145728")
-        }
-        try Migrations.migrator.migrate(pool)
-        try pool.write { try closeAttemptsOfPreviousRun(with: SQL($0)) }
-        return pool
-    }
-
-    /// Closes the attempts that were open when the previous run ended. Their outcome is unknown, so they count as
-    /// ambiguous, and their messages, which are still queued, may have arrived.
-    private static func closeAttemptsOfPreviousRun(with sql: SQL) throws {
-        // Without the hint SQLite would read all attempts of an upstream.
-        let open = try sql.all(
-            """
-            SELECT upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
-            """
-        ) { row in
-            (upstream: row[0] as UpstreamNumber, startedAt: row[1] as Timestamp, ids: MessageIDList.decode(row[2]))
-        }
-        guard !open.isEmpty else { return }
-        let detail = "the gateway ended before the response arrived"
-        for attempt in open {
-            let isKnown =
-                try sql.run(
-                    "UPDATE upstreams SET ambiguousSends = ambiguousSends + 1 WHERE number = ?", attempt.upstream) > 0
-            guard isKnown else { continue }
-            let error = JSONRecord.encode(AttemptError(.interrupted, detail: detail, at: attempt.startedAt))
-            for id in attempt.ids {
-                try sql.run(
-                    "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",
-                    of: attempt.upstream, error, id)
+            // The first commit begins the log again, in blocks that the log has: on a full disk there are no others.
+            do {
+                _ = try db.checkpoint(.restart)
+            } catch {
+                guard DiskFailure(error, systemError: sql.systemError) == .full else { throw error }
             }
         }
-        try sql.run(
-            """
-            UPDATE attempts INDEXED BY attemptsUnderWay SET endedAtMs = startedAtMs, outcome = ?, detail = ?
-            WHERE endedAtMs IS NULL
-            """, Settlement.Outcome.unknown.rawValue, detail)
+        try Migrations.migrator.migrate(pool)
+        return pool
     }
 
     /// Ids continue at least from the time of the start, in units that no earlier run can have reached, so that the ids

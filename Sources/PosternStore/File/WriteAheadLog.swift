@@ -123,6 +123,12 @@ struct WriteAheadLog {
         return bytes[offset(1) + 8..<offset(1) + 16] == salt && salt.contains { $0 != 0 }
     }
 
+    /// Whether a commit follows the last one that `head` counts. The log may still begin with the header of an earlier one,
+    /// of which nothing is missing in the database.
+    func holdsCommit(after head: WALIndexHead) -> Bool {
+        head.isMatched(by: bytes.prefix(24)) && committed > head.committed
+    }
+
     /// The log with every commit that was answered. Salts and checksums are rewritten; pages are not changed.
     var repaired: [UInt8] {
         var log = bytes
@@ -182,6 +188,7 @@ struct WALIndexHead {
     let pages: UInt32
     private let salt: [UInt8]
 
+    static let size = 136
     static let backfilledOffset = 96
 
     /// Nil if the head is not intact: it is written twice, and both copies have to agree.
@@ -189,7 +196,7 @@ struct WALIndexHead {
         func native(_ offset: Int) -> UInt32 {
             bytes.withUnsafeBytes { $0.loadUnaligned(fromByteOffset: offset, as: UInt32.self) }
         }
-        guard bytes.count >= 136, bytes[0..<48] == bytes[48..<96], native(0) == 3_007_000, bytes[12] == 1,
+        guard bytes.count >= Self.size, bytes[0..<48] == bytes[48..<96], native(0) == 3_007_000, bytes[12] == 1,
             WriteAheadLog.checksum(of: bytes, 0..<40, isBigEndian: UInt32(1).bigEndian == 1)
                 == (native(40), native(44))
         else { return nil }

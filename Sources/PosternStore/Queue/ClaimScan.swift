@@ -11,8 +11,17 @@ struct ClaimRequest {
     var mayRepeat: (BatchHistory, Int) -> Bool = { _, _ in true }
     /// What one request of a named lane may carry; nil means `limits`.
     var limitsOfLane: ((String) -> BatchLimits)?
+    /// The maximum number of messages whatever the limits are.
+    var mostMessages = Int.max
     /// The exclusion of a lane. Lanes with the same one have one batch in flight at a time.
     var exclusionOfLane: (String) -> String? = { _ in nil }
+
+    /// What one request may carry, of a named lane or of any.
+    func limits(of lane: String? = nil) -> BatchLimits {
+        var limits = lane.flatMap { limitsOfLane?($0) } ?? limits
+        limits.maxMessages = min(limits.maxMessages, mostMessages)
+        return limits
+    }
 }
 
 /// The state of one scan of the queue.
@@ -43,14 +52,14 @@ struct ClaimScan {
         self.request = request
         self.newest = newest
         self.due = due
-        limits = request.limits
+        limits = request.limits()
         room = BatchRoom(limits)
     }
 
     /// From now on, the batch is one of `lane`.
     mutating func narrow(to lane: ReadyLane) {
         self.lane = lane
-        limits = request.limitsOfLane?(lane.name) ?? request.limits
+        limits = request.limits(of: lane.name)
         room = BatchRoom(limits)
     }
 

@@ -32,6 +32,7 @@ public final class UpstreamQueue: Sendable {
     private let exchange: Mutex<QueueExchange>
     private let readers: Readers
     private let kinds: KindTable
+    private let health: StoreHealth
     let writer: OutboxWriter
     let time: any TimeSource
     private let listener = Mutex(Listener())
@@ -58,6 +59,7 @@ public final class UpstreamQueue: Sendable {
         capInForce = Mutex(cap)
         readers = outbox.readers
         kinds = outbox.kinds
+        health = outbox.health
         writer = outbox.writer
         time = outbox.time
         acceptsByState = upstream.acceptsByState
@@ -147,6 +149,8 @@ public final class UpstreamQueue: Sendable {
     /// Takes the messages to be sent next and marks them as being sent; empty if there are none. Messages that were
     /// accepted up to `oldest` have expired and are returned in `expired`.
     ///
+    /// On a full disk these are few: the log must have room for what settles them.
+    ///
     /// - Parameters:
     ///   - preference: which to take if there are new messages and ones that have failed before.
     ///   - limitsOfLane: what one request of a separate lane may carry, if that is less than `limits`.
@@ -157,6 +161,7 @@ public final class UpstreamQueue: Sendable {
     ) throws -> Claim {
         var request = ClaimRequest(limits: limits, now: now, oldest: oldest, preference: preference)
         request.limitsOfLane = limitsOfLane
+        if health.condition == .full { request.mostMessages = DiskReserve.messagesPerCommit }
         if let mayRepeat { request.mayRepeat = mayRepeat }
         request.exclusionOfLane = { [upstream] in upstream.exclusion(ofLane: $0) }
         let (claim, staleLanes) = try claim(request)

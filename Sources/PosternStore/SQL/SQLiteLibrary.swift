@@ -6,5 +6,6 @@ enum SQLiteLibrary {
     static let isPrepared: Void = {
         postern_sqlite_count_no_memory()
         _ = FailedReads.areCounted
+        _ = LogIndex.isMappedWithBlocks
     }()
 }

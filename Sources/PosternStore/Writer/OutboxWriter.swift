@@ -147,7 +147,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     func begin() {
         nextUpkeep = instant + idleInterval
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
-        if !outbox.isFull { takePages() }
+        if outbox.isFull { releasePages() } else { takePages() }
     }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {

@@ -62,7 +62,7 @@ extension WriterLoop {
             }
         }
         // What the failed commit left in the log must not become valid if the process is killed.
-        let isUndone = rejected.isEmpty || undo()
+        let isUndone = rejected.isEmpty || undo() || !isCompleteInLog()
         for job in rejected {
             answer(job, with: isUndone ? full : .unknown(detail: "\(error)"))
         }
@@ -75,7 +75,7 @@ extension WriterLoop {
     }
 
     /// Frees the pages that are reserved inside the database.
-    private func releasePages() { _ = write { try $0.run("DELETE FROM reserve") } }
+    func releasePages() { _ = write { try $0.run("DELETE FROM reserve") } }
 
     /// Reserves the pages again, unless they are reserved.
     func takePages() {
@@ -90,7 +90,7 @@ extension WriterLoop {
     /// Allocates blocks for the pages that a commit is about to refer to, and for the index of the next one. Without
     /// them, a checkpoint might have no room, the log could not be reset, and nothing could be written any more.
     func allocatePages() throws {
-        let mostOfACommit = outbox.isFull ? 4000 : 16_000
+        let mostOfACommit = outbox.isFull ? 2000 : 16_000
         try outbox.logIndex.makeRoom(forFrames: checkpoints.framesInLog + mostOfACommit)
         let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
         let needed = pages * StoreFile.pageSize
@@ -118,6 +118,15 @@ extension WriterLoop {
     /// Overwrites what a failed commit left in the log by a small commit. Returns whether that is on disk. SQLite omits
     /// a change that changes nothing, so a counter is increased.
     private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
+
+    /// Whether the log holds a whole commit behind the last one that succeeded, which a later start would find. Also true if
+    /// that cannot be read. A commit that failed for lack of room is not whole if its last page was not written.
+    private func isCompleteInLog() -> Bool {
+        guard let head = outbox.logIndex.head,
+            let bytes = try? Files.read(outbox.path + "-wal", for: outbox.path)
+        else { return true }
+        return WriteAheadLog(bytes, pageSize: StoreFile.pageSize).holdsCommit(after: head)
+    }
 
     /// Writes every page of the log to the file again, syncs both, and empties the log: what a failed commit left is
     /// gone, and what earlier ones wrote was rewritten.

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternHTTP
 import PosternStore
 import PosternTestKit
 import Testing
@@ -7,6 +8,11 @@ import Testing
 
 /// `Idempotency-Key`: the response to a repeated request.
 @Suite struct IdempotencyTests {
+    @Test func outcomeThatIsNotKnown_namesTheWaysToAvoidADuplicate() {
+        let detail = Problem(StoreError.unknown(detail: "the sync failed")).detail
+        #expect(detail.contains("`Idempotency-Key`") && detail.contains("`key`") && detail.contains("twice"))
+    }
+
     private static let path = "/v1/picky/event"
 
     private static func key(_ key: String, _ more: (String, String)...) -> [(String, String)] {

@@ -1,0 +1,43 @@
+import PosternCore
+
+/// An attempt that was open when the previous run ended.
+struct LeftAttempt: Sendable {
+    let batch: BatchID
+    let upstream: UpstreamNumber
+    let startedAt: Timestamp
+    let ids: [MessageID]
+
+    static let detail = "the gateway ended before the response arrived"
+
+    static func all(with sql: SQL) throws -> [LeftAttempt] {
+        // Without the hint SQLite would read all attempts of an upstream.
+        try sql.all(
+            """
+            SELECT batch, upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
+            """
+        ) { LeftAttempt(batch: $0[0], upstream: $0[1], startedAt: $0[2], ids: MessageIDList.decode($0[3])) }
+    }
+}
+
+extension Transaction {
+    /// Marks messages of an attempt whose outcome is unknown.
+    func markInterrupted(_ ids: [MessageID], of attempt: LeftAttempt) throws {
+        guard outbox.names[attempt.upstream] != nil else { return }
+        // A row that becomes longer may need a page that a full disk does not have.
+        let error = AttemptError(.interrupted, detail: LeftAttempt.detail, at: attempt.startedAt)
+        let text = outbox.isFull ? nil : JSONRecord.encode(error)
+        for id in ids {
+            try sql.run(
+                "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",
+                of: attempt.upstream, text, id)
+        }
+    }
+
+    /// Ends an attempt whose messages are marked.
+    func close(_ attempt: LeftAttempt) throws {
+        if outbox.names[attempt.upstream] != nil { accounts[attempt.upstream].ledger.ambiguousSends += 1 }
+        try sql.run(
+            "UPDATE attempts SET endedAtMs = startedAtMs, outcome = ?, detail = ? WHERE batch = ?",
+            Settlement.Outcome.unknown.rawValue, LeftAttempt.detail, attempt.batch)
+    }
+}
