@@ -82,6 +82,35 @@ def statement(number, size=600):
     return padded(fields, "note", size)
 
 
+class Visits:
+    """Sessions of Curio, one per visitor. Each visitor has a lane with rows of its own, and each session goes to a lane once."""
+
+    DEVICE = {
+        "screenWidth": 750, "screenHeight": 1334, "lang": "en-US", "simOperator": "", "simOpCountry": "", "networkOpName": "",
+        "connType": "wifi", "brand": "Apple", "model": "iPhone", "osType": "iOS", "osVer": "9", "curioSdkVer": "1.2.4",
+        "appVer": "2",
+    }
+    EVENTS = 18
+
+    @classmethod
+    def settings(cls, url):
+        return {"upstreams": {"curio": {"serverURL": url + "/api/v2", "apiKey": "key", "trackingCode": "GW7DEM01"}}}
+
+    @classmethod
+    def session(cls, number, size=600):
+        """The session of a visitor as one request, and how many messages that is."""
+        common = {
+            "visitorCode": f"visitor-{number:06d}", "sessionCode": f"6d551000-a21d-11e4-8123-{number + 0x100000000000:012x}",
+            "timestamp": int(time.time() * 1000),
+        }
+        actions = [("session_start", compact({**common, **cls.DEVICE}))]
+        for event in range(cls.EVENTS):
+            actions.append(("event", padded({**common, "eventKey": f"{number}/{event}"}, "eventValue", size)))
+        actions.append(("session_end", compact(common)))
+        parts = [f'{{"upstream":"curio","kind":"{kind}","payload":{payload}}}' for kind, payload in actions]
+        return "[" + ",".join(parts) + "]", len(parts)
+
+
 class Platform:
     """StreamOne as its simulator has it, and a read asked of it directly and through the gateway."""
 
@@ -427,6 +456,31 @@ class Bench:
                     name = f"{what}, in messages, {compression}"
                     self.add(name, ratios, "× floor", limit=target, at_least=True, note=versus(speeds, floors))
 
+    def lanes(self):
+        """Messages a second to an upstream whose lanes have rows of their own: a thousand visitors and more at the same time."""
+        visitors = 500 if self.options.quick else 5000
+        sessions = [Visits.session(number) for number in range(visitors)]
+        total = sum(count for _, count in sessions)
+        bodies = self.directory / "sessions"
+        bodies.write_text("".join(body + "\n" for body, _ in sessions))
+
+        def run():
+            simulator.forget("counts")
+            with self.gateway(simulator.url("curio"), settings=Visits.settings(simulator.url("curio"))) as gateway:
+                began, cpu = time.monotonic(), gateway.cpu_seconds()
+                options = {"header": "Prefer: return=minimal"}
+                self.load(gateway.port, "/v1/messages", bodies, BULK_CONNECTIONS, requests=visitors, **options)
+                until(lambda: gateway.upstream("curio")["delivered"] >= total, 600, f"all {total} messages delivered", every=0.1)
+                costs.append((gateway.cpu_seconds() - cpu) * 1e6 / total)
+                return total / (time.monotonic() - began)
+
+        costs = []
+        with self.simulator() as simulator:
+            floors, speeds, ratios = self.interleaved(self.floor_speed, run)
+            name = f"separate lanes ({visitors} visitors of Curio), in messages"
+            self.add(name, ratios, "× floor", note=versus(speeds, floors))
+            self.add("CPU for each message, separate lanes", costs, "µs")
+
     def cost(self):
         """CPU of the gateway for each message, over that of the floor for each request. Hardly depends on what else runs."""
         share = 10 if self.options.quick else 1
@@ -642,6 +696,7 @@ FIGURES = {
     "listeners": Bench.listeners,
     "bulk": Bench.bulk_ingest,
     "e2e": Bench.end_to_end,
+    "lanes": Bench.lanes,
     "cost": Bench.cost,
     "instructions": Bench.instructions,
     "millions": Bench.millions,

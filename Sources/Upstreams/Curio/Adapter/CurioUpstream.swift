@@ -47,7 +47,17 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
 
     func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
         guard case .success(let response) = result else { return [] }
-        return try decision(on: response, to: batch, in: context).changes
+        let changes = try decision(on: response, to: batch, in: context).changes
+        return try changes.map { try bounded($0, by: batch, in: context) }
+    }
+
+    /// What is stored below a session expires with it. If the session has expired before the response, for example because
+    /// a message of it was queued again, it expires when its lane is empty.
+    private func bounded(_ change: StateChange, by batch: Batch, in context: PlanContext) throws -> StateChange {
+        guard case .set(let key, let value, nil) = change, case .named(let lane, _)? = batch.messages.first?.lane,
+            let session = Key.session(above: key), try context.state.value(of: session) == nil
+        else { return change }
+        return .set(key: key, value: value, expiry: StateExpiry(at: context.now, lane: lane))
     }
 
     private func decision(

@@ -194,6 +194,11 @@ extension OpenCode {
 /// Keys of the state.
 enum Key {
     static func session(_ code: String) -> String { "s/" + code }
+    /// The key of the session that a key is below; nil if it is not below one.
+    static func session(above key: String) -> String? {
+        let parts = key.split(separator: "/", maxSplits: 2, omittingEmptySubsequences: false)
+        return parts.count == 3 ? "\(parts[0])/\(parts[1])" : nil
+    }
     static func open(_ subject: Texts.Subject, _ mark: String, of session: String) -> String {
         "s/\(session)/o/\(Code.hash("\(subject)", mark))"
     }

@@ -34,6 +34,30 @@ import Testing
 
     // MARK: Sessions that are gone
 
+    /// A message of it was queued again, for example. What the response leaves would stay in the store permanently.
+    @Test func resultOfASessionThatHasExpired_expiresWithItsLane() throws {
+        var harness = try harness()
+        try harness.post(CurioSample.screenStart())
+        let message = harness.queue[0]
+        func context(_ state: DictionaryState) -> PlanContext {
+            PlanContext(now: harness.now, token: nil, state: state, flushedThrough: nil)
+        }
+        guard case .send(let request, _) = try harness.upstream.plan(for: [message], in: context(harness.state)) else {
+            Issue.record("nothing to send")
+            return
+        }
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
+        func expiries(_ state: DictionaryState) throws -> [StateExpiry?] {
+            try harness.upstream.changes(after: .success(Self.hit), to: batch, in: context(state)).map {
+                if case .set(_, _, let expiry) = $0 { expiry } else { nil }
+            }
+        }
+        #expect(try expiries(harness.state).allSatisfy { $0 == nil })
+        let expired = try expiries(DictionaryState())
+        let expected = StateExpiry(at: harness.now, lane: CurioSample.visitor)
+        #expect(!expired.isEmpty && expired.allSatisfy { $0 == expected })
+    }
+
     @Test func expiredSession_isMadeAnew_underItsDeviceBlock() throws {
         var harness = try harness()
         try harness.post(CurioSample.screenStart())
