@@ -86,7 +86,7 @@ public struct ConfigurationLoader: Sendable {
             }
             if triesToStart {
                 found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
-                found.warnings += StartCheck.warnings(of: found.configuration)
+                found.warnings += StartCheck.exposedFiles(of: found.configuration)
             }
             return found
         } catch {

@@ -22,8 +22,7 @@ enum StartCheck {
         return problems
     }
 
-    /// What a gateway starts with, but does not work with, or not safely: settings that messages wait for, keys that are
-    /// rejected, and files of the store that other users can read.
+    /// What a gateway starts with, but does not work with: settings that messages wait for, and keys that are rejected.
     static func warnings(
         of configuration: GatewayConfiguration, upstreams: [any Upstream], types: [UpstreamType], now: Timestamp
     ) -> [ConfigurationProblem] {
@@ -51,10 +50,14 @@ enum StartCheck {
                     "is empty; the credentials that callers hand in for \(storing.joined(separator: ", ")) are kept in "
                         + "memory only, and lost at a restart"))
         }
-        warnings += ExposedFile.all(of: configuration.outbox.absolutePath).map {
+        return warnings
+    }
+
+    /// Files of the store that other users can use.
+    static func exposedFiles(of configuration: GatewayConfiguration) -> [ConfigurationProblem] {
+        ExposedFile.all(of: configuration.outbox.absolutePath).map {
             ConfigurationProblem("outbox.path", "is not private: \($0)")
         }
-        return warnings
     }
 
     private static func listening(_ server: HTTPServerSettings, as section: String) -> [ConfigurationProblem] {
