@@ -32,7 +32,7 @@ extension QueuedFacts {
         isParked = lane.state == .parked
         laneWaitsFor = lane.waitsFor
         laneWaitsUntil = lane.until
-        nextAttemptAt = lane.until
+        nextAttemptAt = lane.waitsFor == nil ? lane.until : nil
         isRetry = lane.state == .backingOff
     }
 }

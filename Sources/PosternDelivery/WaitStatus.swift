@@ -23,6 +23,8 @@ extension UpstreamSnapshot {
         let due = facts.nextAttemptAt.flatMap { $0 > now ? $0 : nil }
         if facts.isInFlight { return WaitStatus() }
         if isPaused || isDisabled { return WaitStatus(waitingFor: .pause) }
+        // Whatever happens until then, it is not sent before its time.
+        if let due, !facts.isRetry { return WaitStatus(waitingFor: .schedule, nextAttemptAt: due) }
         // Required settings are missing.
         if circuit == .closed, hold == .credentials { return WaitStatus(waitingFor: .credentials) }
         if facts.isParked { return WaitStatus(waitingFor: .token) }
@@ -36,7 +38,7 @@ extension UpstreamSnapshot {
                 waitingFor: hold == .credentials ? .credentials : .circuit,
                 nextAttemptAt: [due, reopensAt].compactMap { $0 }.max().flatMap { $0 > now ? $0 : nil })
         }
-        if let due { return WaitStatus(waitingFor: facts.isRetry ? .retry : .schedule, nextAttemptAt: due) }
+        if let due { return WaitStatus(waitingFor: .retry, nextAttemptAt: due) }
         if let token, !token.isValid {
             return WaitStatus(
                 waitingFor: token.credentialsRefused ? .credentials : .token, nextAttemptAt: token.retryAt)

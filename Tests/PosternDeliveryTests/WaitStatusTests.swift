@@ -38,7 +38,8 @@ import Testing
         },
         row("settings are missing", .credentials) { snapshot, _ in snapshot.hold = .credentials },
         row("parked", .token) {
-            $1.isParked = true; $1.nextAttemptAt = soon
+            $1.isParked = true
+            ($1.nextAttemptAt, $1.isRetry) = (soon, true)
         },
         row("its endpoint waits", .circuit, later) {
             $1.laneWaitsFor = .circuit; $1.laneWaitsUntil = later
@@ -51,6 +52,7 @@ import Testing
         row("own retry after the circuit reopens", .circuit, later) {
             $0.circuit = .open(until: soon)
             $1.nextAttemptAt = later
+            $1.isRetry = true
         },
         row("probe in flight", .circuit) { snapshot, _ in snapshot.circuit = .halfOpen },
         row("held for credentials", .credentials, later) {
@@ -62,6 +64,17 @@ import Testing
             $1.nextAttemptAt = soon; $1.isRetry = true
         },
         row("schedule", .schedule, soon) { $1.nextAttemptAt = soon },
+        row("schedule, behind another message in flight", .schedule, soon, isHeldUp: true) { $1.nextAttemptAt = soon },
+        row("schedule, of an upstream that is held", .schedule, soon) {
+            ($0.circuit, $0.hold) = (.open(until: later), .credentials)
+            ($1.nextAttemptAt, $1.laneWaitsFor, $1.laneWaitsUntil) = (soon, .credentials, later)
+        },
+        row("schedule, of an upstream without settings", .schedule, soon) {
+            $0.hold = .credentials; $1.nextAttemptAt = soon
+        },
+        row("schedule that is over, behind another message", .order, isHeldUp: true) {
+            $1.nextAttemptAt = Timestamp(milliseconds: 1)
+        },
         row("time in the past", nil) { $1.nextAttemptAt = Timestamp(milliseconds: 1) },
         row("no token yet", .token) { snapshot, _ in snapshot.token = .init(isValid: false) },
         row("token fetch failed", .token, soon) { snapshot, _ in
