@@ -17,11 +17,6 @@ extension Outbox {
             completion: completion)
     }
 
-    /// Makes lanes due at `now` that wait for their endpoint or for credentials.
-    public func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) {
-        writer.change { transaction in try transaction.wakeHeldLanes(of: queue, at: now) }
-    }
-
     /// Applies the result of an attempt. `changes` computes the state changes from the state inside the transaction;
     /// the completion gets those changes once they are on disk. If it throws, the settlement fails and nothing of it is
     /// stored.

@@ -4,10 +4,11 @@ extension Verdict {
     /// | status | verdict |
     /// |---|---|
     /// | 2xx | delivered |
-    /// | 401, 402, 403 | hold, until the credentials or the account are others |
+    /// | 401, 402, 403 | hold, until the credentials or the account are others, or other messages are accepted |
     /// | 408, 420, 425, 429, 449, 5xx | again later, not before `Retry-After` |
     /// | 460, 499 | the same: an intermediary reports that its client has hung up |
-    /// | 3xx, 404, 405, 406, 415 | hold, until the URL is another |
+    /// | 3xx, 404, 405, 406, 415 | hold, until the URL is another, or other messages are accepted |
+    /// | 407 | hold: a proxy requires credentials |
     /// | 411, 414, 417, 426, 428, 431, 463, 464, 494 to 497 | hold: every request has this form, whatever it carries |
     /// | 413 and any other 4xx | halve the batch; one message alone is refused |
     ///
@@ -21,6 +22,7 @@ extension Verdict {
         case _ where response.isDeferral: .retry(after: response.retryAfter(now: now))
         case 300..<400, 404, 405, 406, 415:
             .holdUpstream(.configuration, detail: "HTTP \(status): there is no such endpoint at this URL")
+        case 407: .holdUpstream(.configuration, detail: "HTTP 407: a proxy requires credentials")
         case 411, 414, 417, 426, 428, 431, 463, 464, 494...497:
             .holdUpstream(
                 .configuration, detail: "HTTP \(status): the form of the request was rejected, not its payload")

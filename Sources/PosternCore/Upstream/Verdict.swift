@@ -16,8 +16,9 @@ public enum Verdict: Sendable, Equatable {
     case suspect(after: Duration?, rule: SuspectRule = .ifOthersSucceed)
     /// The token is stale: fetch a new one, then send the batch again.
     case refreshToken
-    /// The upstream rejects every request, because the address or the credentials are wrong. Costs no message an
-    /// attempt. An error is logged, and the upstream is probed slowly.
+    /// The address or the credentials are wrong, or the upstream gives this response to one of the messages. The endpoint
+    /// waits, an error is logged, and other messages probe it. If it accepts one of them, the worker looks for the cause
+    /// as after `suspect`. Otherwise, it costs no message an attempt, and the endpoint is probed slowly.
     case holdUpstream(HoldReason, detail: String)
     /// Sends nothing more for this lane's group until a caller hands in a new token. If one has arrived meanwhile, the
     /// batch is sent again at once.
@@ -44,7 +45,7 @@ public enum ItemVerdict: Sendable, Equatable {
     case reject(reason: String)
 }
 
-/// Why every request would fail until an operator intervenes.
+/// Why an endpoint, or the whole upstream, waits until an operator intervenes or it accepts another message.
 public enum HoldReason: String, Sendable {
     /// Shown as health `unauthorized`; messages wait for `credentials`.
     case credentials
@@ -56,7 +57,7 @@ public enum HoldReason: String, Sendable {
 public struct Judgement: Sendable, Equatable {
     /// What follows for the messages and the endpoint.
     public var verdict: Verdict
-    /// Whether a hold concerns every endpoint, because all have the credentials or the address that were rejected.
+    /// Whether a hold begins with every endpoint, because all have the credentials or the address that were rejected.
     public var holdsAll: Bool
     /// Something an operator should read once, e.g. a warning inside a success.
     public var notice: UpstreamNotice?

@@ -11,7 +11,7 @@ extension WorkerLoop {
             case .record(let settlement):
                 guard let flight else { preconditionFailure("only batches are recorded") }
                 record(settlement, of: flight)
-            case .wakeHeldLanes: outbox.wakeHeldLanes(of: queue, at: time.now)
+            case .wakeHeld: queue.wakeHeld(at: time.now)
             case .makeDue(let isFlush): queue.makeDue(at: time.now) { [inbox] in if isFlush { inbox.put(.flushBegan) } }
             case .savePause(let isPaused):
                 storePause()
@@ -53,6 +53,9 @@ extension WorkerLoop {
             tellListeners(.upstreamDown)
         case .isBack:
             write(.notice, "upstream is back")
+            tellListeners(.upstreamUp)
+        case .waitEnded:
+            write(.notice, "nothing is queued and the wait is over; the next message will probe the upstream")
             tellListeners(.upstreamUp)
         case .endpointIsDown(let endpoint, let error, let until):
             let more: Logger.Metadata = ["endpoint": "\(endpoint)", "circuit.reopensAt": "\(until)"]

@@ -124,13 +124,15 @@ extension WorkerLoop {
         queue.release(settlement.delivered)
         queue.release(settlement.ended.map(\.message))
         for group in settlement.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
-        // Any response that is not doubtful resets the count of a message.
-        let claim = flight.claim.narrowed(to: flight.batch.messages, history: flight.claim.history.cleared)
         if let postponed = settlement.postponed {
             // The endpoint may have recovered meanwhile, or the hold was shortened.
-            let wait = machine.health.wait(of: flight.endpoint, now: time.now)
-            postpone(claim, until: wait.map { min($0.until, postponed.until) } ?? time.now, for: postponed.reason)
+            let stillWaits = machine.health.wait(of: flight.endpoint, now: time.now) != nil
+            postpone(
+                flight.claim.narrowed(to: flight.batch.messages, history: postponed.history),
+                until: stillWaits ? postponed.until : time.now, for: postponed.reason)
         } else if settlement.isGivenBack {
+            // Any response that is not doubtful resets the count of a message.
+            let claim = flight.claim.narrowed(to: flight.batch.messages, history: flight.claim.history.cleared)
             queue.giveBack(claim, now: time.now)
         }
     }

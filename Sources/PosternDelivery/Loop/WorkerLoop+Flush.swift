@@ -12,9 +12,21 @@ extension WorkerLoop {
         perform(machine.flush(through: newest, now: time.now))
     }
 
+    /// How often the queue is asked for the rest of a flush while other messages are sent.
+    private static let flushCheck = Duration.milliseconds(100)
+
+    /// A flush covers what was queued when it began, so it also ends while later messages keep the upstream busy.
     func endFlushes() {
-        guard machine.flushes.contains(where: \.hasBegun), isAtRest else { return }
-        perform(machine.becameIdle(token: tokenCheck, error: obstacle))
+        guard let flush = machine.flushes.first, flush.hasBegun else { return }
+        if isAtRest { return perform(machine.becameIdle(token: tokenCheck, error: obstacle)) }
+        // Without a token, nothing is sent yet.
+        let now = time.instant
+        guard hasToken, flushCheckedAt.map({ now - $0 >= Self.flushCheck }) ?? true else { return }
+        flushCheckedAt = now
+        let through = flush.report.through
+        // A read error is not the end of the flush.
+        guard let isLeft = try? queue.maySend(through: through, now: time.now), !isLeft else { return }
+        perform(machine.finishFlushes(through: through, token: tokenCheck, error: obstacle))
     }
 
     /// Nil if the upstream requires no token.

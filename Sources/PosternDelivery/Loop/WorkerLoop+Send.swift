@@ -76,11 +76,6 @@ extension WorkerLoop {
                 claim = claim.narrowed(to: ofFirstKind)
             }
         }
-        if let limit = machine.probeLimit, claim.messages.count > limit {
-            let rest = Array(claim.messages.dropFirst(limit))
-            queue.sendAgain(rest, from: now, history: claim.history)
-            claim = claim.narrowed(to: Array(claim.messages.prefix(limit)))
-        }
         let token = machine.tokens.token(at: now)
         // The token may have expired while the store was read.
         if upstream.tokenSource != nil, token == nil { return postpone(claim, until: now) }
@@ -96,6 +91,9 @@ extension WorkerLoop {
         case .send(let request, let count):
             if let wait = machine.health.wait(of: request.endpoint, now: now) {
                 postpone(claim, until: wait.until, for: wait.reason)
+            } else if let limit = machine.probeLimit(of: request.endpoint), count > limit {
+                queue.sendAgain(Array(claim.messages.dropFirst(limit)), from: now, history: claim.history)
+                self.plan(claim.narrowed(to: Array(claim.messages.prefix(limit))))
             } else {
                 send(request, carrying: count, of: claim, now: now)
             }

@@ -8,12 +8,12 @@ extension WorkerLoop {
         var snapshot = UpstreamSnapshot()
         snapshot.isPaused = machine.isPaused
         snapshot.inFlight = machine.inFlight
-        snapshot.circuit = machine.health.upstream.state
+        snapshot.circuit = machine.health.shown
         snapshot.failures = machine.health.upstream.failures
         snapshot.hold = upstream.missingSettings.isEmpty ? machine.health.hold : .credentials
         snapshot.endpoints = machine.health.waitingEndpoints.map { name, known in
             .init(
-                name: name, reason: known.hold, until: known.circuit.reopensAt, lastError: known.lastError)
+                name: name, reason: known.hold, until: known.latestProbeAt, lastError: known.lastError)
         }.sorted { $0.name < $1.name }
         snapshot.lastSuccessAt = machine.lastSuccessAt
         snapshot.lastError = machine.lastError
@@ -44,7 +44,10 @@ extension WorkerLoop {
         let circuit = machine.health.upstream
         record.failures = circuit.failures
         // If a crash interrupts a probe, the circuit stays open.
-        record.reopensAtMs = circuit.state == .halfOpen ? saved.reopensAtMs : circuit.reopensAt?.milliseconds
+        record.reopensAtMs = saved.reopensAtMs
+        if circuit.state != .halfOpen {
+            record.reopensAtMs = if case .open(let until) = machine.health.shown { until.milliseconds } else { nil }
+        }
         record.hold = machine.health.hold?.rawValue
         record.lastError = machine.lastError
         let waiting = machine.health.waitingEndpoints.keys

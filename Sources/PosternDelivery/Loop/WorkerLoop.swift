@@ -23,6 +23,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// A smaller change of the wall clock is ignored: clocks are adjusted by milliseconds all the time.
     static let clockTolerance = Duration.seconds(1)
 
+    /// How long a hold of an earlier run lasts after its last failure.
+    private static let holdAfterStart = Duration.seconds(15)
+
     // MARK: State
     /// At the upstream's own level, if it has one.
     private(set) var logger: Logger
@@ -43,6 +46,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// checked.
     private var removedBefore = 0
     private var isEnding = false
+    /// When the queue was last asked for the rest of a flush.
+    var flushCheckedAt: MonotonicInstant?
     /// Whether the last claim found nothing although something seemed to be ready.
     var lookedInVain = false
 
@@ -64,9 +69,12 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         random = dependencies.random
         let summary = try outbox.summary(of: queue.number)
         saved = summary?.circuit ?? CircuitRecord()
-        let circuit = Circuit(
-            most: settings.maxInFlight, failures: saved.failures,
-            reopensAt: saved.reopensAtMs.map(Timestamp.init(milliseconds:)))
+        var reopensAt = saved.reopensAtMs.map(Timestamp.init(milliseconds:))
+        // What the start changed may have ended a hold. The last failure keeps a loop of starts from probing often.
+        if saved.hold != nil, let known = reopensAt, let failedAt = saved.lastError?.at {
+            reopensAt = min(known, failedAt + Self.holdAfterStart)
+        }
+        let circuit = Circuit(most: settings.maxInFlight, failures: saved.failures, reopensAt: reopensAt)
         machine = DeliveryMachine(
             settings: settings,
             health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
@@ -114,6 +122,10 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         if isSending, !claimRetry.isWaiting(at: time.instant) {
             fetchToken()
             sendWhatMayBeSent()
+        }
+        if isSending, !hasMessages {
+            let keepsToken = upstream.verifiesAtStart || !machine.flushes.isEmpty
+            perform(machine.becameEmpty(keepsToken: keepsToken, now: time.now))
         }
         endFlushes()
         show()
@@ -244,6 +256,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             return earliest.instant
         }
         if checksToken, let fetchAt = machine.tokens.nextFetch { earliest.consider(fetchAt) }
+        if !hasMessages, machine.unsettled == 0, let opening = machine.health.firstOpening {
+            earliest.consider(opening)
+        }
         guard machine.maySend(now: time.now) else {
             // The end of a request in flight is an event. A time that has passed is not waited for.
             if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt {

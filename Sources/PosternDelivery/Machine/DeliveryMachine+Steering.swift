@@ -35,11 +35,12 @@ extension DeliveryMachine {
     /// Stops sending until the next start.
     mutating func stop() { isStopping = true }
 
-    /// Probes endpoints and fetches the token without waiting.
+    /// Probes endpoints and fetches the token without waiting: a new one if the upstream may have revoked this one.
     private mutating func probeNow(now: Timestamp) -> [Action] {
+        if health.isHeld(for: .credentials) { tokens.discard() }
         tokens.fetchNow()
         health.probeNow(now: now)
-        return [.wakeHeldLanes]
+        return [.wakeHeld]
     }
 
     /// Does the same, and ends the backoff of messages.
@@ -54,16 +55,25 @@ extension DeliveryMachine {
         health.most = settings.maxInFlight
         if isReplaced {
             tokens.reset()
+            health.credentialsReplaced()
             return endWaits(now: now)
         }
-        return health.hold == nil ? [] : probeNow(now: now)
+        return health.isHeld() ? probeNow(now: now) : []
+    }
+
+    /// Nothing is queued. A failure that no message will show to have ended is over when its wait is. `keepsToken`:
+    /// whether the token is fetched although there is no message.
+    mutating func becameEmpty(keepsToken: Bool, now: Timestamp) -> [Action] {
+        guard unsettled == 0 else { return [] }
+        if !keepsToken { tokens.forgetFailures(now: now) }
+        return health.becameEmpty(now: now) ? [.notify(.waitEnded)] : []
     }
 
     /// A queued message was removed.
     mutating func removed(_ message: MessageID, now: Timestamp) -> [Action] {
         guard health.causingMessages.contains(message) else { return [] }
         health.causeIsGone(message, now: now)
-        return [.wakeHeldLanes]
+        return [.wakeHeld]
     }
 
     // MARK: Flushes
@@ -105,8 +115,16 @@ extension DeliveryMachine {
     /// circuit, or for a token. `token`: nil if the upstream requires none. `error`: why nothing can be sent at all.
     mutating func becameIdle(token: TokenCheck? = nil, error: AttemptError? = nil) -> [Action] {
         guard unsettled == 0 else { return [] }
-        let over = flushes.filter(\.hasBegun)
-        flushes.removeAll(where: \.hasBegun)
+        return finishFlushes(through: MessageID(rawValue: .max), token: token, error: error)
+    }
+
+    /// Ends the flushes of messages up to `through`, although later ones are still being sent.
+    mutating func finishFlushes(
+        through: MessageID, token: TokenCheck? = nil, error: AttemptError? = nil
+    ) -> [Action] {
+        let over = flushes.prefix { $0.hasBegun && $0.report.through <= through }
+        flushes.removeFirst(over.count)
+        if flushes.isEmpty { isHurried = false }
         return over.map { flush in
             var report = flush.report
             report.token = token

@@ -12,6 +12,9 @@ import PosternStore
 /// there is one.
 ///
 /// A response counts as an attempt only once a success of something else shows that the message was the cause.
+///
+/// A rejection of the credentials or the URL is as doubtful, but begins with a hold of the endpoint: only what the same
+/// endpoint accepts shows that the messages are the cause. Without that, nothing counts, however long it lasts.
 extension DeliveryMachine {
     /// The number of doubtful responses to a batch after which it is halved if nothing else could be sent.
     private static let triesBeforeSplit = 3
@@ -19,24 +22,45 @@ extension DeliveryMachine {
     mutating func suspect(
         _ evaluation: inout Evaluation, after: Duration?, _ rule: SuspectRule, _ others: OtherMessages
     ) {
-        let wasAlone = requests - evaluation.history.requestsBefore <= 1
+        let history = evaluation.history
+        let wasAlone = requests - history.requestsBefore <= 1
+        let othersSucceeded = history.suspectedAfter.map { latestTaken > $0 } ?? false
         if case .afterTries(let limit) = rule, evaluation.batch.messages.count == 1 {
             suspect(&evaluation, after: after, limit: limit)
         } else if evaluation.batch.messages.count > 1 {
-            suspectBatch(&evaluation, after: after, isBlocked: wasAlone && (others == .none || others == .blocked))
+            let isBlocked = wasAlone && (others == .none || others == .blocked)
+            suspectBatch(&evaluation, after: after, othersSucceeded, isBlocked: isBlocked)
         } else {
-            suspectAlone(&evaluation, after: after, isBlocked: wasAlone && others == .blocked)
+            suspectAlone(
+                &evaluation, after: after, othersSucceeded, wasAlone: wasAlone,
+                isBlocked: wasAlone && others == .blocked)
         }
     }
 
-    /// Whether the upstream accepted something that was sent after the doubtful request.
-    private func othersSucceeded(since history: BatchHistory) -> Bool {
-        history.suspectedAfter.map { latestTaken > $0 } ?? false
+    /// The endpoint rejected our credentials or the URL, or it responds like that to one of the messages.
+    mutating func refuse(_ evaluation: inout Evaluation, for reason: HoldReason) {
+        var history = evaluation.history
+        let endpoint = health.endpoints[evaluation.flight.endpoint]
+        let (taken, refused) = (endpoint?.latestTaken ?? 0, endpoint?.latestRefused ?? 0)
+        let othersSucceeded = history.suspectedAfter.map { taken > $0 } ?? false
+        let othersFailed = history.suspectedAfter.map { refused > $0 } ?? true
+        // The success may have been one of a request in flight, which does not end a hold.
+        if othersSucceeded, taken > refused { recover(&evaluation) }
+        if othersSucceeded, evaluation.batch.messages.count > 1 {
+            suspectBatch(&evaluation, after: nil, true, isBlocked: false)
+        } else if othersSucceeded || history.suspectTries > 0 && !othersFailed {
+            suspectAlone(&evaluation, after: nil, othersSucceeded, wasAlone: true, isBlocked: false)
+        } else {
+            history.suspectedAfter = evaluation.flight.number
+            history.requestsBefore = requests
+            hold(&evaluation, history, for: reason)
+        }
     }
 
-    private mutating func suspectBatch(_ evaluation: inout Evaluation, after: Duration?, isBlocked: Bool) {
+    private mutating func suspectBatch(
+        _ evaluation: inout Evaluation, after: Duration?, _ othersSucceeded: Bool, isBlocked: Bool
+    ) {
         var history = evaluation.history
-        let othersSucceeded = othersSucceeded(since: history)
         let isStuck = isBlocked && (history.isSplit || history.failures + 1 >= Self.triesBeforeSplit)
         history.suspectedAfter = history.suspectedAfter ?? evaluation.flight.number
         history.requestsBefore = requests
@@ -50,13 +74,16 @@ extension DeliveryMachine {
         halve(&evaluation, history)
     }
 
-    private mutating func suspectAlone(_ evaluation: inout Evaluation, after: Duration?, isBlocked: Bool) {
+    /// `othersSucceeded`: whether something was accepted that was sent after the doubtful request before. `wasAlone`:
+    /// whether nothing else was sent since.
+    private mutating func suspectAlone(
+        _ evaluation: inout Evaluation, after: Duration?, _ othersSucceeded: Bool, wasAlone: Bool, isBlocked: Bool
+    ) {
         var history = evaluation.history
         let isFirst = history.suspectTries == 0
-        let othersSucceeded = othersSucceeded(since: history)
         let counts = !isFirst && (othersSucceeded || isBlocked)
         // If nothing else was sent since, the same failure again says nothing new about the upstream.
-        let isOutage = !othersSucceeded && !counts && (isFirst || requests - history.requestsBefore > 1)
+        let isOutage = !othersSucceeded && !counts && (isFirst || !wasAlone)
         // On the monotonic clock: a wall clock that is set forward must not make an outage look longer than it is.
         let sentAt = evaluation.flight.startedAt
         if isFirst { history.suspectedSince = sentAt }
@@ -73,7 +100,7 @@ extension DeliveryMachine {
         if counts, isProven || hasLasted {
             failForUnknownCause(&evaluation)
             // The message is now known to have caused the previous response, and so this one.
-            evaluation.reject(evaluation.batch.messages, mayHaveArrived: true, attempts: 2)
+            evaluation.reject(evaluation.batch.messages, mayHaveArrived: evaluation.mayHaveArrived, attempts: 2)
         } else {
             waitInDoubt(&evaluation, history, after: after, counts: counts, isOutage: isOutage)
         }
@@ -106,7 +133,8 @@ extension DeliveryMachine {
                 evaluation.now + settings.retry.delay(afterAttempt: attempt, retryAfter: nil, random: evaluation.random)
             failForUnknownCause(&evaluation)
         }
-        evaluation.wait(as: .suspect, until: retryAt, history, counts: counts)
+        evaluation.wait(
+            as: .suspect, until: retryAt, history, counts: counts, mayHaveArrived: evaluation.mayHaveArrived)
     }
 
     /// The messages are the cause, so the response is not a failure of the upstream.

@@ -10,7 +10,7 @@ extension DeliveryMachine {
         let random: Double
         var settlement: Settlement
         var notices: [Notice] = []
-        var wakesHeldLanes = false
+        var wakesHeld = false
 
         var batch: Batch { flight.batch }
         var now: Timestamp { result.at }
@@ -30,7 +30,7 @@ extension DeliveryMachine {
         if let notice = result.judgement.notice { evaluation.notices += noticed(notice) }
         apply(&evaluation, others: others)
         if evaluation.settlement.outcome.isFailure { noteForFlushes(result.error, of: flight.batch.messages) }
-        return [.record(evaluation.settlement)] + (evaluation.wakesHeldLanes ? [.wakeHeldLanes] : [])
+        return [.record(evaluation.settlement)] + (evaluation.wakesHeld ? [.wakeHeld] : [])
             + evaluation.notices.map(Action.notify)
     }
 
@@ -62,7 +62,9 @@ extension DeliveryMachine {
         case .backOff: backOff(&evaluation)
         case .suspect(let after, let rule): suspect(&evaluation, after: after, rule, others)
         case .refreshToken: refuseToken(&evaluation)
-        case .holdUpstream(let reason, _): hold(&evaluation, for: reason)
+        // It may have been revoked.
+        case .holdUpstream(.credentials, _) where evaluation.flight.token != nil: refuseToken(&evaluation)
+        case .holdUpstream(let reason, _): refuse(&evaluation, for: reason)
         case .park: park(&evaluation)
         case .split:
             worked(&evaluation, hasTaken: false)
@@ -92,32 +94,34 @@ extension DeliveryMachine {
     /// The endpoint responded as one that works, including by rejecting a message.
     mutating func worked(_ evaluation: inout Evaluation, hasTaken: Bool) {
         let flight = evaluation.flight
-        if let recovered = health.succeeded(at: flight.endpoint, now: evaluation.now) {
-            evaluation.notices.append(recovered == .upstream ? .isBack : .endpointIsBack(flight.endpoint))
-            evaluation.wakesHeldLanes = true
-        }
-        isInDoubt = false
+        recover(&evaluation, taken: hasTaken ? flight.number : nil)
         tokens.accepted(under: flight.generation, at: flight.endpoint, now: evaluation.now)
         guard hasTaken else { return }
         latestTaken = max(latestTaken, flight.number)
         lastSuccessAt = evaluation.now
     }
 
+    /// The endpoint works, by this response or by the one before it.
+    mutating func recover(_ evaluation: inout Evaluation, taken: Int? = nil) {
+        let endpoint = evaluation.flight.endpoint
+        if let recovered = health.succeeded(at: endpoint, taken: taken, now: evaluation.now) {
+            evaluation.notices.append(recovered == .upstream ? .isBack : .endpointIsBack(endpoint))
+            evaluation.wakesHeld = true
+        }
+        isInDoubt = false
+    }
+
     /// If `atOnce`, a single failure is enough to stop sending to the endpoint.
-    mutating func failed(_ evaluation: inout Evaluation, retryAt: Timestamp, atOnce: Bool, hold: HoldReason? = nil) {
+    mutating func failed(_ evaluation: inout Evaluation, retryAt: Timestamp, atOnce: Bool) {
         let (endpoint, error) = (evaluation.flight.endpoint, evaluation.result.error)
         lastError = error
         let down =
             evaluation.result.isConnectionFailure
             ? health.hostFailed(at: endpoint, retryAt: retryAt, now: evaluation.now)
             : health.failed(
-                at: endpoint, by: evaluation.batch.messages[0].id, retryAt: retryAt, atOnce: atOnce, hold: hold,
-                holdsAll: hold != nil && evaluation.result.judgement.holdsAll, error: error, now: evaluation.now)
-        switch down {
-        case .upstream: evaluation.notices.append(.isDown(error, until: retryAt))
-        case .endpoint: evaluation.notices.append(.endpointIsDown(endpoint, error, until: retryAt))
-        case nil: break
-        }
+                at: endpoint, by: evaluation.batch.messages[0].id, retryAt: retryAt, atOnce: atOnce, error: error,
+                now: evaluation.now)
+        evaluation.note(down, until: retryAt)
     }
 
     /// The delay grows with the batch's own failures, and with those of an outage after its circuit has opened.
@@ -145,29 +149,46 @@ extension DeliveryMachine {
         evaluation.wait(as: .backedOff, until: retryAt, evaluation.history.cleared, mayHaveArrived: false)
     }
 
-    private mutating func hold(_ evaluation: inout Evaluation, for reason: HoldReason) {
-        let retryAt = evaluation.now + settings.retry.slowDelay(random: evaluation.random)
-        let isNew = health.endpoints[evaluation.flight.endpoint]?.hold != reason && health.hold != reason
-        failed(&evaluation, retryAt: retryAt, atOnce: true, hold: reason)
-        if isNew {
-            evaluation.notices.append(.isHeld(reason, evaluation.result.error, endpoint: evaluation.flight.endpoint))
-        }
+    /// The endpoint waits, and the messages with it. Other messages probe it soon; the refused ones follow once one of
+    /// those is accepted. If none is, they are sent again after the slow probe, so that it carries others if there are
+    /// any.
+    mutating func hold(_ evaluation: inout Evaluation, _ history: BatchHistory, for reason: HoldReason) {
+        let (endpoint, error, now) = (evaluation.flight.endpoint, evaluation.result.error, evaluation.now)
+        let (retry, random) = (settings.retry, evaluation.random)
+        let isNew = health.endpoints[endpoint]?.hold != reason && health.hold != reason
+        lastError = error
+        let down = health.refused(
+            at: endpoint, by: evaluation.batch.messages[0].id, number: evaluation.flight.number, for: reason,
+            holdsAll: evaluation.result.judgement.holdsAll, error: error, now: now
+        ) { now + retry.probeDelay(afterRefused: $0, random: random) }
+        let reopensAt = health.endpoints[endpoint]?.circuit.reopensAt ?? now
+        evaluation.note(down, until: reopensAt)
+        if isNew { evaluation.notices.append(.isHeld(reason, error, endpoint: endpoint)) }
+        let isAlone = evaluation.batch.messages.count == 1
+        let until = isAlone ? max(reopensAt, now + retry.slowDelay(random: random)) + .seconds(1) : reopensAt
+        health.sendsAgain(at: endpoint, from: until)
         evaluation.settlement.outcome = .held
-        evaluation.settlement.postponed = .init(until: retryAt, for: reason == .credentials ? .credentials : .circuit)
+        evaluation.settlement.postponed = .init(
+            until: until, for: reason == .credentials ? .credentials : .circuit, history: history)
     }
 
+    /// One new token is tried before the credentials, or the messages, are considered to be the cause.
     private mutating func refuseToken(_ evaluation: inout Evaluation) {
         let endpoint = evaluation.flight.endpoint
-        let meaning = tokens.refused(under: evaluation.flight.generation, at: endpoint, now: evaluation.now)
+        let meaning = tokens.refused(
+            under: evaluation.flight.generation, at: endpoint, hasNewToken: evaluation.history.hasNewToken,
+            now: evaluation.now)
         if meaning == .sendAgain {
             lastError = evaluation.result.error
             health.abandoned(at: endpoint, now: evaluation.now)
-            evaluation.settlement.isGivenBack = true
+            var history = evaluation.history
+            history.hasNewToken = true
+            evaluation.settlement.again = [.init(evaluation.batch.messages, dueAt: evaluation.now, history: history)]
+            evaluation.settlement.outcome = .unauthorized
         } else {
             if meaning == .credentialsAreBad { isReady = false }
-            hold(&evaluation, for: .credentials)
+            refuse(&evaluation, for: .credentials)
         }
-        evaluation.settlement.outcome = .unauthorized
     }
 
     /// The lane's group waits for a new credential. Lanes without a name cannot be parked; they are retried at long
@@ -212,6 +233,17 @@ extension DeliveryMachine {
 }
 
 extension DeliveryMachine.Evaluation {
+    mutating func note(_ down: UpstreamHealth.OutageScope?, until moment: Timestamp) {
+        switch down {
+        case .upstream: notices.append(.isDown(result.error, until: moment))
+        case .endpoint: notices.append(.endpointIsDown(flight.endpoint, result.error, until: moment))
+        case nil: break
+        }
+    }
+
+    /// Whether a doubtful response leaves open if the messages have arrived: not if it rejects the request as a whole.
+    var mayHaveArrived: Bool { if case .suspect = result.judgement.verdict { true } else { false } }
+
     /// Makes the messages fail. `mayHaveArrived`: whether the last attempt may have taken effect all the same.
     mutating func reject(
         _ messages: [Message], because reason: String? = nil, mayHaveArrived: Bool = false, attempts: Int = 1

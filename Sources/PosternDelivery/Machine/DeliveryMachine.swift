@@ -39,8 +39,8 @@ struct DeliveryMachine: Equatable {
     /// The actions of the worker, in this order.
     enum Action {
         case record(Settlement)
-        /// Lanes that wait for their endpoint are due now.
-        case wakeHeldLanes
+        /// What waits for its endpoint or for credentials is due now.
+        case wakeHeld
         /// Everything that waits for a time is due now. `isFlush`: whether this begins a flush.
         case makeDue(isFlush: Bool)
         case savePause(Bool)
@@ -54,6 +54,8 @@ struct DeliveryMachine: Equatable {
     enum Notice: Equatable {
         case isDown(AttemptError, until: Timestamp)
         case isBack
+        /// The wait is over and nothing is queued: whether the upstream works will show with the next message.
+        case waitEnded
         case endpointIsDown(String, AttemptError, until: Timestamp)
         case endpointIsBack(String)
         case isHeld(HoldReason, AttemptError, endpoint: String)
@@ -115,9 +117,13 @@ struct DeliveryMachine: Equatable {
 
     func maySend(now: Timestamp) -> Bool { health.upstream.permits(inFlight: unsettled, now: now) }
 
-    /// Messages that a probe may carry. While every response is doubtful, a probe carries one message: if each batch
-    /// contained a poison message, no batch could show that the upstream works.
-    var probeLimit: Int? { isInDoubt && health.upstream.state != .closed ? 1 : nil }
+    /// Messages that a probe of `endpoint` may carry. While every response is doubtful, or after a rejection of the
+    /// credentials or the URL, a probe carries one message: if each batch contained a poison message, no batch could show
+    /// that the upstream works.
+    func probeLimit(of endpoint: String) -> Int? {
+        let isProbe = health.upstream.state != .closed && (isInDoubt || health.hold != nil)
+        return isProbe || health.endpoints[endpoint]?.hold != nil ? 1 : nil
+    }
 
     /// A batch was claimed; its request will be recorded, then sent.
     mutating func began(_ flight: InFlightBatch, now: Timestamp) {

@@ -117,6 +117,17 @@ struct TokenCache: Equatable {
     /// Clears the backoff, at an operator's request.
     mutating func fetchNow() { retryAt = nil }
 
+    /// The token may have been revoked: the next request needs a new one.
+    mutating func discard() { held = nil }
+
+    /// No message needs the token that is missing: failures of fetches whose wait is over are no longer shown.
+    mutating func forgetFailures(now: Timestamp) {
+        guard fetch == nil, token(at: now) == nil, retryAt.map({ $0 <= now }) ?? true else { return }
+        failures = 0
+        (credentialsRefused, hasHeldMessages) = (false, false)
+        (error, retryAt) = (nil, nil)
+    }
+
     /// The endpoint accepted a request with the token of `generation`.
     mutating func accepted(under generation: Int, at endpoint: String, now: Timestamp) {
         guard generation == self.generation else { return }
@@ -130,14 +141,16 @@ struct TokenCache: Equatable {
         case sendAgain
         /// The previous token was rejected as well, and this one is fresh: the credentials are wrong.
         case credentialsAreBad
-        /// This endpoint rejects every token; another one has just accepted this token.
+        /// The token is not the cause: another endpoint, or another request to this one, was just accepted with it.
         case endpointRefuses
     }
 
-    /// The endpoint rejected the token of `generation`.
-    mutating func refused(under generation: Int, at endpoint: String, now: Timestamp) -> RejectionMeaning {
+    /// The endpoint rejected the token of `generation`. `hasNewToken`: whether the request was sent again with it.
+    mutating func refused(
+        under generation: Int, at endpoint: String, hasNewToken: Bool = false, now: Timestamp
+    ) -> RejectionMeaning {
         guard generation == self.generation, let held else { return .sendAgain }
-        let isRepeated = !refusing.insert(endpoint).inserted
+        let isRepeated = !refusing.insert(endpoint).inserted || hasNewToken
         if isRepeated, let acceptedAt, Self.isRecent(acceptedAt, at: now) { return .endpointRefuses }
         self.held = nil
         defer { followsRefusal = true }

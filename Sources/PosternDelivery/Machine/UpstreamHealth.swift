@@ -7,7 +7,9 @@ import PosternCore
 ///   in the last 30 s. Otherwise the whole upstream waits, and is probed with one request at a time.
 /// - A success of another endpoint, including of a request that was already in flight, narrows an upstream-wide wait to
 ///   the endpoints that caused it.
-/// - If every endpoint has the rejected credentials or URL, all wait, and only a probe ends that.
+/// - If every endpoint has the rejected credentials or URL, all wait at first, and only a probe ends that.
+/// - After such a rejection other messages probe soon: the upstream at once, which reaches another endpoint, and then
+///   the endpoint. The number of these probes is limited; after that, they are rare.
 /// - A connection that fails concerns the host, so the whole upstream. Any success ends that.
 struct UpstreamHealth: Equatable {
     struct Endpoint: Equatable {
@@ -18,6 +20,16 @@ struct UpstreamHealth: Equatable {
         var cause: MessageID?
         /// The error of its latest failure.
         var lastError: AttemptError?
+        /// The numbers of the latest request that it accepted, and of the latest one that began or continued a hold.
+        var latestTaken = 0
+        var latestRefused = 0
+        /// The number of probes in a row that continued its hold.
+        var refusedProbes = 0
+        /// When refused messages are sent again if no other message probes it before.
+        var repeatsAt: Timestamp?
+
+        /// When it is probed at the latest; nil if it does not wait, or is being probed.
+        var latestProbeAt: Timestamp? { circuit.reopensAt.map { max($0, repeatsAt ?? $0) } }
     }
 
     /// What began to wait or has recovered, for the operator.
@@ -40,6 +52,8 @@ struct UpstreamHealth: Equatable {
     private var causes: Set<String> = []
     /// Whether the reason for the hold concerns every endpoint.
     private var holdsAll = false
+    /// The number of probes in a row that continued the hold of the upstream.
+    private var refusedProbes = 0
 
     init(upstream: Circuit, hold: HoldReason? = nil) {
         self.upstream = upstream
@@ -53,10 +67,21 @@ struct UpstreamHealth: Equatable {
 
     /// Endpoints that wait although the upstream does not.
     var waitingEndpoints: [String: Endpoint] { endpoints.filter { $0.value.circuit.state != .closed } }
+    /// Whether an operator has to intervene at any endpoint, for `reason` if that is given.
+    func isHeld(for reason: HoldReason? = nil) -> Bool {
+        ([hold] + endpoints.values.map(\.hold)).contains { $0 != nil && (reason == nil || $0 == reason) }
+    }
     /// Messages whose failure made an endpoint wait.
     var causingMessages: [MessageID] { endpoints.values.compactMap(\.cause) }
 
     // MARK: Queries
+
+    /// The upstream's circuit for people. After a rejection it may be open until now, so that any other message probes
+    /// the upstream at once. If there is none, it is open until the refused messages are sent again.
+    var shown: Circuit.State {
+        guard case .open(let until) = upstream.state, hold != nil else { return upstream.state }
+        return .open(until: max(until, causes.compactMap { endpoints[$0]?.latestProbeAt }.min() ?? until))
+    }
 
     /// How long a request to `endpoint` has to wait, and for what; nil if it may be sent.
     func wait(of endpoint: String, now: Timestamp) -> (until: Timestamp, reason: WaitReason)? {
@@ -88,12 +113,14 @@ struct UpstreamHealth: Equatable {
         update(endpoint) { $0.circuit.sent(now: now) }
     }
 
-    /// The endpoint responded as one that works, including by rejecting a message. Returns what has recovered.
-    mutating func succeeded(at endpoint: String, now: Timestamp) -> OutageScope? {
+    /// The endpoint responded as one that works, including by rejecting a message. `taken`: the number of the request if
+    /// it accepted that. Returns what has recovered.
+    mutating func succeeded(at endpoint: String, taken: Int? = nil, now: Timestamp) -> OutageScope? {
         let hasRecovered = update(endpoint) { known in
             let hasRecovered = known.circuit.succeeded()
             known.lastSuccessAt = now
-            if known.circuit.state == .closed { (known.hold, known.cause) = (nil, nil) }
+            known.latestTaken = max(known.latestTaken, taken ?? 0)
+            if known.circuit.state == .closed { known.endHold() }
             return hasRecovered
         }
         let wasDown = upstream.state != .closed
@@ -104,22 +131,27 @@ struct UpstreamHealth: Equatable {
             upstream.succeeded()
         }
         guard upstream.state == .closed else { return hasRecovered ? .endpoint : nil }
-        hold = nil
-        holdsAll = false
-        causes = []
+        endHold()
         return wasDown ? .upstream : hasRecovered ? .endpoint : nil
     }
 
-    /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures;
-    /// `holdsAll` does not ask whether others work. Returns what began to wait.
+    /// The hold of the upstream as a whole has ended.
+    private mutating func endHold() {
+        hold = nil
+        holdsAll = false
+        causes = []
+        refusedProbes = 0
+    }
+
+    /// The endpoint failed by `message` and is tried again from `retryAt` on. `atOnce` does not wait for more failures.
+    /// Returns what began to wait.
     mutating func failed(
-        at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, hold reason: HoldReason? = nil,
-        holdsAll: Bool = false, error: AttemptError? = nil, now: Timestamp
+        at endpoint: String, by message: MessageID, retryAt: Timestamp, atOnce: Bool, error: AttemptError? = nil,
+        now: Timestamp
     ) -> OutageScope? {
-        let othersWork = !holdsAll && othersWork(besides: endpoint, now: now) && upstream.state == .closed
+        let othersWork = othersWork(besides: endpoint, now: now) && upstream.state == .closed
         let endpointWentDown = update(endpoint) { known in
             let wentDown = atOnce ? known.circuit.hold(until: retryAt) : known.circuit.failed(retryAt: retryAt)
-            if let reason { known.hold = reason }
             known.lastError = error
             if known.circuit.state != .closed, known.cause == nil { known.cause = message }
             return wentDown
@@ -127,7 +159,35 @@ struct UpstreamHealth: Equatable {
         if othersWork { return endpointWentDown ? .endpoint : nil }
         let wentDown = atOnce ? upstream.hold(until: retryAt) : upstream.failed(retryAt: retryAt)
         if upstream.state != .closed { causes.insert(endpoint) }
-        if let reason { hold = reason }
+        return wentDown ? .upstream : nil
+    }
+
+    /// The endpoint refused the request with that number, which began with `message`: our credentials or the URL are
+    /// wrong, or a message of the request is the cause. `holdsAll` does not ask whether others work, unless that is
+    /// known because this endpoint is held alone. `probeAt`: when to probe after that many refused probes. Returns what
+    /// began to wait.
+    mutating func refused(
+        at endpoint: String, by message: MessageID, number: Int, for reason: HoldReason, holdsAll: Bool,
+        error: AttemptError, now: Timestamp, probeAt: (Int) -> Timestamp
+    ) -> OutageScope? {
+        let isHeld = endpoints[endpoint]?.hold != nil
+        let othersWork =
+            upstream.state == .closed && (isHeld || !holdsAll && othersWork(besides: endpoint, now: now))
+        let endpointWentDown = update(endpoint) { known in
+            if known.circuit.state == .halfOpen { known.refusedProbes += 1 }
+            // Later than the upstream, so that the next probe of that reaches another endpoint, if there is one.
+            let wentDown = known.circuit.hold(until: probeAt(known.refusedProbes + 2))
+            known.hold = reason
+            known.lastError = error
+            known.latestRefused = max(known.latestRefused, number)
+            if known.cause == nil { known.cause = message }
+            return wentDown
+        }
+        if othersWork { return endpointWentDown ? .endpoint : nil }
+        if upstream.state == .halfOpen { refusedProbes += 1 }
+        let wentDown = upstream.hold(until: probeAt(refusedProbes))
+        causes.insert(endpoint)
+        hold = reason
         if holdsAll { self.holdsAll = true }
         return wentDown ? .upstream : nil
     }
@@ -147,8 +207,44 @@ struct UpstreamHealth: Equatable {
     /// Probes now instead of waiting.
     mutating func probeNow(now: Timestamp) {
         upstream.probeNow(now: now)
-        for name in endpoints.keys { update(name) { $0.circuit.probeNow(now: now) } }
+        for name in endpoints.keys {
+            update(name) { known in
+                known.circuit.probeNow(now: now)
+                known.repeatsAt = nil
+            }
+        }
     }
+
+    /// The refused messages are sent again from `moment` on.
+    mutating func sendsAgain(at endpoint: String, from moment: Timestamp) {
+        update(endpoint) { $0.repeatsAt = moment }
+    }
+
+    /// Other credentials or another URL are used from now on: probes may follow soon again.
+    mutating func credentialsReplaced() {
+        refusedProbes = 0
+        for name in endpoints.keys { update(name) { $0.refusedProbes = 0 } }
+    }
+
+    /// Nothing is queued, so that no probe will show whether a failure whose wait is over has ended. Returns whether the
+    /// upstream as a whole waits no more.
+    mutating func becameEmpty(now: Timestamp) -> Bool {
+        for (name, known) in endpoints where known.circuit.reopensAt.map({ $0 <= now }) ?? false {
+            update(name) { known in
+                known.circuit.close()
+                known.endHold()
+            }
+        }
+        guard upstream.reopensAt.map({ $0 <= now }) ?? (upstream.state == .closed) else { return false }
+        defer {
+            upstream.close()
+            endHold()
+        }
+        return upstream.state != .closed
+    }
+
+    /// The earliest end of a wait.
+    var firstOpening: Timestamp? { (endpoints.values.map(\.circuit) + [upstream]).compactMap(\.reopensAt).min() }
 
     /// The message that made an endpoint wait is gone: the endpoint, and an upstream that waits because of it, are
     /// probed.
@@ -160,5 +256,15 @@ struct UpstreamHealth: Equatable {
             }
             if causes.contains(name) { upstream.probeNow(now: now) }
         }
+    }
+}
+
+extension UpstreamHealth.Endpoint {
+    /// What made it wait has ended.
+    fileprivate mutating func endHold() {
+        hold = nil
+        cause = nil
+        refusedProbes = 0
+        repeatsAt = nil
     }
 }

@@ -55,6 +55,18 @@ struct LaneClaims: QueueClaims {
     var countInMemory: Int { Set(inFlight.keys).union(splitBatches.keys).count }
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? { nil }
 
+    func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) throws -> Bool {
+        var isFound = false
+        try rows.forEachReadyLane { lane in
+            guard lane.readyAt <= now else { return false }
+            let first = splitBatches[lane.number]?.first
+            let isLoneSuspect = first.map { $0.ids.count == 1 && $0.history.suspectTries > 0 } ?? false
+            if !isLoneSuspect { isFound = try rows.hasUnscheduled(inLane: lane.number, through: id) }
+            return !isFound
+        }
+        return isFound
+    }
+
     // MARK: Claiming
 
     mutating func adoptLeftovers(from rows: QueueRows) -> Timestamp? { nil }
@@ -204,13 +216,15 @@ struct LaneClaims: QueueClaims {
     mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory) {}
     mutating func giveBack(_ ended: [Lease]) {}
     func makeDue(at now: Timestamp) -> Bool { false }
+    func makePostponedDue(at now: Timestamp) -> Bool { false }
 
     /// They are sent again together, which only this run knows. Their rows contain the time at which that is due.
     mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory) {
         let ids = ended.map(\.id).sorted()
         guard let first = ids.first, let lane = ended.first?.lane else { return }
-        // Messages after others that are still being sent were only not part of the request.
-        guard isDueNow || history.suspectedAfter != nil, inFlight[lane]?.ids.first == first else { return }
+        // Messages after others that are still being sent were only not part of the request. They are not sent again if
+        // they are not under suspicion.
+        guard history.suspectedAfter != nil || isDueNow && inFlight[lane]?.ids.first == first else { return }
         var known = splitBatches[lane] ?? []
         known.removeAll { $0.ids[0] == first }
         known.insert(SplitBatch(ids: ids, history: history), at: known.firstIndex { $0.ids[0] > first } ?? known.count)

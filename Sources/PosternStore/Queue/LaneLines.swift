@@ -59,6 +59,16 @@ struct LaneLines {
         return ids[index]
     }
 
+    /// Whether a row up to `id` follows one of its lane in flight, or is the first that may be sent, which `mayBeSent`
+    /// decides.
+    func contains(through id: MessageID, where mayBeSent: (MessageID) -> Bool) -> Bool {
+        lines.contains { lane, line in
+            let rows = line.ids.prefix { $0 <= id }
+            if lane == 0 { return rows.contains(where: mayBeSent) }
+            return rows.first.map { line.inFlight > 0 || mayBeSent($0) } ?? false
+        }
+    }
+
     // MARK: Rows
 
     mutating func insert(_ id: MessageID, in lane: Int64) {

@@ -13,6 +13,7 @@ struct Leases {
     private var removedMeanwhile: Set<MessageID>?
 
     func contains(_ id: MessageID) -> Bool { lanes[id] != nil }
+    func hasAny(through id: MessageID) -> Bool { lanes.keys.contains { $0 <= id } }
 
     // MARK: The worker's side
 

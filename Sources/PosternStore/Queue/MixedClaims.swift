@@ -95,6 +95,14 @@ struct MixedClaims: QueueClaims {
     /// When the next group is due that may have a free lane.
     var nextGroupDue: Timestamp? { groups.lazy.filter { mayUnblock || !$0.isBlocked }.map(\.dueAt).min() }
 
+    func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) -> Bool {
+        if cursor < id, !isAtScanLimit { return true }
+        let groups = groups.filter { $0.dueAt <= now && !($0.ids.count == 1 && $0.history.suspectTries > 0) }
+        let due = Set(groups.flatMap { $0.ids.filter { $0 <= id && members[$0] != nil } })
+        return due.contains { members[$0] == 0 }
+            || lines.contains(through: id) { members[$0] == nil ? awaitingRemoval[$0] == nil : due.contains($0) }
+    }
+
     // MARK: Claiming
 
     /// `isLeased` is called for rows that are passed again.
@@ -369,6 +377,13 @@ struct MixedClaims: QueueClaims {
 
     mutating func makeDue(at now: Timestamp) -> Bool {
         for index in groups.indices { groups[index].dueAt = min(groups[index].dueAt, now) }
+        return true
+    }
+
+    mutating func makePostponedDue(at now: Timestamp) -> Bool {
+        for index in groups.indices where groups[index].ids.contains(where: { postponed[$0] != nil }) {
+            groups[index].dueAt = min(groups[index].dueAt, now)
+        }
         return true
     }
 

@@ -20,6 +20,10 @@ protocol QueueClaims: Sendable {
     /// Whether an earlier message of its lane keeps it waiting; nil if that has to be read from the rows.
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool?
 
+    /// Whether a message up to `id` that is not being sent could be sent now, or after one of its lane that is. Not a
+    /// single message under suspicion: it waits until nothing else is ready.
+    func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) throws -> Bool
+
     // MARK: Claiming
 
     /// Loads what an earlier run left. Returns when the first scheduled message is due; nil if only a scan can
@@ -44,6 +48,8 @@ protocol QueueClaims: Sendable {
     mutating func release(_ ended: [Lease])
     /// Makes everything due now. Returns false if the times are stored in the rows of lanes.
     mutating func makeDue(at now: Timestamp) -> Bool
+    /// Makes due now what was postponed. Returns as above.
+    mutating func makePostponedDue(at now: Timestamp) -> Bool
 }
 
 extension LaneRule {
@@ -121,6 +127,9 @@ public struct BatchHistory: Sendable, Equatable {
     public var isSplit = false
     /// How many requests the worker had sent at the latest doubtful response.
     public var requestsBefore = 0
+    /// Whether the batch was sent again because the token may have been stale. If it is refused once more although that
+    /// token is accepted from others, the token is not the cause.
+    public var hasNewToken = false
 
     public init(failures: Int = 0, suspectedAfter: Int? = nil) {
         self.failures = failures

@@ -186,6 +186,16 @@ struct QueueRows {
             """, of: number, lane, latest, last, as: Timestamp.self)
     }
 
+    /// Whether a separate lane has a message up to `last` that is not scheduled.
+    func hasUnscheduled(inLane lane: Int64, through last: MessageID) throws -> Bool {
+        try sql.exists(
+            """
+            SELECT 1 FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id <= ?2
+            UNION ALL SELECT 1 FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id <= ?2
+            LIMIT 1
+            """, of: number, lane, last)
+    }
+
     /// Whether another message of its separate lane goes before it, not counting those that are scheduled for later.
     func isBehindOthers(_ id: MessageID, lane: Int64, now: Timestamp) throws -> Bool {
         if let begun = try begunMessage(inLane: lane) { return begun != id }

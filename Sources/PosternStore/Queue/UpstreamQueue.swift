@@ -146,6 +146,17 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
+    /// Whether a message up to `id` is being sent, or could be sent now or after one that is.
+    public func maySend(through id: MessageID, now: Timestamp) throws -> Bool {
+        try claims.withLock { claims in
+            let isInFlight = exchange.withLock { exchange in
+                claims.apply(exchange.takeUpdates())
+                return exchange.leases.hasAny(through: id)
+            }
+            return try isInFlight || read { try claims.maySend(through: id, now: now, from: $0) }
+        }
+    }
+
     /// Takes the messages to be sent next and marks them as being sent; empty if there are none. Messages that were
     /// accepted up to `oldest` have expired and are returned in `expired`.
     ///
@@ -275,6 +286,12 @@ public final class UpstreamQueue: Sendable {
         } completion: { _ in
             if !isInMemory { completion() }
         }
+    }
+
+    /// Makes due now what waits for its endpoint or for credentials.
+    public func wakeHeld(at now: Timestamp) {
+        guard !claims.withLock({ $0.makePostponedDue(at: now) }) else { return }
+        writer.change { [self] transaction in try transaction.wakeHeldLanes(of: self, at: now) }
     }
 
     func adoptLeftovers() throws {

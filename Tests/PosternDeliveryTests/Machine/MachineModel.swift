@@ -69,7 +69,15 @@ struct MachineModel {
 
     /// Sends the batch that the worker would send next.
     mutating func send() {
-        guard let entries = next else { return }
+        guard var entries = next else { return }
+        if let limit = machine.probeLimit(of: entries[0].endpoint), entries.count > limit {
+            groups += 1
+            for position in queue.indices where entries.dropFirst(limit).contains(queue[position]) {
+                queue[position].group = groups
+                queue[position].hasFailed = true
+            }
+            entries = Array(entries.prefix(limit))
+        }
         batches += 1
         let claim = Claim(
             messages: entries.map(\.message), expired: [], isGroup: entries[0].hasFailed, history: entries[0].history)
@@ -102,7 +110,7 @@ struct MachineModel {
         for action in actions {
             switch action {
             case .record(let found): settlement = found
-            case .wakeHeldLanes:
+            case .wakeHeld:
                 for position in queue.indices { queue[position].dueAt = min(queue[position].dueAt, now) }
             case .notify(let notice): notices.append(notice)
             case .makeDue, .savePause, .saveFlush, .finishFlush: break
@@ -136,7 +144,8 @@ struct MachineModel {
         if let waits {
             putBack(entries.map(\.message), of: entries) { entry in
                 entry.dueAt = waits
-                entry.history = entry.history.cleared
+                entry.history = settlement.postponed?.history ?? entry.history.cleared
+                if settlement.postponed != nil { entry.hasFailed = true }
             }
         }
         queue.sort { $0.message.id < $1.message.id }

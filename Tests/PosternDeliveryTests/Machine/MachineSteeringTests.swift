@@ -28,7 +28,7 @@ import Testing
         #expect(!model.machine.isSending)
         #expect(model.machine.pause().isEmpty)
         let resumed = model.machine.resume(now: model.now)
-        guard case .savePause(false)? = resumed.first, case .wakeHeldLanes? = resumed.last else {
+        guard case .savePause(false)? = resumed.first, case .wakeHeld? = resumed.last else {
             return #expect(Bool(false))
         }
         #expect(model.machine.isSending)

@@ -211,7 +211,7 @@ import Testing
         }
         var explorer = Explorer(count: messages.count)
         // Where lanes wait for each other there is less to interleave.
-        explorer.explore(model, depth: number == 1 || number == 2 ? 10 : 7)
+        explorer.explore(model, depth: number == 1 || number == 2 ? 11 : 7)
         #expect(explorer.states > 1000)
     }
 

@@ -119,6 +119,7 @@ struct Answer {
             .hold(.configuration, detail: "HTTP \(response.status): redirects are not followed with tokens")
         case 401: .reauthenticate(isDoubtful: false, reason: reason(words))
         case 404: .notFound
+        case 407: .hold(.configuration, detail: "HTTP 407: a proxy requires credentials")
         case _ where response.isDeferral: retry()
         case 400..<500: .permanent(reason: reason(words))
         // 5xx, and numbers that are not a status.

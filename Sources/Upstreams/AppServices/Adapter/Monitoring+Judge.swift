@@ -13,7 +13,7 @@ extension Monitoring {
             return answered.step == .uploadCrashLog
                 ? Decision(.proceed(progress: answered.reached.stored))
                 : decision(configuration: response.body, answered)
-        case 300..<400:
+        case 300..<400, 407:
             return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
         case 401, 403, 404:
             return answered.refused("HTTP \(response.status) from monitoring")

@@ -71,6 +71,7 @@ extension UpstreamFixture {
                 412,
                 .holdUpstream(
                     .credentials, detail: "HTTP 412: the api key or the tracking code is wrong")),
+            Answer(407, .holdUpstream(.configuration, detail: "HTTP 407: a proxy requires credentials")),
         ]
             + [301, 302, 304, 307, 308, 404, 405].map {
                 Answer(

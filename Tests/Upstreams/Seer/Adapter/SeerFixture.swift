@@ -87,6 +87,7 @@ extension UpstreamFixture {
             + Answer.ofAnyPayload
             + [400, 409, 410, 413, 418, 422, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
             + [Answer(400, "bad actor", .split(reason: "HTTP 400: bad actor"))]
+            + [Answer(407, .holdUpstream(.configuration, detail: "HTTP 407: a proxy requires credentials"))]
             + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) })
 }
 
