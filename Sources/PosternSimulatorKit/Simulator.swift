@@ -124,6 +124,9 @@ extension Faults.Poison {
         case .failure: 500
         case .tooLarge: 413
         case .refusal, .naming: 400
+        case .unauthorized: 401
+        case .forbidden: 403
+        case .absent: 404
         }
     }
 

@@ -48,7 +48,7 @@ import Testing
         ("hang:x0", "fault \"hang:x0\": after the colon, write a probability from 0 to 1, or x3 for three requests"),
         ("delay=20", "fault \"delay=20\": a time is written 20ms or 2s"),
         ("poison=bad", "fault \"poison=bad\": a poison is written member:value or member:value:answer"),
-        ("poison=a:b:418", "fault \"poison=a:b:418\": the answer to poison is 500, 413, 400 or array"),
+        ("poison=a:b:418", "fault \"poison=a:b:418\": the answer to poison is 500, 413, 400, 401, 403, 404 or array"),
         ("hang@/a%2", "fault \"hang@/a%2\": % is followed by two hexadecimal digits"),
     ]
 

@@ -81,9 +81,10 @@ extension Stage {
         }
     }
 
-    /// A member that makes the simulator refuse poison, clearly or in doubt; empty for any other message.
+    /// A member that makes the simulator refuse poison, clearly, in doubt, or as if the credentials or the URL were wrong;
+    /// empty for any other message.
     package func poisonMember(of entry: Book.Entry) -> String {
-        let how = dice.chance(0.5) ? "clear" : "doubt"
+        let how = dice.pick(["clear", "doubt", "401", "403", "404"])
         return entry.isPoison ? #","poison":"\#(how)""# : ""
     }
 }

@@ -123,7 +123,7 @@ extension Faults.Poison: CustomStringConvertible {
         var answer = Answer.failure
         if parts.count == 3 {
             guard let named = Answer(rawValue: String(parts[2])) else {
-                throw FaultsProblem(text, "the answer to poison is 500, 413, 400 or array")
+                throw FaultsProblem(text, "the answer to poison is 500, 413, 400, 401, 403, 404 or array")
             }
             answer = named
         }

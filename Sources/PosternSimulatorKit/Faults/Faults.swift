@@ -8,7 +8,7 @@
 /// - `delay=20ms` before an answer that is whole, `drip=50ms` between the bytes of the answer (units `ms`, `s`);
 /// - `garbage` and `truncate` spoil the answer to a request that was taken;
 /// - `pass` is not a fault: it ends the list for this request, e.g. inside a script;
-/// - `poison=eventName:bad[:500|413|400|array]` refuses every request with an item that has this member;
+/// - `poison=eventName:bad[:500|413|400|401|403|404|array]` refuses every request with an item that has this member;
 ///   `poison=/object/id:bad` names it by a JSON Pointer.
 ///
 /// `@path` is the beginning of the paths meant. `when` is a probability (`:0.1`) or a number of requests (`:x3`);
@@ -81,6 +81,10 @@ public struct Faults: Sendable, Equatable {
             case failure = "500"
             case tooLarge = "413"
             case refusal = "400"
+            /// As if the credentials or the URL were wrong.
+            case unauthorized = "401"
+            case forbidden = "403"
+            case absent = "404"
             /// The upstream's own way of naming the items, if it has one.
             case naming = "array"
         }

@@ -219,9 +219,11 @@ final class Promises: @unchecked Sendable {
         }
     }
 
-    /// The others may be held by a wrong clock, or by sessions that die.
+    /// The others may be held by a wrong clock, or by sessions that die, and any by a message that gets 401 or 403.
     private func checkHold(_ snapshot: UpstreamSnapshot, of story: any Story) {
-        guard snapshot.hold == .credentials, story.traits.contains(.plainStatuses) else { return }
+        guard snapshot.hold == .credentials, story.traits.contains(.plainStatuses),
+            !world.plan.callers.contains(where: { $0.story.name == story.name && $0.poison > 0 })
+        else { return }
         let faults = world.plan.faults.filter { $0.story.name == story.name }
         // By a wrong clock, one may have expired before its time as well.
         let deaths = faults.count { $0.kind == .tokensDie } + (world.wasClockSet ? 1 : 0)

@@ -34,7 +34,9 @@ final class TokenWatch {
             wasFetched = true
             guard probes == 0 else { return held = nil }
             held = Self.token(in: String(decoding: response.body, as: UTF8.self)).map { ($0, world.time.instant) }
-        } else if response.status == 401, let text = held?.text, request.header("Authorization") == "Bearer \(text)" {
+        } else if [401, 403].contains(response.status), let text = held?.text,
+            request.header("Authorization") == "Bearer \(text)"
+        {
             held = nil
         }
     }

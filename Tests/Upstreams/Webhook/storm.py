@@ -7,7 +7,9 @@ class WebhookStory(Story):
     """Orders of a customer, in batches."""
 
     upstream = "webhook"
-    poison = "poison=name:poison:400"
+    # The latter look as if the credentials or the URL were wrong.
+    STATUSES = [400, 401, 403, 404]
+    poison = ",".join(f"poison=name:poison{status}:{status}" for status in STATUSES)
     field = "seq"
     may_cancel = True
 
@@ -27,5 +29,6 @@ class WebhookStory(Story):
         self.done += 1
         poison = self.dice.random() < 0.004
         key, mark = f"customer-{self.number}", f"{self.number}/{self.done}"
-        body = json.dumps({"key": key, "name": "poison" if poison else "storm", "seq": mark})
+        name = f"poison{self.dice.choice(self.STATUSES)}" if poison else "storm"
+        body = json.dumps({"key": key, "name": name, "seq": mark})
         return "/v1/webhook/event", body, (key, mark), poison

@@ -48,6 +48,7 @@ struct Item {
         case .failure: return answers.error("uncaught_exception", 500, "Internal Server Error")
         case .tooLarge: return Answer.html(413, "Request Entity Too Large")
         case .refusal: return answers.error("illegal_argument", 400, "Poisoned")
+        case .unauthorized, .forbidden, .absent: return poison.map { Answer.html($0.status, "Poisoned") }
         case .naming: return answers.error("forbidden_service_operation", 403, "Poisoned")
         }
     }

@@ -130,6 +130,7 @@ struct SamsaraSimulator: Simulator {
             case .failure: return Self.failed
             case .tooLarge: return Self.plain(413, "413 Request Entity Too Large")
             case .refusal: return Self.plain(400, "Bad Request")
+            case .unauthorized, .forbidden, .absent: return Self.plain(poison.status, "not from Samsara")
             case .naming:
                 let words = hits.map { $0 ? quoted("{:\(poison.field) (not (poison))}") : "\"OK\"" }
                 return .json(400, "[\(words.joined(separator: ","))]")

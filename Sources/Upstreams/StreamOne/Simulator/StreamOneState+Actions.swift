@@ -72,6 +72,7 @@ extension StreamOneState {
         case .failure: throw .http(500)
         case .tooLarge: throw .http(413)
         case .refusal, .naming: throw .status(.inputError)
+        case .unauthorized, .forbidden, .absent: throw .http(poison?.status ?? 404)
         }
     }
 

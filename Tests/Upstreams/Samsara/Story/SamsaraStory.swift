@@ -8,6 +8,8 @@ package struct SamsaraStory: Story {
     package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent, .dropsOldest]
     package let poisons: [Faults.Poison] = [
         .init(field: "poison", value: "clear", answer: .naming), .init(field: "poison", value: "doubt"),
+        .init(field: "poison", value: "401", answer: .unauthorized),
+        .init(field: "poison", value: "403", answer: .forbidden), .init(field: "poison", value: "404", answer: .absent),
     ]
 
     package init() {}

@@ -8,6 +8,8 @@ package struct WebhookStory: Story {
     package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent]
     package let poisons: [Faults.Poison] = [
         .init(field: "poison", value: "clear", answer: .refusal), .init(field: "poison", value: "doubt"),
+        .init(field: "poison", value: "401", answer: .unauthorized),
+        .init(field: "poison", value: "403", answer: .forbidden), .init(field: "poison", value: "404", answer: .absent),
     ]
     package let unauthorizedStatus = 401
 
