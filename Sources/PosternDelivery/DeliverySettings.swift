@@ -59,5 +59,8 @@ extension DeliverySettings: SettingsSection {
         .seconds(
             "requestTimeoutSeconds", 0.1...3600, \.transfer.requestTimeout,
             "Time for a whole upstream request, connecting included."),
+        .seconds(
+            "connectionMaxAgeSeconds", 1...86_400, \.transfer.connectionMaxAge,
+            "How long a connection is used, from its first request; names are resolved again at least as often."),
     ]
 }

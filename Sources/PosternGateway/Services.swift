@@ -200,6 +200,8 @@ final class Services: Sendable {
         }
         adoptCallbacks()
         plan.removed.forEach { workerGroup.retire($0) }
+        // Also of upstreams whose settings are the same: an address may have changed.
+        for worker in workerGroup.workers { worker.renewConnections() }
         if hadPostponed || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
         return plan

@@ -5,15 +5,16 @@ internal import Synchronization
 
 /// Sends requests with libcurl: one multi handle and the one thread that drives it.
 ///
-/// Connections are kept and reused; over TLS, HTTP/2 is used if the upstream supports it. The thread sleeps in
+/// Requests use HTTP/1.1. Connections are kept and reused, as `ConnectionPools` decides. The thread sleeps in
 /// `curl_multi_poll` while there is nothing to do. It lives until `stop()`, and so does the loop.
 public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     public let name = "postern-curl"
-    // @unchecked: `multi`, `active` and `idle` belong to the loop's thread. The exception is `curl_multi_wakeup`,
+    // @unchecked: `multi`, `active`, `idle` and `pools` belong to the loop's thread. The exception is `curl_multi_wakeup`,
     // which libcurl allows from any thread: it is called while holding `inbox`, and never once that says `isStopped`.
     private let multi: UnsafeMutableRawPointer
     private var active: [UnsafeMutableRawPointer: Transfer] = [:]
     private var idle: [EasyHandle] = []
+    private var pools = ConnectionPools<ConnectionPool>()
 
     private let inbox = Mutex(Inbox())
     private let running = Mutex<(any RunningLoop)?>(nil)
@@ -23,7 +24,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     public struct Settings: Sendable {
         /// Sent with requests that have no `User-Agent` of their own.
         public var userAgent: String
-        /// The number of idle connections that are kept, over all upstreams.
+        /// The number of idle connections that are kept for each group.
         public var maxIdleConnections: Int
 
         public init(version: String, maxIdleConnections: Int = 128) {
@@ -52,7 +53,6 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
         self.multi = multi
         self.settings = settings
         _ = postern_curl_multi_set_long(multi, CURLMOPT_MAXCONNECTS, settings.maxIdleConnections)
-        _ = postern_curl_multi_set_long(multi, CURLMOPT_PIPELINING, Int(CURLPIPE_MULTIPLEX))
         // The thread retains the loop until it ends, which `stop()` causes.
         do throws(SystemLimitError) {
             let started = try DedicatedThreads().start(self)
@@ -109,26 +109,28 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     // MARK: On the loop's thread
 
     public func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        guard takeInbox() else {
+        guard takeInbox(at: now) else {
             cancelActive()
             idle.removeAll()
+            pools.removeAll()
             curl_multi_cleanup(multi)
             return nil
         }
         var running: Int32 = 0
         curl_multi_perform(multi, &running)
         finishDone()
-        return .distantFuture
+        return pools.retireExpired(at: now) ?? .distantFuture
     }
 
-    /// Waits until a socket is ready, libcurl's next timer is due, or something is submitted.
+    /// Waits until a socket is ready, libcurl's next timer is due, something is submitted, or `deadline`.
     public func wait(until deadline: MonotonicInstant) -> Bool {
-        curl_multi_poll(multi, nil, 0, 3_600_000, nil)
+        let left = min(max(.zero, deadline - SystemTime().instant), .seconds(3600))
+        curl_multi_poll(multi, nil, 0, left.pollMilliseconds, nil)
         return true
     }
 
     /// Returns false if the loop has to end. What was submitted before that is cancelled with the rest.
-    private func takeInbox() -> Bool {
+    private func takeInbox(at now: MonotonicInstant) -> Bool {
         let (transfers, cancelled, isStopped) = inbox.withLock { inbox in
             defer {
                 inbox.transfers.removeAll(keepingCapacity: true)
@@ -140,7 +142,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
             if isStopped {
                 transfer.complete(.failure(.cancelled(mayHaveArrived: false, because: Self.stopping)))
             } else {
-                start(transfer)
+                start(transfer, at: now)
             }
         }
         for transfer in cancelled {
@@ -151,12 +153,14 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
         return !isStopped
     }
 
-    private func start(_ transfer: Transfer) {
-        guard let handle = idle.popLast() ?? EasyHandle() else {
+    private func start(_ transfer: Transfer, at now: MonotonicInstant) {
+        guard let pool = pools.pool(for: transfer.options, at: now, open: { ConnectionPool() }),
+            let handle = idle.popLast() ?? EasyHandle()
+        else {
             let failure = TransferFailure(.unreachable, mayHaveArrived: false, detail: "libcurl is out of memory")
             return transfer.complete(.failure(failure))
         }
-        if let problem = transfer.prepare(handle, settings) {
+        if let problem = transfer.prepare(handle, on: pool, settings) {
             transfer.release()
             idle.append(handle)
             return transfer.complete(
@@ -175,6 +179,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
             let code = postern_curl_message_result(message)
             curl_multi_remove_handle(multi, curl)  // `message` is gone with it
             let result = transfer.result(of: code)
+            if let pool = transfer.pool, transfer.discreditsConnections(code) { pools.retire(pool) }
             if let handle = transfer.release() { idle.append(handle) }
             transfer.complete(result)
         }
@@ -187,8 +192,10 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
 
     private func cancel(_ transfer: Transfer, on curl: UnsafeMutableRawPointer, because reason: String) {
         let mayHaveArrived = transfer.bytesSent > 0
+        let response = transfer.decidedResponse
         curl_multi_remove_handle(multi, curl)
         if let handle = transfer.release() { idle.append(handle) }
-        transfer.complete(.failure(.cancelled(mayHaveArrived: mayHaveArrived, because: reason)))
+        transfer.complete(
+            response.map { .success($0) } ?? .failure(.cancelled(mayHaveArrived: mayHaveArrived, because: reason)))
     }
 }

@@ -18,11 +18,17 @@ final class EasyHandle {
         errorText.deallocate()
     }
 
-    /// Resets the handle to libcurl's defaults. Connections belong to the multi handle and are kept.
+    /// Resets the handle to libcurl's defaults. Connections belong to their pool and are kept.
     func reset() {
         curl_easy_reset(curl)
+        _ = postern_curl_set_pointer(curl, CURLOPT_SHARE, nil)
         errorText.pointee = 0
         _ = postern_curl_set_pointer(curl, CURLOPT_ERRORBUFFER, errorText)
+    }
+
+    /// Uses the connections of `pool`, which the caller keeps until the handle is reset.
+    func share(_ pool: ConnectionPool) {
+        _ = postern_curl_set_pointer(curl, CURLOPT_SHARE, pool.share)
     }
 
     func set(_ option: CURLoption, _ value: Int) { _ = postern_curl_set_long(curl, option, value) }

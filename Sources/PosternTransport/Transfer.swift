@@ -7,10 +7,12 @@ internal import PosternCore
 final class Transfer: @unchecked Sendable {
     // @unchecked: belongs to the submitter until it is in the loop's inbox, from then on to the loop's thread.
     private let request: UpstreamRequest
-    private let options: TransferOptions
+    let options: TransferOptions
     private let completion: @Sendable (TransferResult) -> Void
 
     private var handle: EasyHandle?
+    /// The connections that it may use; nil before it has started and after it has ended.
+    private(set) var pool: ConnectionPool?
     private var headerList: UnsafeMutablePointer<curl_slist>?
     private var head = AnswerHead()
     private var body: [UInt8] = []
@@ -38,6 +40,7 @@ final class Transfer: @unchecked Sendable {
         defer {
             handle?.reset()
             handle = nil
+            pool = nil
             curl_slist_free_all(headerList)
             headerList = nil
         }
@@ -45,9 +48,11 @@ final class Transfer: @unchecked Sendable {
     }
 
     /// Sets `handle` up. Returns why the request cannot be sent, or nil.
-    func prepare(_ handle: EasyHandle, _ settings: CurlLoop.Settings) -> String? {
+    func prepare(_ handle: EasyHandle, on pool: ConnectionPool, _ settings: CurlLoop.Settings) -> String? {
         self.handle = handle
+        self.pool = pool
         handle.reset()
+        handle.share(pool)
         if request.url.utf8.contains(where: { $0 < 0x20 }) { return "the URL contains a control character" }
         if let name = request.headers.first(where: { !isSendable($0) })?.name {
             return
@@ -71,10 +76,9 @@ final class Transfer: @unchecked Sendable {
         // A name lookup that hangs must not block the thread when its transfer ends.
         handle.set(CURLOPT_QUICK_EXIT, 1)
         handle.set(CURLOPT_FOLLOWLOCATION, 0)
-        // HTTP/2 only with TLS. Even without it, libcurl believes a response that claims to be HTTP/2, and would then send
-        // other requests on its connection, unless they ask for HTTP/1.1.
-        let hasTLS = request.url.prefix(8).lowercased() == "https://"
-        handle.set(CURLOPT_HTTP_VERSION, hasTLS ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1)
+        // Over TLS, too: docs/design.md, section 8. libcurl believes a response that claims to be HTTP/2, and would then
+        // send other requests on its connection, unless they ask for HTTP/1.1.
+        handle.set(CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1)
         handle.set(CURLOPT_HTTP09_ALLOWED, 0)
         handle.set(CURLOPT_HTTP_CONTENT_DECODING, 0)
         handle.set(CURLOPT_PATH_AS_IS, 1)
@@ -166,15 +170,36 @@ final class Transfer: @unchecked Sendable {
         func failure(_ code: CURLcode, _ detail: String) -> TransferResult {
             .failure(TransferFailure(code, bytesSent: bytesSent, detail: detail))
         }
-        if head.isTooLarge { return failure(CURLE_WEIRD_SERVER_REPLY, "The response's header lines are too long") }
+        // libcurl has no memory for a line of more than 100 KiB.
+        if head.isTooLarge || code == CURLE_OUT_OF_MEMORY && bytesSent > 0 && !head.isComplete {
+            return failure(CURLE_WEIRD_SERVER_REPLY, "The response's header lines are too long")
+        }
         if wasSentBefore { return failure(CURLE_GOT_NOTHING, "A kept connection ended before the response") }
         // The response is complete even if its end is missing.
         guard code == CURLE_OK || isCut || head.hasTooManyTrailers else {
-            return failure(code, handle.detail(of: code))
+            return decidedResponse.map { .success($0) } ?? failure(code, handle.detail(of: code))
         }
         // libcurl accepts a connection that ends inside the header lines.
         guard head.isComplete else { return failure(CURLE_PARTIAL_FILE, "The response ends inside its header lines") }
-        return .success(UpstreamResponse(status: handle.status, headers: head.headers, body: body))
+        return .success(response(handle))
+    }
+
+    private func response(_ handle: EasyHandle) -> UpstreamResponse {
+        UpstreamResponse(status: handle.status, headers: head.headers, body: body)
+    }
+
+    /// The response as far as it has arrived, if its header is complete and its status says what it means.
+    var decidedResponse: UpstreamResponse? {
+        guard let handle, head.isComplete, handle.status >= 200, request.statusDecides(handle.status) else {
+            return nil
+        }
+        return response(handle)
+    }
+
+    /// Whether no other request may be sent on the connections that were open during this one: the peer may be mute on
+    /// all of them, or is the wrong one (421: RFC 9110, section 15.5.20).
+    func discreditsConnections(_ code: CURLcode) -> Bool {
+        code == CURLE_OPERATION_TIMEDOUT || head.isComplete && handle?.status == 421
     }
 
     /// Returns false to end the transfer instead of sending the request.

@@ -25,7 +25,7 @@ package struct ClientCredentials: TokenSource {
             headers: [
                 ("Authorization", "Basic \(Data("\(id):\(secret)".utf8).base64EncodedString())"),
                 ("Content-Type", "application/x-www-form-urlencoded"),
-            ] + headers, body: Array(body.utf8))
+            ] + headers, body: Array(body.utf8), statusDecides: { !(200...299).contains($0) })
         self.expiry = expiry
     }
 

@@ -24,6 +24,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         Conformance("outage_blamesNobody_andItsRetryAfterIsObeyed", outage_blamesNobody_andItsRetryAfterIsObeyed),
         Conformance(
             "anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess", anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess),
+        Conformance("statusThatDecides_meansTheSame_withAnyBody", statusThatDecides_meansTheSame_withAnyBody),
         Conformance("tokens_areVerifiedAtTheStart_unlessASettingSaysOtherwise", tokens_areVerifiedAtTheStart),
         Conformance("secrets_showInRequestsAlone", secrets_showInRequestsAlone),
         Conformance("echoedSecrets_areMasked", echoedSecrets_areMasked),
@@ -135,6 +136,31 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                 case .retry, .backOff, .suspect, .refreshToken, .holdUpstream, .park, .split, .reject: break
                 }
             }
+        }
+    }
+
+    /// A response counts without its body exactly if the body could not change what it means.
+    private static func statusThatDecides_meansTheSame_withAnyBody(fixture: UpstreamFixture) throws {
+        let bodies = fixture.answers.map(\.response.body) + ["", "{", "[\"OK\"", "{}"].map { Array($0.utf8) }
+        for golden in fixture.golden {
+            let upstream = try fixture.make(golden.settings)
+            let messages = try fixture.messages(of: golden.samples, to: upstream)
+            guard let request = try? fixture.request(for: messages, to: upstream) else { continue }
+            let batch = Batch(id: BatchID(rawValue: 1), messages: messages, request: request)
+            for status in 200...599 where request.statusDecides(status) {
+                let headers = [(name: "Retry-After", value: "60")]
+                let verdicts = try bodies.flatMap { body in
+                    try [body, Array(body.prefix(body.count / 2))].map {
+                        let response = UpstreamResponse(status: status, headers: headers, body: $0)
+                        return try upstream.judge(response, to: batch, in: fixture.planContext).verdict.withoutText
+                    }
+                }
+                #expect(verdicts.allSatisfy { $0 == verdicts[0] }, "\(golden.file) \(status)")
+            }
+        }
+        guard let source = try fixture.make().tokenSource else { return }
+        for status in 200...599 {
+            #expect(source.tokenRequest.statusDecides(status) == !(200...299).contains(status))
         }
     }
 
@@ -277,5 +303,18 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         let message = try fixture.admit(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
         return try upstream.judge(response, to: batch, in: fixture.planContext)
+    }
+}
+
+extension Verdict {
+    /// Without what is quoted from a response.
+    fileprivate var withoutText: Verdict {
+        switch self {
+        case .delivered: .delivered()
+        case .holdUpstream(let reason, _): .holdUpstream(reason, detail: "")
+        case .split: .split(reason: "")
+        case .reject: .reject(reason: "")
+        case .proceed, .each, .retry, .backOff, .suspect, .refreshToken, .park: self
+        }
     }
 }

@@ -110,7 +110,7 @@ package struct UpstreamFixture: Sendable, CustomTestStringConvertible {
             + [400, 409, 410, 413, 418, 422, 423, 451].map { Answer($0, .split(reason: "HTTP \($0)")) }
             + [Answer(400, "no text", .split(reason: "HTTP 400: no text"))]
             + [Answer(407, .holdUpstream(.configuration, detail: "HTTP 407: a proxy requires credentials"))]
-            + [408, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) }
+            + [408, 421, 425, 429, 500, 501, 502, 503, 504, 599, 100, 700].map { Answer($0, .retry(after: nil)) }
     }
 
     package var testDescription: String { type.name }

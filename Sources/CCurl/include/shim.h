@@ -31,6 +31,11 @@ static inline CURLcode postern_curl_set_prerequest(
     return code != CURLE_OK ? code : curl_easy_setopt(handle, CURLOPT_PREREQDATA, context);
 }
 
+/// `curl_share_setopt` is variadic.
+static inline CURLSHcode postern_curl_share(CURLSH *share, curl_lock_data data) {
+    return curl_share_setopt(share, CURLSHOPT_SHARE, data);
+}
+
 /// `curl_easy_getinfo` is variadic.
 static inline CURLcode postern_curl_get_long(CURL *handle, CURLINFO info, long *value) {
     return curl_easy_getinfo(handle, info, value);

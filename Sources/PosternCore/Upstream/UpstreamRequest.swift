@@ -35,6 +35,9 @@ public struct UpstreamRequest: Sendable, Equatable {
     public var proofs: [String]
     /// The maximum number of bytes of the response's body; the rest is discarded.
     public var maxResponseBytes: Int
+    /// Whether a status says all that its response means. A response with such a status counts as soon as its header has
+    /// arrived, even if its body is cut short or does not come; any other one is then a failed transfer. Not sent.
+    public var statusDecides: @Sendable (Int) -> Bool
     /// Returns the request signed at another time. Nil if no time is part of a signature. It is called if the request was
     /// not sent within a second; not sent.
     public var signedAgain: (@Sendable (Timestamp) -> UpstreamRequest)?
@@ -42,7 +45,8 @@ public struct UpstreamRequest: Sendable, Equatable {
     public init(
         method: Method = .post, url: String, headers: [(name: String, value: String)] = [], body: [UInt8] = [],
         gzip: Bool = false, endpoint: String = "", step: String? = nil, credentialVersion: Int64? = nil,
-        progress: [UInt8]? = nil, proofs: [String] = [], maxResponseBytes: Int = 1 << 20
+        progress: [UInt8]? = nil, proofs: [String] = [], maxResponseBytes: Int = 1 << 20,
+        statusDecides: @escaping @Sendable (Int) -> Bool = { _ in false }
     ) {
         self.method = method
         self.url = url
@@ -55,6 +59,7 @@ public struct UpstreamRequest: Sendable, Equatable {
         self.progress = progress
         self.proofs = proofs
         self.maxResponseBytes = maxResponseBytes
+        self.statusDecides = statusDecides
     }
 
     /// Adds the header that names the trace to which the request belongs (W3C Trace Context). Nil adds none.
@@ -70,7 +75,7 @@ public struct UpstreamRequest: Sendable, Equatable {
     }
 }
 
-/// An upstream's response; the body is cut at the request's limit.
+/// An upstream's response. The body is cut at the request's limit, or where the connection broke (`statusDecides`).
 public struct UpstreamResponse: Sendable, Equatable {
     /// As received, which may be a number that HTTP does not define.
     public var status: Int
@@ -136,15 +141,22 @@ public struct TransferOptions: Sendable, Equatable {
     public var trust: TransferTrust
     /// PEM file with a certificate and its key, which is presented to a server that requests one.
     public var clientCertificateFile: String?
+    /// Which connections it may share.
+    public var connections: ConnectionGroup
+    /// How long a connection is used, counted from its first request.
+    public var connectionMaxAge: Duration
 
     public init(
         connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: TransferTrust = .system,
-        clientCertificateFile: String? = nil
+        clientCertificateFile: String? = nil, connections: ConnectionGroup = ConnectionGroup(),
+        connectionMaxAge: Duration = .seconds(120)
     ) {
         self.connectTimeout = connectTimeout
         self.requestTimeout = requestTimeout
         self.trust = trust
         self.clientCertificateFile = clientCertificateFile
+        self.connections = connections
+        self.connectionMaxAge = connectionMaxAge
     }
 }
 

@@ -5,7 +5,7 @@ extension Verdict {
     /// |---|---|
     /// | 2xx | delivered |
     /// | 401, 402, 403 | hold, until the credentials or the account are others, or other messages are accepted |
-    /// | 408, 420, 425, 429, 449, 5xx | again later, not before `Retry-After` |
+    /// | 408, 420, 421, 425, 429, 449, 5xx | again later, not before `Retry-After`; after 421 on a new connection |
     /// | 460, 499 | the same: an intermediary reports that its client has hung up |
     /// | 3xx, 404, 405, 406, 415 | hold, until the URL is another, or other messages are accepted |
     /// | 407 | hold: a proxy requires credentials |
@@ -34,8 +34,9 @@ extension Verdict {
 
 extension UpstreamResponse {
     /// Whether the status asks for a later request, or comes from an intermediary whose client seemed to have hung up:
-    /// 420 and 449 are older forms of 429, 460 and 499 are those of load balancers.
-    public var isDeferral: Bool { [408, 420, 425, 429, 449, 460, 499].contains(status) }
+    /// 420 and 449 are older forms of 429, 460 and 499 are those of load balancers. 421 means that the connection leads to
+    /// the wrong server, so that the transport does not use it again.
+    public var isDeferral: Bool { [408, 420, 421, 425, 429, 449, 460, 499].contains(status) }
 
     /// The status and the beginning of the body. `RegisteredUpstream` masks secrets in it and shortens it.
     public var excerpt: String {

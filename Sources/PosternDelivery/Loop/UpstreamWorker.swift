@@ -83,9 +83,14 @@ public final class UpstreamWorker: Sendable {
     /// Sends a request that carries no message, outside the queue and independently of its waits. `isAbortable`:
     /// whether cancelling the task aborts it.
     public func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
-        await loop.transport.send(
-            request, options: TransferOptions(requestTimeout: timeout, trust: status.trust), isAbortable: isAbortable)
+        var options = status.transfer
+        options.requestTimeout = timeout
+        return await loop.transport.send(request, options: options, isAbortable: isAbortable)
     }
+
+    /// Sends no further request on a connection that is open now, and resolves names again. `resume`, `flush` and
+    /// `adopt` do so, too.
+    public func renewConnections() { inbox.put(.renewConnections) }
 
     /// Logs a notice in the response to such a request, unless it is the same as the last one.
     public func report(_ notice: UpstreamNotice) { inbox.put(.noticed(notice)) }

@@ -108,7 +108,7 @@ extension WorkerLoop {
         guard let source = upstream.tokenSource, let due = machine.tokens.nextFetch, due <= now else { return }
         let isCheck = checksToken
         guard isCheck || somethingWaits, let fetch = machine.fetchToken(isCheck: isCheck, now: now) else { return }
-        transport.submit(source.tokenRequest, options: settings.transfer) { [inbox] result in
+        transport.submit(source.tokenRequest, options: transferOptions) { [inbox] result in
             inbox.put(.tokenAnswered(result, fetch: fetch))
         }
     }

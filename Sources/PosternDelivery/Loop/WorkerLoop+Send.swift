@@ -161,7 +161,7 @@ extension WorkerLoop {
         guard let request = flight.batch.request else { return }
         metrics.batchMessages(queue.name.description).observe(Double(flight.batch.messages.count))
         outbox.events.record(Event(.batchSent, queue.name, ids: flight.batch.messages.map(\.id)))
-        transport.submit(compressed(request), options: settings.transfer) { [inbox, flight] result in
+        transport.submit(compressed(request), options: transferOptions) { [inbox, flight] result in
             inbox.put(.answered(flight, result))
         }
     }

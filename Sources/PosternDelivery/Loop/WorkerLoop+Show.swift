@@ -24,7 +24,7 @@ extension WorkerLoop {
                 isValid: token != nil, expiresAt: token?.expiresAt, failures: tokens.failures,
                 credentialsRefused: tokens.credentialsRefused, retryAt: tokens.failures > 0 ? tokens.nextFetch : nil)
         }
-        status.show(snapshot, trust: settings.transfer.trust)
+        status.show(snapshot, transfer: transferOptions)
         status.show(unsettled: machine.unsettled)
     }
 

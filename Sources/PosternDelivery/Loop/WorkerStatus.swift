@@ -3,7 +3,7 @@ import Synchronization
 
 /// The status that a worker's loop publishes to other threads.
 final class WorkerStatus: Sendable {
-    private let latest = Mutex((snapshot: UpstreamSnapshot(), trust: TransferTrust.system))
+    private let latest = Mutex((snapshot: UpstreamSnapshot(), transfer: TransferOptions()))
     private let unsettled = Atomic<Int>(0)
     private let hasStopped = Atomic<Bool>(false)
     private let lastTurn: Atomic<Int64>
@@ -12,9 +12,11 @@ final class WorkerStatus: Sendable {
     init(at instant: MonotonicInstant) { lastTurn = Atomic(instant.nanoseconds) }
 
     var snapshot: UpstreamSnapshot { latest.withLock { $0.snapshot } }
-    /// Which server certificates are trusted by requests outside the queue.
-    var trust: TransferTrust { latest.withLock { $0.trust } }
-    func show(_ snapshot: UpstreamSnapshot, trust: TransferTrust) { latest.withLock { $0 = (snapshot, trust) } }
+    /// Timeouts, TLS and connections of requests, including those outside the queue.
+    var transfer: TransferOptions { latest.withLock { $0.transfer } }
+    func show(_ snapshot: UpstreamSnapshot, transfer: TransferOptions) {
+        latest.withLock { $0 = (snapshot, transfer) }
+    }
 
     func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
 

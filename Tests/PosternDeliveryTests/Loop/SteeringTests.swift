@@ -29,6 +29,31 @@ import Testing
         #expect(harness.worker.snapshot.health == .up)
     }
 
+    /// What an operator has corrected may be an address, or a connection that is mute.
+    @Test(arguments: ["resume", "flush", "adopt", "renewConnections"])
+    func connections_areNotUsedAgain_afterAnOperatorsAction(action: String) throws {
+        var settings = Self.single
+        settings.transfer.connectionMaxAge = .seconds(7)
+        let harness = try DeliveryHarness(settings: settings)
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.accept(1)
+        try harness.run(for: .seconds(1))
+        let now = harness.time.instant
+        switch action {
+        case "resume": harness.worker.resume()
+        case "flush": harness.worker.flush()
+        case "adopt": harness.worker.adopt(settings)
+        default: harness.worker.renewConnections()
+        }
+        try harness.turn()
+        try harness.accept(1)
+        try harness.run(for: .seconds(1))
+        let options = harness.transport.options
+        #expect(options.map(\.connections.renewedAt) == [nil, now])
+        #expect(options.allSatisfy { $0.connections.name == "\(harness.queue.name)" })
+        #expect(options.allSatisfy { $0.connectionMaxAge == .seconds(7) })
+    }
+
     @Test func pause_outlastsARestart() throws {
         let harness = try DeliveryHarness(settings: Self.single)
         harness.worker.pause()

@@ -34,7 +34,7 @@ import Testing
                         "previousEncryptionKeys": ["\(digest)"]},
              "delivery": {"maxInFlight": 8, "batchMaxMessages": 2, "batchMaxBytes": 4096, "batchMaxWaitSeconds": 0.001,
                           "retryBaseSeconds": 0.25, "retryMaxSeconds": 60, "expireAfterSeconds": 1e3,
-                          "connectTimeoutSeconds": 0.5, "requestTimeoutSeconds": 9},
+                          "connectTimeoutSeconds": 0.5, "requestTimeoutSeconds": 9, "connectionMaxAgeSeconds": 90},
              "upstreams": {"post": {}},
              "log": {"level": "trace", "format": "json"}}
             """)
@@ -76,6 +76,7 @@ import Testing
         expected.delivery.expireAfter = .seconds(1000)
         expected.delivery.transfer.connectTimeout = .milliseconds(500)
         expected.delivery.transfer.requestTimeout = .seconds(9)
+        expected.delivery.transfer.connectionMaxAge = .seconds(90)
         expected.upstreams = [
             .init(name: try #require(UpstreamName("post")), type: .post, delivery: expected.delivery)
         ]

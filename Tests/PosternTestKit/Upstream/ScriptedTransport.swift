@@ -6,6 +6,7 @@ import Synchronization
 public final class ScriptedTransport: Transport {
     public struct Sent: Sendable {
         public let request: UpstreamRequest
+        public let options: TransferOptions
         let number: Int
         let completion: @Sendable (TransferResult) -> Void
     }
@@ -26,7 +27,8 @@ public final class ScriptedTransport: Transport {
         _ request: UpstreamRequest, options: TransferOptions, completion: @escaping @Sendable (TransferResult) -> Void
     ) -> SubmittedTransfer {
         let (number, result): (Int, TransferResult?) = state.withLock { state in
-            let sent = Sent(request: request, number: state.sent.count, completion: completion)
+            let sent = Sent(
+                request: request, options: options, number: state.sent.count, completion: completion)
             state.sent.append(sent)
             if !state.results.isEmpty { return (sent.number, state.results.removeFirst()) }
             let answer = state.rule?(request)
@@ -46,6 +48,9 @@ public final class ScriptedTransport: Transport {
 
     /// What was sent so far.
     public var requests: [UpstreamRequest] { state.withLock { $0.sent.map(\.request) } }
+
+    /// The options of what was sent so far.
+    public var options: [TransferOptions] { state.withLock { $0.sent.map(\.options) } }
 
     /// Requests that wait for an answer.
     public var openRequests: [UpstreamRequest] { state.withLock { $0.open.map(\.request) } }

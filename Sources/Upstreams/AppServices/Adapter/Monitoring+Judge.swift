@@ -17,6 +17,8 @@ extension Monitoring {
             return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
         case 401, 403, 404:
             return answered.refused("HTTP \(response.status) from monitoring")
+        // Not processed: the connection leads to another server.
+        case 421: return Decision(.retry(after: response.retryAfter(now: now)), tookNothing: true)
         default:
             // An upload that failed may have been counted all the same.
             if isUpload { return answered.refused("HTTP \(response.status) from monitoring") }

@@ -113,14 +113,16 @@ struct Requests: Sendable {
     var configurationRequest: UpstreamRequest {
         UpstreamRequest(
             method: .get, url: root + "/apm/apigeeMobileConfig",
-            endpoint: Step.fetchConfiguration.rawValue, step: Step.fetchConfiguration.rawValue)
+            endpoint: Step.fetchConfiguration.rawValue, step: Step.fetchConfiguration.rawValue,
+            statusDecides: { !(200...299).contains($0) })
     }
 
     /// - Parameter file: A UUID and `.crash`.
     func crashRequest(_ text: String, file: String) -> UpstreamRequest {
         UpstreamRequest(
             method: .put, url: root + "/apm/crashLogs/" + file, headers: [("Content-Type", "text/plain")],
-            body: Array(text.utf8), endpoint: Step.uploadCrashLog.rawValue, step: Step.uploadCrashLog.rawValue)
+            body: Array(text.utf8), endpoint: Step.uploadCrashLog.rawValue, step: Step.uploadCrashLog.rawValue,
+            statusDecides: { _ in true })
     }
 
     /// - Parameter url: The URL for uploads; empty means the default.
@@ -128,6 +130,7 @@ struct Requests: Sendable {
         UpstreamRequest(
             url: url.isEmpty ? root + "/apm/apmMetrics" : url,
             headers: [("Content-Type", "application/json; charset=utf-8")], body: Array(body.utf8),
-            endpoint: Step.uploadMetrics.rawValue, step: Step.uploadMetrics.rawValue)
+            endpoint: Step.uploadMetrics.rawValue, step: Step.uploadMetrics.rawValue,
+            statusDecides: { !(200...299).contains($0) })
     }
 }

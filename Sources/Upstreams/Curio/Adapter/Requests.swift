@@ -15,6 +15,9 @@ enum Endpoint: String, CaseIterable, Sendable {
     case userTags = "/visitor/setUserTag"
     case unregister = "/visitor/unregister"
 
+    /// Whether the body of a success may contain a code that later requests need.
+    var givesCode: Bool { [.hitCreate, .eventCreate, .offline].contains(self) }
+
     /// The endpoint for one item of that kind.
     init(for kind: CurioKind) {
         self =
@@ -189,6 +192,7 @@ struct Requests: Sendable {
     private func request(_ endpoint: Endpoint, _ form: CurioForm) -> UpstreamRequest {
         let headers = [("User-Agent", userAgent), ("Content-Type", "application/x-www-form-urlencoded")]
         return UpstreamRequest(
-            url: serverURL + endpoint.rawValue, headers: headers, body: form.body, endpoint: endpoint.rawValue)
+            url: serverURL + endpoint.rawValue, headers: headers, body: form.body, endpoint: endpoint.rawValue,
+            statusDecides: { !endpoint.givesCode || !(200...299).contains($0) })
     }
 }

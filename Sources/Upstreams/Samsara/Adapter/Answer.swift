@@ -15,6 +15,9 @@ struct Answer {
         after = response.retryAfter(now: now)
     }
 
+    /// Whether the body does not matter. That of 400 says which events are rejected, if any.
+    static func isDecided(by status: Int) -> Bool { status != 400 }
+
     var judgement: Judgement {
         switch response.status {
         // Only 202 means that the events were accepted; it may contain a warning.

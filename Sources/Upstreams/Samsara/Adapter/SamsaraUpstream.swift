@@ -58,7 +58,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream,
         ]
         let request = UpstreamRequest(
             url: url, headers: headers + fixedHeaders, body: messages.spliced(prefix: "[", suffix: "]"),
-            gzip: settings.compression == .gzip)
+            gzip: settings.compression == .gzip, statusDecides: Answer.isDecided)
         return .send(request, count: messages.count)
     }
 

@@ -107,7 +107,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
             headers: [
                 ("Authorization", "Bearer \(token?.value ?? "")"), ("Accept", "application/json"),
                 ("Content-Type", "application/json"),
-            ], body: body, endpoint: endpoints.shownURL(named: endpoint))
+            ], body: body, endpoint: endpoints.shownURL(named: endpoint), statusDecides: { _ in true })
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {

@@ -63,7 +63,8 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, L
         let carried = settings.batch == .none ? Array(messages.prefix(1)) : messages
         let key = BatchKey.of(carried, for: name)
         var request = UpstreamRequest(
-            method: target.method, url: target.url, body: body.bytes(of: carried), endpoint: target.name)
+            method: target.method, url: target.url, body: body.bytes(of: carried), endpoint: target.name,
+            statusDecides: { _ in true })
         if let authorization { request.headers.append(("Authorization", authorization)) }
         if tokenSource != nil { request.headers.append(("Authorization", "Bearer \(context.token?.value ?? "")")) }
         request.headers += [("Accept", "*/*"), ("Content-Type", body.mediaType), ("Idempotency-Key", key)]

@@ -44,7 +44,7 @@ struct StreamOnePlatform: Sendable {
         return UpstreamRequest(
             url: "\(base.text)\(call.path)?\(String(decoding: query, as: UTF8.self))&signature=\(signature)",
             headers: [("Content-Type", "application/x-www-form-urlencoded")], body: body, proofs: [signature],
-            maxResponseBytes: Self.maxResponseBytes)
+            maxResponseBytes: Self.maxResponseBytes, statusDecides: { !(200...299).contains($0) })
     }
 
     /// If a response were cut, the result of a queued write would not be known, so the limit is much higher than
