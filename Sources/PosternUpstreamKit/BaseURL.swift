@@ -6,6 +6,8 @@ package struct BaseURL: Equatable {
     package let origin: String
     /// The path: empty, or `/` and more without a slash at its end.
     package private(set) var path: String
+    /// The slashes at its end, without which `path` is.
+    package private(set) var slashes = ""
 
     package var isSecure: Bool { origin.lowercased().hasPrefix("https:") }
     /// In lower case; an IPv6 address has its brackets.
@@ -27,6 +29,8 @@ package struct BaseURL: Equatable {
 
     /// Without the query.
     package var text: String { origin + path }
+    /// As it was written.
+    package var spelled: String { text + slashes }
 
     /// For defaults in the code.
     package init(known text: String) {
@@ -59,6 +63,7 @@ package struct BaseURL: Equatable {
         origin = scheme + authority
         path = String(rest.dropFirst(authority.count))
         self.query = Secret(query)
+        slashes = String(path.reversed().prefix { $0 == "/" })
         cutSlashes()
     }
 
@@ -102,7 +107,7 @@ extension SettingField {
         _ name: String, _ property: Property<BaseURL>, mayHaveQuery: Bool = false, _ summary: String
     ) -> Self {
         Self(name, .url, property, isAddress: true, summary) {
-            .text($0.text + ($0.query.isEmpty ? "" : "?\($0.query.value)"))
+            .text($0.spelled + ($0.query.isEmpty ? "" : "?\($0.query.value)"))
         } decode: { value throws(SettingMismatch) in
             guard let text = value.text else { return nil }
             return try BaseURL(setting: text, mayHaveQuery: mayHaveQuery)

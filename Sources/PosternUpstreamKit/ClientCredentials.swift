@@ -33,7 +33,7 @@ package struct ClientCredentials: TokenSource {
         guard (200...299).contains(response.status) else {
             throw TokenError(
                 credentialsRefused: [400, 401, 403].contains(response.status),
-                detail: "HTTP \(response.status) for the token request")
+                detail: response.outline(for: " for the token request"))
         }
         let read = JSONParser.ofThisThread.parse(response.body) { body -> (value: String, expiresAt: Timestamp?)? in
             guard let value = body["access_token"], value.isFilledString, let text = value.string,

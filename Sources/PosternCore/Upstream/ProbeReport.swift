@@ -39,7 +39,7 @@ public struct ProbeReport: Sendable, Equatable {
             case .holdUpstream: .misconfigured
             default: .failed
             }
-        return ProbeReport(outcome, status: response.status, detail: detail ?? "HTTP \(response.status)")
+        return ProbeReport(outcome, status: response.status, detail: detail ?? response.outline())
     }
 }
 

@@ -20,6 +20,8 @@ extension Verdict {
         case 401, 403: .holdUpstream(.credentials, detail: "HTTP \(status): the client was rejected")
         case 402: .holdUpstream(.credentials, detail: "HTTP 402: the account of these credentials has to be paid")
         case _ where response.isDeferral: .retry(after: response.retryAfter(now: now))
+        case 300..<400 where response.redirectTarget != nil:
+            .holdUpstream(.configuration, detail: response.outline())
         case 300..<400, 404, 405, 406, 415:
             .holdUpstream(.configuration, detail: "HTTP \(status): there is no such endpoint at this URL")
         case 407: .holdUpstream(.configuration, detail: "HTTP 407: a proxy requires credentials")

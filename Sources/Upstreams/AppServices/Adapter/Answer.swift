@@ -116,7 +116,7 @@ struct Answer {
         switch response.status {
         case 200..<300: .suspect
         case 300..<400:
-            .hold(.configuration, detail: "HTTP \(response.status): redirects are not followed with tokens")
+            .hold(.configuration, detail: redirection)
         case 401: .reauthenticate(isDoubtful: false, reason: reason(words))
         case 404: .notFound
         case 407: .hold(.configuration, detail: "HTTP 407: a proxy requires credentials")
@@ -125,6 +125,11 @@ struct Answer {
         // 5xx, and numbers that are not a status.
         default: retry()
         }
+    }
+
+    private var redirection: String {
+        response.redirectTarget == nil
+            ? "HTTP \(response.status): redirects are not followed with tokens" : response.outline()
     }
 
     private func retry() -> Meaning { .retry(after: response.retryAfter(now: now)) }

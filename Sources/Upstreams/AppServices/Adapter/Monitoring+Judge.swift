@@ -14,7 +14,7 @@ extension Monitoring {
                 ? Decision(.proceed(progress: answered.reached.stored))
                 : decision(configuration: response.body, answered)
         case 300..<400, 407:
-            return Decision(.holdUpstream(.configuration, detail: "HTTP \(response.status) from monitoring"))
+            return Decision(.holdUpstream(.configuration, detail: response.outline(for: " from monitoring")))
         case 401, 403, 404:
             return answered.refused("HTTP \(response.status) from monitoring")
         // Not processed: the connection leads to another server.

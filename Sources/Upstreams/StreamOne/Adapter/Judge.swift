@@ -16,7 +16,10 @@ struct Judge {
     func decision(on response: UpstreamResponse) -> Decision {
         guard let answer = Answer(response) else {
             let after = response.retryAfter(now: now)
-            guard (200...299).contains(response.status) else { return Decision(.retry(after: after)) }
+            guard (200...299).contains(response.status) else {
+                let reason = response.redirectTarget == nil ? nil : response.outline()
+                return Decision(.retry(after: after), reason: reason)
+            }
             // It may have carried out the call without being able to respond. So the attempts are limited if other
             // calls succeed.
             return Decision(

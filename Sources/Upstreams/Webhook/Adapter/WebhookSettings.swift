@@ -129,7 +129,7 @@ struct WebhookSettings: SettingsSection {
             case .bearer: ["auth.token"]
             case .oauth2: ["auth.clientId", "auth.clientSecret"]
             }
-        return (url == Self.exampleURL ? ["url"] : [])
+        return (url.text == Self.exampleURL.text ? ["url"] : [])
             + (auth.scheme == .oauth2 && auth.tokenURL.isEmpty ? ["auth.tokenURL"] : [])
             + missing.filter(required.contains)
     }
@@ -162,7 +162,9 @@ extension WebhookSettings {
             "\(PercentEncoding.encode($0.key))=\(PercentEncoding.encode($0.value.value))"
         }
         let parts = ([url.query.value, endpoint.query.value] + further).filter { !$0.isEmpty }
-        return url.text + endpoint.path + (parts.isEmpty ? "" : "?" + parts.joined(separator: "&"))
+        // Slashes at the end of the URL are sent as they are written, unless a path with a slash follows.
+        let base = endpoint.path.hasPrefix("/") ? url.text : url.spelled
+        return base + endpoint.path + (parts.isEmpty ? "" : "?" + parts.joined(separator: "&"))
     }
 }
 

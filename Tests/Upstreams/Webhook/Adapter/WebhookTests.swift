@@ -82,7 +82,9 @@ import Testing
     // MARK: Requests
 
     @Test(arguments: [
-        ("http://h", "", "http://h"), ("http://h/", "", "http://h"), ("http://h/a/", "/", "http://h/a/"),
+        ("http://h", "", "http://h"), ("http://h/", "", "http://h/"), ("http://h/a/", "/", "http://h/a/"),
+        ("https://h.example/hook/", "", "https://h.example/hook/"), ("http://h/a/", "?x", "http://h/a/?x"),
+        ("http://h/a//", "/b", "http://h/a/b"),
         ("http://h/a", "/b/?c=d", "http://h/a/b/?c=d"), ("http://h", "?x", "http://h?x"),
         ("http://h/a?b=c", "", "http://h/a?b=c"), ("http://h/a?b=c", "/d?e", "http://h/a/d?b=c&e"),
     ])

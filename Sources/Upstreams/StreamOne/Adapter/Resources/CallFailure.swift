@@ -18,7 +18,7 @@ enum CallFailure: Error {
     static func unusable(_ response: UpstreamResponse) -> String {
         let what =
             (200...299).contains(response.status)
-            ? "a response that is not its own" : "HTTP status \(response.status)"
+            ? "a response that is not its own" : response.outline()
         return "The platform sent \(what)."
     }
 
