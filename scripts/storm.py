@@ -43,7 +43,9 @@ APP_KEY = "5a" * 32
 WEATHER = [
     "", "", "delay=20ms:0.3", "delay=200ms:0.1", "status=503:0.3", "status=503", "status=503/1", "status=429/1:0.2",
     "status=502:0.3", "status=500:0.1", "status=500", "reset-before:0.2", "reset-after:0.15", "reset-before",
-    "truncate:0.1", "garbage:0.1", "hang:0.02", "status=408:0.2",
+    "truncate:0.1", "truncate", "garbage:0.1", "hang:0.02", "status=408:0.2",
+    # The connections that are open go mute, and new ones work.
+    "hang:x8",
 ]
 STORIES = load(Simulator.PLACES)
 UPSTREAMS = [story.upstream for story in STORIES]

@@ -54,6 +54,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addProbes()
         addBackups()
         addDoubts()
+        addMuteness(of: types)
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -65,10 +66,21 @@ public struct Plan: Sendable, CustomStringConvertible {
         guard dice.chance(0.5) else { return }
         stories.append(story)
         for _ in 0..<dice.from(1...2) { callers.append(CallerPlan(callers.count, story, hours, dice)) }
-        let kinds = FaultPlan.Kind.allCases.filter { $0 != .wrongURL || story.traits.contains(.plainStatuses) }
+        let kinds = FaultPlan.Kind.allCases.filter {
+            $0 != .mute && ($0 != .wrongURL || story.traits.contains(.plainStatuses))
+        }
         for _ in 0..<dice.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, dice)) }
         for _ in 0..<dice.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, dice)) }
         actions.sort { $0.atHour < $1.atHour }
+    }
+
+    private mutating func addMuteness(of types: [any Story]) {
+        let dice = Dice(seed: seed, for: "muteness")
+        guard dice.chance(0.5) else { return }
+        for _ in 0..<dice.from(1...6) {
+            let start = hours * dice.fraction()
+            faults.append(FaultPlan(.mute, dice.pick(types), fromHour: start, toHour: start + 0.2))
+        }
     }
 
     private mutating func addCallbacks() {
@@ -202,6 +214,8 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         case wrongURL
         /// 500 for requests with nothing wrong, at most a few times for the same message.
         case hiccups
+        /// Connections that are open when it begins get no response any more; new ones do.
+        case mute
 
         static let first = Array(allCases.prefix { $0 != .wrongURL })
     }

@@ -21,11 +21,20 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private var isStopped = false
     private var submitted = 0
     private let hiccups: Hiccups
+    /// As the gateway's own transport keeps them.
+    private var connections = ConnectionPools<Connections>()
     /// By the name of the type.
     let tokens: [String: TokenWatch]
 
+    private final class Connections {
+        let openedAt: MonotonicInstant
+        init(_ openedAt: MonotonicInstant) { self.openedAt = openedAt }
+    }
+
     private final class Transfer: @unchecked Sendable {
         let number: Int
+        let connections: Connections
+        let statusDecides: @Sendable (Int) -> Bool
         let service: Service
         let request: SimulatedRequest
         let entries: [Book.Entry]
@@ -43,10 +52,12 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         var holdsMessages: Bool { entries.contains { !$0.isProxied } }
 
         init(
-            _ number: Int, _ service: Service, _ request: SimulatedRequest, _ entries: [Book.Entry],
-            _ fate: Service.Fate, endsAt: MonotonicInstant, timesOut: Bool,
+            _ number: Int, on connections: Connections, _ service: Service, _ request: SimulatedRequest,
+            _ entries: [Book.Entry], _ fate: Service.Fate, endsAt: MonotonicInstant, timesOut: Bool,
+            statusDecides: @escaping @Sendable (Int) -> Bool,
             _ completion: @escaping @Sendable (TransferResult) -> Void
         ) {
+            (self.connections, self.statusDecides) = (connections, statusDecides)
             (self.number, self.service, self.request, self.entries) = (number, service, request, entries)
             (self.fate, self.endsAt, self.timesOut, self.completion) = (fate, endsAt, timesOut, completion)
         }
@@ -80,6 +91,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let now = world.time.instant
         var asked = SimulatedRequest(request)
         var (fate, delay) = service.fate(of: asked.path, at: now, dice)
+        let pool = connections.pool(for: options, at: now) { Connections(now) }
+        guard let pool else { preconditionFailure("connections can always be opened") }
+        if fate == .answered, service.isMute(pool.openedAt, at: now) { fate = .hang }
         let body = request.gzip ? gunzip(request.body) ?? [] : request.body
         let entries = world.callbacks.entries(in: Array(request.url.utf8) + body)
         if fate == .answered, hiccups.strike(entries, to: service, at: now) { fate = .status(500, retryAfter: nil) }
@@ -92,7 +106,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         (asked.sentAt, asked.answeredAt) = (now, now + span)
         submitted += 1
         let transfer = Transfer(
-            submitted, service, asked, entries, fate, endsAt: now + span, timesOut: timesOut, completion)
+            submitted, on: pool, service, asked, entries, fate, endsAt: now + span, timesOut: timesOut,
+            statusDecides: request.statusDecides, completion)
         if fate.reachesUpstream { transfer.takenAt = now + span * dice.fraction() }
         transfers.append(transfer)
         let marks = entries.map(\.mark).joined(separator: " ")
@@ -197,6 +212,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private func end(_ transfer: Transfer) {
         let result: TransferResult
         if transfer.timesOut {
+            connections.retire(transfer.connections)
             result = .failure(TransferFailure(.timeout, mayHaveArrived: true, detail: "timed out"))
         } else {
             result = self.result(of: transfer)
@@ -223,7 +239,15 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             }
             return .success(UpstreamResponse(answer))
         case .refused: return .failure(TransferFailure(.unreachable, mayHaveArrived: false, detail: "refused"))
-        case .resetBefore, .resetAfter, .truncated:
+        case .truncated:
+            if let answer = transfer.answer, transfer.statusDecides(answer.status) {
+                return .success(
+                    UpstreamResponse(
+                        status: answer.status, headers: answer.headers,
+                        body: Array(answer.body.prefix(answer.body.count / 2))))
+            }
+            return .failure(TransferFailure(.interrupted, mayHaveArrived: true, detail: "the response was cut"))
+        case .resetBefore, .resetAfter:
             return .failure(TransferFailure(.interrupted, mayHaveArrived: true, detail: "connection reset"))
         case .garbage: return .failure(TransferFailure(.garbled, mayHaveArrived: true, detail: "not HTTP"))
         case .hang, .hangAfter:

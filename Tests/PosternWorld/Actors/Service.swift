@@ -70,6 +70,14 @@ final class Service {
 
     // MARK: Faults
 
+    /// Whether a connection that was opened at that time gets no response any more.
+    func isMute(_ openedAt: MonotonicInstant, at instant: MonotonicInstant) -> Bool {
+        faults.contains { fault in
+            let begin = start + .milliseconds(Int64(fault.fromHour * 3_600_000))
+            return fault.kind == .mute && openedAt < begin && begin <= instant
+        }
+    }
+
     /// What becomes of one request.
     enum Fate: Equatable {
         case answered
@@ -97,7 +105,7 @@ final class Service {
         for fault in activeFaults(at: instant) {
             switch fault.kind {
             case .slow: delay += dice.span(1...25)
-            case .tokensDie, .hiccups: continue
+            case .tokensDie, .hiccups, .mute: continue
             case .outage: return (.refused, delay)
             case .hang: return (dice.chance(0.5) ? .hang : .hangAfter, delay)
             case .maintenance: return (.status(503, retryAfter: retryAfter(dice, atMost: 900)), delay)
