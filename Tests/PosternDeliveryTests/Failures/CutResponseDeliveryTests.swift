@@ -76,7 +76,7 @@ import WebhookAdapter
         init(_ type: UpstreamType, answering text: String) throws {
             let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
             receiver = Receiver(text)
-            http = FaultServer(
+            http = try FaultServer(
                 HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }, handler: receiver, logger: logger)
             let url = "http://127.0.0.1:\(try http.start())"
             let (time, metrics) = (SystemTime(), Metrics())
@@ -93,7 +93,7 @@ import WebhookAdapter
                 queue: queue, settings: settings,
                 dependencies: .init(outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger))
             group = WorkerGroup([worker], outbox: outbox, time: time)
-            group.start()
+            try group.start()
         }
 
         deinit {
