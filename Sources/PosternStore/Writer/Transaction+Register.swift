@@ -16,10 +16,13 @@ extension Transaction {
         let number = known ?? UpstreamNumber(rawValue: UInt8(highest + 1))
         if known == nil {
             try sql.run("INSERT INTO upstreams (number, name, type) VALUES (?, ?, ?)", number, name, type)
-        } else if let former, former.type != type {
+        } else {
+            try sql.run("UPDATE upstreams SET type = ? WHERE number = ?", type, number)
+        }
+        if let former, former.type != type {
             if let problem = former.problem(as: type) { throw problem }
             // What the former type kept means nothing to this one, and its credentials are for another API.
-            try sql.run("UPDATE upstreams SET type = ?, circuit = '{\"failures\":0}' WHERE number = ?", type, number)
+            try sql.run("UPDATE upstreams SET circuit = '{\"failures\":0}' WHERE number = ?", number)
             try sql.run("DELETE FROM state WHERE upstream = ?", number)
             try sql.run("DELETE FROM credentials WHERE upstream = ?", number)
         }

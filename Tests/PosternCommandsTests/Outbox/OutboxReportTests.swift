@@ -101,7 +101,9 @@ import Testing
 
     /// The most specific reason comes first, as in the API.
     @Test func parkedLane_waitsForItsToken_whateverTheCircuit() throws {
-        let parked = record { ($0.facts.isParked, $0.facts.nextAttemptAt) = (true, Self.noon + .seconds(5)) }
+        let parked = record {
+            ($0.facts.isParked, $0.facts.isRetry, $0.facts.nextAttemptAt) = (true, true, Self.noon + .seconds(5))
+        }
         let held = record { ($0.facts.laneWaitsFor, $0.facts.laneWaitsUntil) = (.circuit, Self.noon + .seconds(9)) }
         let down = try summary { $0.circuit!.reopensAtMs = (Self.noon + .seconds(60)).milliseconds }
         #expect(report(down).waitStatus(of: parked) == WaitStatus(waitingFor: .token))

@@ -134,7 +134,8 @@ import WebhookAdapter
         let ids = try (0..<21).flatMap { try harness.post([Self.payload($0, isPoison: $0 == position)], as: "a") }
         try harness.run(for: .seconds(30))
         #expect(harness.ledger.delivered == 20)
-        #expect(harness.tokenRequests.count <= 4)
+        // Only responses under a token that nothing else was accepted with cost another one.
+        #expect(harness.tokenRequests.count <= 10)
         _ = try goOn(harness) { try harness.state(ids[position]) == .failed }
         #expect(try harness.state(ids[position]) == .failed)
         #expect(harness.ledger.failed == 1)

@@ -169,7 +169,9 @@ import Testing
         #expect(store.outbox.ledger(of: queue.number).accepted == 500)
         let claim = try store.claim(queue, most: 100)
         try store.deliver(claim.messages, of: queue)
-        #expect(store.outbox.ledger(of: queue.number).delivered == 100)
+        // While the disk is full, claims are small, so that their settlement needs little room.
+        #expect(claim.messages.count == 32)
+        #expect(store.outbox.ledger(of: queue.number).delivered == 32)
         try store.execute("PRAGMA max_page_count = 1000000")
         store.outbox.checkForSpace()
         #expect(store.outbox.trouble == nil)
