@@ -107,8 +107,10 @@ class Session:
                     self.faults.append(f"{operation}: {parameter['name']} is required and has no example")
                     return
                 required[place] = values[0]
-            elif values and pointer not in self.sent:
-                self.sent.add(pointer)
+            elif values and (sent := parameter["name"] if parameter["name"] == "Idempotency-Key" else pointer) not in self.sent:
+                # A key has an example of its own in each operation, but means the same: one operation shows it, since
+                # some bodies cannot be sent twice.
+                self.sent.add(sent)
                 optional.append((place, values[0]))
         bodies = list(operation.body_examples()) or [(None, None, None)]
         for media_type, name, body in bodies:
