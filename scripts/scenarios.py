@@ -16,6 +16,8 @@ import json
 import pathlib
 import random
 import re
+import signal
+import socket
 import socketserver
 import subprocess
 import sys
@@ -385,12 +387,307 @@ def stranger_from_another_address(binary):
     return done.stdout.strip()
 
 
+# ---- One message, endpoint or connection that others must not wait for
+
+
+class Receiver(StandIn):
+    """A webhook: accepts the items for which `status(path, items)` is below 300, and records them by their `seq`."""
+
+    def __init__(self, status, headers=None, answer=b""):
+        self.order, self.tokens, self.arrived_at, self.requests = [], 0, {}, collections.Counter()
+
+        def decide(_, path, body):
+            if path.startswith("/token"):
+                self.tokens += 1
+                token = {"access_token": f"T{self.tokens}", "token_type": "bearer", "expires_in": 3600}
+                return 200, {"Content-Type": "application/json"}, json.dumps(token).encode()
+            items = [json.loads(line) for line in body.splitlines()]
+            items = [item for value in items for item in (value if isinstance(value, list) else [value])]
+            answered = status(path, items)
+            self.requests[answered] += 1
+            if answered < 300:
+                for item in items:
+                    self.order.append(item["seq"])
+                    self.arrived_at.setdefault(item["seq"], time.monotonic())
+            return answered, headers or {}, answer
+
+        super().__init__(decide)
+
+    def settings(self, **upstream):
+        return {"upstreams": {"hook": {"type": "webhook", "url": self.url, "verifyAtStart": False, **upstream}}}
+
+
+def refuses(status):
+    """Answers `status` to every request that contains poison, and accepts all others."""
+    return lambda _, items: status if any(item.get("poison") for item in items) else 200
+
+
+def one_message_that_is_refused(binary, status, index=0, poisons=1, **upstream):
+    """49 messages, of which one gets `status` each time: the others arrive, and it alone fails in the end."""
+    receiver = Receiver(refuses(status))
+    if "auth" in upstream:
+        upstream["auth"] = {**upstream["auth"], "tokenURL": receiver.url + "/token"}
+    with Subject(binary, receiver.settings(**upstream)) as gateway:
+        chosen = set(range(index, index + poisons))
+        items = [{"seq": number, "who": f"w{number % 7}"} for number in range(48 + poisons)]
+        for number in chosen:
+            items[number].update(poison=True, who=f"p{number}")
+        began = time.monotonic()
+        ids = gateway.post("/v1/hook/event", items)["ids"]
+        healthy = len(items) - poisons
+        what = f"{status} {upstream.get('batch', 'none')}"
+        expect(
+            wait(lambda: len(receiver.arrived_at) == healthy, 30),
+            f"{what}: {len(receiver.arrived_at)} of {healthy} others arrived, {dict(receiver.requests)}")
+        took = time.monotonic() - began
+        number, end = 1000, time.monotonic() + 90
+        while len(gateway.failed()) < poisons and time.monotonic() < end:
+            number += 1
+            gateway.post("/v1/hook/event", {"seq": number, "who": "w"})
+            time.sleep(0.25)
+        failed = {message["id"] for message in gateway.failed()}
+        expect(failed == {ids[one] for one in chosen}, f"{what}: {len(failed)} failed, {poisons} should")
+        expect(
+            wait(lambda: gateway.get("/v1/upstreams/hook")["health"] == "up", 10),
+            f"{what}: health is {gateway.get('/v1/upstreams/hook')['health']}")
+        return f"{status}: {took:.1f} s, {sum(receiver.requests.values())} requests, {receiver.tokens} tokens"
+
+
+def message_refused_with_any_status(binary):
+    """401, 403, 404, 405, 406, a redirect and 407 for one message hold up no other."""
+    return "; ".join(one_message_that_is_refused(binary, status) for status in (401, 403, 404, 405, 406, 302, 407))
+
+
+def message_refused_in_a_batch(binary):
+    """The same in arrays, in NDJSON, and with lanes; in the middle, and five of them."""
+    return "; ".join(
+        [
+            one_message_that_is_refused(binary, 403, 20, batch="array"),
+            one_message_that_is_refused(binary, 404, 48, batch="ndjson"),
+            one_message_that_is_refused(binary, 401, 7, batch="array", orderBy="/who"),
+            one_message_that_is_refused(binary, 403, 0, poisons=5, batch="array"),
+            one_message_that_is_refused(binary, 403, 0, poisons=5),
+        ])
+
+
+def message_refused_under_a_token(binary):
+    """With OAuth 2.0 a new token is tried, and then it is known to be the message."""
+    auth = {"type": "oauth2", "clientId": "c", "clientSecret": "secret-of-c"}
+    return "; ".join(one_message_that_is_refused(binary, status, 3, auth=auth) for status in (401, 403))
+
+
+def samsara_event_that_is_refused(binary):
+    """A batch of Samsara in which one event gets 401 or 403 each time."""
+    figures = []
+    for status in (401, 403, 404):
+        samsara = Samsara(
+            lambda events, status=status: status if any(one["eventName"] == "poison" for one in events) else 202)
+        with Subject(binary, samsara.settings()) as gateway:
+            began = time.monotonic()
+            events = [event(f"s{number}", number, "page.viewed" if number else "poison") for number in range(20)]
+            ids = gateway.post("/v1/samsara/event", events)["ids"]
+            expect(wait(lambda: len(samsara.arrived_at) == 19, 30), f"{status}: {len(samsara.arrived_at)} of 19 arrived")
+            figures.append(f"{status}: {time.monotonic() - began:.1f} s, {len(samsara.paths)} requests")
+            expect(not {one["id"] for one in gateway.failed()} - {ids[0]}, "an innocent event failed")
+    return "; ".join(figures)
+
+
+def credentials_that_nobody_accepts(binary):
+    """Every request gets 401: nothing fails, few requests are made, and right credentials deliver everything."""
+    is_right = False
+    receiver = Receiver(lambda *_: 200 if is_right else 401)
+    with Subject(binary, receiver.settings(auth={"type": "bearer", "token": "wrong-token"})) as gateway:
+        for number in range(60):
+            gateway.post("/v1/hook/event", {"seq": number})
+        time.sleep(30)
+        shown = gateway.get("/v1/upstreams/hook")
+        expect(shown["health"] == "unauthorized", f"health is {shown['health']}")
+        expect(not gateway.failed(), f"{len(gateway.failed())} failed")
+        count = sum(receiver.requests.values())
+        expect(count <= 20, f"{count} requests in 30 s")
+        is_right = True
+        settings = json.loads(gateway.config.read_text())
+        settings["upstreams"]["hook"]["auth"]["token"] = "right-token"
+        gateway.config.write_text(json.dumps(settings))
+        gateway.child.send_signal(signal.SIGHUP)
+        expect(wait(lambda: len(receiver.arrived_at) == 60, 20), f"{len(receiver.arrived_at)} of 60 arrived")
+        expect(gateway.get("/v1/upstreams/hook")["health"] == "up", "still unauthorized")
+        return f"{count} requests while they were wrong"
+
+
+def wrong_endpoint_that_is_tried_first(binary):
+    """The first request ever is to an endpoint that answers 404: the right ones do not wait for it."""
+    receiver = Receiver(lambda path, _: 404 if path == "/wrong" else 200)
+    kinds = {"wrong": {"path": "/wrong"}, **{f"right{number}": {"path": f"/right{number}"} for number in range(4)}}
+    seer = Seer((404, {}))
+    with Subject(binary, receiver.settings(kinds=kinds)) as gateway:
+        first = gateway.post("/v1/hook/wrong", {"seq": -1})["id"]
+        time.sleep(1)
+        began = time.monotonic()
+        for number in range(348):
+            gateway.post(f"/v1/hook/right{number % 4}", {"seq": number})
+        expect(wait(lambda: len(receiver.arrived_at) == 348, 15), f"{len(receiver.arrived_at)} of 348 arrived")
+        took = time.monotonic() - began
+        expect(gateway.message(first)["state"] == "queued", "the message for the wrong endpoint failed")
+    with Subject(binary, seer.settings()) as gateway:
+        gateway.post("/v1/seer/custom", {"x": 1})
+        time.sleep(1)
+        for number in range(1, 61):
+            kind = ("tincan", "activity", "instrumentation")[number % 3]
+            gateway.post(f"/v1/seer/{kind}", report(kind, number))
+        expect(wait(lambda: len(seer.arrived_at) == 60, 15), f"Seer: {len(seer.arrived_at)} of 60 arrived")
+    return f"{took:.1f} s"
+
+
+def health_of_an_empty_queue(binary):
+    """Everything that waited for a closed port was cancelled: a flush or resume ends `down`."""
+    receiver = Receiver(lambda *_: 200)
+    port = receiver.server.server_address[1]
+    receiver.server.shutdown()
+    receiver.server.server_close()
+    with Subject(binary, receiver.settings()) as gateway:
+        ids = [gateway.post("/v1/hook/event", {"seq": number})["id"] for number in range(8)]
+        expect(wait(lambda: gateway.get("/v1/upstreams/hook")["health"] == "down", 30), "never down")
+        gateway.post("/v1/messages/cancel", {"ids": ids})
+        expect(wait(lambda: gateway.get("/v1/upstreams/hook")["queued"] == 0, 10), "not all were cancelled")
+        gateway.post("/v1/upstreams/hook/resume")
+        ended = wait(lambda: gateway.get("/v1/upstreams/hook")["health"] == "up", 12)
+        shown = gateway.get("/v1/upstreams/hook")
+        expect(ended, f"health is {shown['health']}, circuit {shown['circuit']}")
+        return str(port)
+
+
+class Raw:
+    """Reads requests, and answers each with the bytes of `answer(number, head)`; then closes the connection."""
+
+    def __init__(self, answer, keep=0):
+        self.requests, self.at, self.heads = 0, [], []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.answer, self.keep = answer, keep
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            connection, _ = self.socket.accept()
+            threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
+
+    def serve(self, connection):
+        with connection, connection.makefile("rb") as stream:
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                line = stream.readline()
+                if not line:
+                    return
+                head += line
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            stream.read(int(length[1]) if length else 0)
+            self.requests += 1
+            self.at.append(time.monotonic())
+            self.heads.append(head)
+            connection.sendall(self.answer(self.requests, head))
+            time.sleep(self.keep)
+
+
+def responses_that_are_cut(binary):
+    """Status and header arrived, the body did not: the status counts."""
+    cut = {
+        "short": b"Content-Length: 40\r\n\r\nhello world",
+        "chunked": b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "gzip": b"Content-Encoding: gzip\r\nContent-Length: 30\r\n\r\n" + gzip.compress(b"x" * 100)[:12],
+        "none": b"Content-Length: 5\r\n\r\n",
+    }
+    for name, rest in cut.items():
+        for status, state in ((b"200 OK", "delivered"), (b"400 Bad Request", "failed")):
+            raw = Raw(lambda *_, rest=rest, status=status: b"HTTP/1.1 " + status + b"\r\n" + rest)
+            with Subject(binary, {"upstreams": {"hook": {"type": "webhook", "url": raw.url}}}) as gateway:
+                one = gateway.post("/v1/hook/event", {"seq": 1})["id"]
+                settled = wait(lambda: gateway.message(one)["state"] == state, 8)
+                expect(settled, f"{name} {status}: {gateway.message(one)}, {raw.requests} requests")
+                expect(raw.requests == 1, f"{name} {status}: {raw.requests} requests")
+    raw = Raw(lambda *_: b"HTTP/1.1 429 Slow\r\nRetry-After: 6\r\n" + cut["short"])
+    with Subject(binary, {"upstreams": {"hook": {"type": "webhook", "url": raw.url}}}) as gateway:
+        gateway.post("/v1/hook/event", {"seq": 1})
+        expect(wait(lambda: raw.requests >= 2, 20), "429: not sent again")
+        expect(raw.at[1] - raw.at[0] >= 5.9, f"429: sent again after {raw.at[1] - raw.at[0]:.1f} s")
+    raw = Raw(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", keep=30)
+    settings = {"delivery": {"requestTimeoutSeconds": 2}, "upstreams": {"hook": {"type": "webhook", "url": raw.url}}}
+    with Subject(binary, settings) as gateway:
+        one = gateway.post("/v1/hook/event", {"seq": 1})["id"]
+        expect(wait(lambda: gateway.message(one)["state"] == "delivered", 10), f"silent body: {gateway.message(one)}")
+        expect(raw.requests == 1, f"silent body: {raw.requests} requests")
+    return ""
+
+
+def receiver_that_goes_mute(binary):
+    """A connection that is open but silent is not used again after a time-out: the next one works."""
+    served = collections.Counter()
+
+    def decide(_, __, body):
+        name = threading.current_thread().name
+        served[name] += 1
+        if len(served) == 1 and served[name] > 1:
+            time.sleep(60)
+        return 200, {}, b""
+
+    receiver = StandIn(decide)
+    settings = {"upstreams": {"hook": {"type": "webhook", "url": receiver.url, "delivery": {"requestTimeoutSeconds": 2}}}}
+    with Subject(binary, settings) as gateway:
+        ids = []
+        for number in range(3):
+            ids.append(gateway.post("/v1/hook/event", {"seq": number})["id"])
+            time.sleep(0.3)
+        arrived = wait(lambda: all(gateway.message(one)["state"] == "delivered" for one in ids), 15)
+        expect(arrived, f"{[gateway.message(one)['state'] for one in ids]}")
+        return f"{len(served)} connections"
+
+
+def redirect_says_where_it_leads(binary):
+    """The error of a redirect shows host and path, but neither query nor user information."""
+    receiver = Receiver(lambda *_: 301, {"Location": "https://user:hidden@other.example/new/place?sig=TOPSECRET"})
+    with Subject(binary, receiver.settings(url=receiver.url + "/hook/")) as gateway:
+        one = gateway.post("/v1/hook/event", {"seq": 1})["id"]
+        error = lambda: gateway.message(one)["lastError"] or gateway.get("/v1/upstreams/hook")["lastError"]  # noqa: E731
+        expect(wait(error, 10), "no error")
+        detail = error()["detail"]
+        expect("other.example/new/place" in detail, detail)
+        expect("TOPSECRET" not in detail and "hidden" not in detail, detail)
+        expect(receiver.paths[0] == "/hook/", receiver.paths[0])
+        return detail
+
+
+def answers_do_not_reach_the_log(binary):
+    """A receiver that echoes what it refuses, and secrets in a query: neither is in the log, at any level."""
+    receiver = Receiver(lambda *_: 400, {}, b'{"name":"Alice","ssn":"078-05-1120"}')
+    settings = receiver.settings(
+        url=receiver.url + "/hook?v=1&sig=TOPSECRET1", kinds={"event": {"path": "/x?code=TOPSECRET2"}},
+        query={"token": "TOPSECRET3"})
+    settings["log"] = {"level": "trace"}
+    with Subject(binary, settings) as gateway:
+        one = gateway.post("/v1/hook/event", {"seq": 1})["id"]
+        expect(wait(lambda: gateway.message(one)["state"] == "failed", 10), "did not fail")
+        expect("Alice" in gateway.message(one)["lastError"]["detail"], "lastError has no answer")
+        log = gateway.log.read_text()
+        expect("Alice" not in log and "078" not in log, "the answer is in the log")
+        shown = log + json.dumps([gateway.get(path) for path in (
+            f"/v1/messages/{one}?include=attempts", "/v1/upstreams/hook", "/v1/upstreams/hook/failures")])
+        shown += json.dumps(gateway.post("/v1/hook/event?dryRun=true", {"seq": 2}))
+        for secret in ("TOPSECRET1", "TOPSECRET2", "TOPSECRET3"):
+            expect(secret not in shown, f"{secret} is shown: …{shown[max(0, shown.find(secret) - 200):][:300]}")
+        sent = receiver.paths[0]
+        expect(all(f"TOPSECRET{n}" in sent for n in (1, 2, 3)), f"sent to {sent}")
+        return sent
+
+
 SCENARIOS = [
     poison_among_many_sources, poison_in_a_fleet_with_a_single_source, ten_poison_events_at_once,
     random_500s_after_an_outage, outage_that_answers_500, seer_endpoint_that_does_not_exist,
     seer_endpoint_that_is_rate_limited, seer_endpoint_that_is_unavailable, seer_endpoint_that_refuses_the_token,
     seer_endpoint_that_forbids, steady_traffic, expiry_while_the_upstream_is_held, reason_of_a_paused_message,
-    message_with_not_before, stranger_from_another_address,
+    message_with_not_before, message_refused_with_any_status, message_refused_in_a_batch, message_refused_under_a_token,
+    samsara_event_that_is_refused, credentials_that_nobody_accepts, wrong_endpoint_that_is_tried_first,
+    health_of_an_empty_queue, responses_that_are_cut, receiver_that_goes_mute, redirect_says_where_it_leads,
+    answers_do_not_reach_the_log, stranger_from_another_address,
 ]
 
 
