@@ -108,6 +108,52 @@ extension EndToEnd {
             #expect(attempts.count == 1)
         }
 
+        /// "Raise the cap" is what operations.md advises while a queue is full.
+        @Test(.timeLimit(.minutes(10)))
+        func capOfAQueue_changes_whileItIsFull() async throws {
+            var settings = Settings()
+            let directory = try GatewayDirectory(settings)
+            var gateway: GatewayProcess?
+            func accepts(_ number: Int) throws -> Bool {
+                let answer = try #require(try gateway?.client().post(eventPath, event(number)))
+                guard answer.status != 202 else { return true }
+                #expect(answer.status == 503, "\(answer.text)")
+                #expect(answer.json["type"].string == "urn:postern:problem:outbox-full", "\(answer.text)")
+                return false
+            }
+            var stored = 0
+            func fill() throws { while stored < 1000, try accepts(stored) { stored += 1 } }
+            func reload(_ queue: [String: Any], changes: String...) async throws {
+                settings.upstreams = ["samsara": ["url": "http://127.0.0.1:9", "queue": queue]]
+                try directory.configure(settings)
+                guard let gateway else { return }
+                gateway.process.signal(SIGHUP)
+                let line = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+                for name in changes { #expect(line.contains("upstreams.samsara.queue.\(name)"), "\(line)") }
+                #expect(!line.contains("needsRestart=upstreams"), "\(line)")
+            }
+            try await reload(["maxMessages": 2])
+            gateway = try await directory.start()
+            try fill()
+            #expect(stored == 2)
+            try await reload(["maxMessages": 5], changes: "maxMessages")
+            try fill()
+            #expect(stored == 5)
+            // The same by bytes: each message has as many as the first.
+            let bytes = event(1).utf8.count
+            try await reload(["maxMessages": 0, "maxBytes": 7 * bytes + 3], changes: "maxMessages", "maxBytes")
+            try fill()
+            #expect(stored == 7)
+            try await reload(["maxMessages": 0, "maxBytes": 9 * bytes + 3], changes: "maxBytes")
+            try fill()
+            #expect(stored == 9)
+            // Lowered: what is queued stays.
+            try await reload(["maxMessages": 3, "maxBytes": 0], changes: "maxMessages", "maxBytes")
+            #expect(try !accepts(9))
+            #expect(try gateway?.upstream()["queued"].int == 9)
+            try await gateway?.stop()
+        }
+
         @Test(.timeLimit(.minutes(10)), arguments: ["{", #"{"delivery": {"maxInFlight": 0}}"#])
         func badFile_changesNothing(text: String) async throws {
             let samsara = try HostedSimulator()
