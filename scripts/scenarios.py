@@ -540,7 +540,7 @@ def wrong_endpoint_that_is_tried_first(binary):
 
 
 def health_of_an_empty_queue(binary):
-    """Everything that waited for a closed port was cancelled: a flush or resume ends `down`."""
+    """Everything that waited for a closed port was cancelled: a flush or resume ends `down`, and a probe says what it can."""
     receiver = Receiver(lambda *_: 200)
     port = receiver.server.server_address[1]
     receiver.server.shutdown()
@@ -550,11 +550,18 @@ def health_of_an_empty_queue(binary):
         expect(wait(lambda: gateway.get("/v1/upstreams/hook")["health"] == "down", 30), "never down")
         gateway.post("/v1/messages/cancel", {"ids": ids})
         expect(wait(lambda: gateway.get("/v1/upstreams/hook")["queued"] == 0, 10), "not all were cancelled")
+        probed = gateway.post("/v1/upstreams/hook/probe")
+        expect(probed["outcome"] == "unreachable" and probed["detail"].startswith("TCP: "), f"probe: {probed}")
+        listener = socket.create_server(("127.0.0.1", port))
+        probed = gateway.post("/v1/upstreams/hook/probe")
+        expect(probed["outcome"] == "ok" and probed["status"] is None, f"probe after the start: {probed}")
+        with listener, listener.accept()[0] as connection:
+            expect(connection.recv(1) == b"", "the probe sent something")
         gateway.post("/v1/upstreams/hook/resume")
         ended = wait(lambda: gateway.get("/v1/upstreams/hook")["health"] == "up", 12)
         shown = gateway.get("/v1/upstreams/hook")
         expect(ended, f"health is {shown['health']}, circuit {shown['circuit']}")
-        return str(port)
+        return f"{port}, {probed['durationMs']} ms"
 
 
 class Raw:

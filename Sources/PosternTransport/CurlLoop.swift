@@ -154,9 +154,11 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     }
 
     private func start(_ transfer: Transfer, at now: MonotonicInstant) {
-        guard let pool = pools.pool(for: transfer.options, at: now, open: { ConnectionPool() }),
-            let handle = idle.popLast() ?? EasyHandle()
-        else {
+        // One of its own has the address of no name, and closes its connection with it.
+        let pool =
+            transfer.onlyConnects
+            ? ConnectionPool() : pools.pool(for: transfer.options, at: now, open: { ConnectionPool() })
+        guard let pool, let handle = idle.popLast() ?? EasyHandle() else {
             let failure = TransferFailure(.unreachable, mayHaveArrived: false, detail: "libcurl is out of memory")
             return transfer.complete(.failure(failure))
         }

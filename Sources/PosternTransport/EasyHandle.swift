@@ -39,6 +39,16 @@ final class EasyHandle {
         errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
     }
 
+    /// The part of connecting that has not ended: the name, the address, or the handshake.
+    var phase: String {
+        var connections = 0
+        var lookupMicroseconds: curl_off_t = 0
+        _ = postern_curl_get_long(curl, CURLINFO_NUM_CONNECTS, &connections)
+        _ = postern_curl_get_offset(curl, CURLINFO_NAMELOOKUP_TIME_T, &lookupMicroseconds)
+        // libcurl counts a connection before its handshake. A lookup takes a microsecond at least.
+        return connections > 0 ? "TLS" : lookupMicroseconds > 0 ? "TCP" : "DNS"
+    }
+
     var status: Int {
         var status = 0
         _ = postern_curl_get_long(curl, CURLINFO_RESPONSE_CODE, &status)

@@ -47,6 +47,9 @@ final class Transfer: @unchecked Sendable {
         return handle
     }
 
+    /// Whether it makes a connection of its own, and sends nothing on it.
+    var onlyConnects: Bool { request.onlyConnects }
+
     /// Sets `handle` up. Returns why the request cannot be sent, or nil.
     func prepare(_ handle: EasyHandle, on pool: ConnectionPool, _ settings: CurlLoop.Settings) -> String? {
         self.handle = handle
@@ -83,6 +86,7 @@ final class Transfer: @unchecked Sendable {
         handle.set(CURLOPT_HTTP_CONTENT_DECODING, 0)
         handle.set(CURLOPT_PATH_AS_IS, 1)
         handle.set(CURLOPT_TCP_KEEPALIVE, 1)
+        if onlyConnects { handle.set(CURLOPT_CONNECT_ONLY, 1) }
         // Zero would mean libcurl's default.
         handle.set(CURLOPT_CONNECTTIMEOUT_MS, Int(max(1, options.connectTimeout.wholeMilliseconds)))
         handle.set(CURLOPT_TIMEOUT_MS, Int(max(1, options.requestTimeout.wholeMilliseconds)))
@@ -169,6 +173,10 @@ final class Transfer: @unchecked Sendable {
         let bytesSent = handle.bytesSent
         func failure(_ code: CURLcode, _ detail: String) -> TransferResult {
             .failure(TransferFailure(code, bytesSent: bytesSent, detail: detail))
+        }
+        if onlyConnects {
+            return code == CURLE_OK
+                ? .success(UpstreamResponse(status: 0)) : failure(code, "\(handle.phase): \(handle.detail(of: code))")
         }
         // libcurl has no memory for a line of more than 100 KiB.
         if head.isTooLarge || code == CURLE_OUT_OF_MEMORY && bytesSent > 0 && !head.isComplete {

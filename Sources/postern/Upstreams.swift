@@ -103,7 +103,10 @@ struct UpstreamsProbe: UpstreamCommand {
     static let configuration = CommandConfiguration(
         commandName: "probe",
         abstract: "Tries the credentials of an upstream without a message.",
-        discussion: "Exits with 1 if they do not work.")
+        discussion: """
+            If the type has no request that tries them without an effect, only a connection is made. Exits with 1 if the \
+            upstream rejects the credentials, or cannot be reached.
+            """)
 
     @Argument(help: "The upstream.") var name: UpstreamName
     @OptionGroup var options: RunningGatewayOptions

@@ -24,6 +24,7 @@ struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
         self.tokenSource = tokenSource
     }
 
+    let address = "http://picky.test/"
     let missingSettings: [String] = []
     var secrets: [String] { [Self.secret] }
 

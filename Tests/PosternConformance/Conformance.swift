@@ -22,6 +22,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         Conformance("limits_areNotWiderThanConfigured", limits_areNotWiderThanConfigured),
         Conformance("answers_meanWhatTheTableSays", answers_meanWhatTheTableSays),
         Conformance("outage_blamesNobody_andItsRetryAfterIsObeyed", outage_blamesNobody_andItsRetryAfterIsObeyed),
+        Conformance("proxyAndWrongConnection_blameNobody", proxyAndWrongConnection_blameNobody),
         Conformance(
             "anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess", anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess),
         Conformance("statusThatDecides_meansTheSame_withAnyBody", statusThatDecides_meansTheSame_withAnyBody),
@@ -121,6 +122,36 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         for (headers, after) in answers {
             let response = UpstreamResponse(status: status, headers: headers, body: Array("private".utf8))
             #expect(try judgement(on: response, fixture, upstream).verdict == .retry(after: after))
+        }
+    }
+
+    /// 407 is about the way to the upstream, and 421 about the connection, whatever was sent and whatever the body says.
+    private static func proxyAndWrongConnection_blameNobody(fixture: UpstreamFixture) throws {
+        for golden in fixture.golden {
+            let upstream = try fixture.make(golden.settings)
+            let messages = try fixture.messages(of: golden.samples, to: upstream)
+            guard let request = try? fixture.request(for: messages, to: upstream) else { continue }
+            let batch = Batch(id: BatchID(rawValue: 1), messages: messages, request: request)
+            for body in ["", "<html>", "{}"] {
+                func verdict(_ status: Int) throws -> Verdict {
+                    let response = UpstreamResponse(
+                        status: status, headers: [("Retry-After", "7")], body: Array(body.utf8))
+                    return try upstream.judge(response, to: batch, in: fixture.planContext).verdict
+                }
+                guard case .holdUpstream(.configuration, let detail) = try verdict(407) else {
+                    Issue.record("\(golden.file) \(body): \(try verdict(407))")
+                    continue
+                }
+                #expect(detail.hasPrefix("HTTP 407: "))
+                #expect(try verdict(421) == .retry(after: .seconds(7)), "\(golden.file) \(body)")
+            }
+        }
+        guard let source = try fixture.make().tokenSource else { return }
+        for status in [407, 421] {
+            let error = #expect(throws: TokenError.self) {
+                try source.token(from: UpstreamResponse(status: status), now: UpstreamFixture.now)
+            }
+            #expect(error?.credentialsRefused == false, "\(status)")
         }
     }
 
@@ -244,9 +275,10 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
             let label = Comment(rawValue: "\(result): \(report)")
             #expect(!report.detail.isEmpty && !fixture.secrets.contains(where: report.detail.contains), label)
             #expect(context.sent.count <= 1 && context.changes == 0, label)
-            guard report.outcome != .unsupported else { continue }
-            #expect(!context.sent.isEmpty, label)
+            let request = try #require(context.sent.first, label)
             switch result {
+            case .success where request.onlyConnects:
+                #expect(report.outcome == .ok && report.status == nil, label)
             case .failure: #expect(report.outcome == .unreachable && report.status == nil, label)
             case .success(let response):
                 #expect(report.outcome != .unreachable && report.status == response.status, label)

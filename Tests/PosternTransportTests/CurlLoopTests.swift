@@ -149,6 +149,30 @@ extension TransferResult {
                 == UpstreamResponse(status: 200, headers: [("Transfer-Encoding", "chunked")], body: Array("abc".utf8)))
     }
 
+    /// The listener is mute, and is sent nothing; a kept connection shows nothing about the present.
+    @Test func requestThatOnlyConnects_sendsNothing_onAConnectionOfItsOwn_whichItCloses() async throws {
+        let received = AsyncStream<String?>.makeStream()
+        let server = RawServer { connection, number in
+            while let request = connection.request() {
+                if number > 1 { received.continuation.yield(request) }
+                connection.send(ok)
+            }
+            if number > 1 { received.continuation.yield(nil) }
+        }
+        defer { server.stop() }
+        _ = try await fixture.send(UpstreamRequest(url: server.url, body: [1])).get()
+        var request = UpstreamRequest(method: .get, url: server.url)
+        request.onlyConnects = true
+        #expect(await fixture.send(request) == .success(UpstreamResponse(status: 0)))
+        for await first in received.stream {
+            #expect(first == nil)
+            break
+        }
+        #expect(server.connections == 2)
+        // The others go on as before.
+        #expect(try await fixture.send(UpstreamRequest(url: server.url, body: [1])).get().status == 200)
+    }
+
     @Test func redirect_isAnAnswer_notFollowed() async throws {
         let server = serving("HTTP/1.1 302 Found\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n")
         defer { server.stop() }
@@ -265,6 +289,30 @@ extension TransferResult {
         let failure = await fixture.send(UpstreamRequest(url: "https://127.0.0.1:\(server.port)/", body: [1])).failure
         #expect(failure?.reason == .unreachable)
         #expect(failure?.mayHaveArrived == false)
+    }
+
+    /// The cases of TLS are in `TrustTests`.
+    @Test func requestThatOnlyConnects_saysWhichPartFailed() async throws {
+        func failure(_ url: String, within limit: Duration = longestWait) async -> TransferFailure? {
+            var request = UpstreamRequest(method: .get, url: url)
+            request.onlyConnects = true
+            let options = TransferOptions(connectTimeout: limit, requestTimeout: longestWait)
+            return await fixture.send(request, options: options).failure
+        }
+        let refused = await withRefusingPort { await failure("http://127.0.0.1:\($0)/") }
+        #expect(
+            refused?.reason == .unreachable && refused?.detail.hasPrefix("TCP: ") == true,
+            "\(String(describing: refused))")
+        let unknown = await failure("http://nowhere.invalid/")
+        #expect(
+            unknown?.reason == .unreachable && unknown?.detail.hasPrefix("DNS: ") == true,
+            "\(String(describing: unknown))")
+        let mute = RawServer { connection, _ in try? connection.waitForEnd() }
+        defer { mute.stop() }
+        let silent = await failure("https://127.0.0.1:\(mute.port)/", within: .seconds(2))
+        #expect(
+            silent?.reason == .timeout && silent?.detail.hasPrefix("TLS: ") == true, "\(String(describing: silent))")
+        #expect([refused, unknown, silent].allSatisfy { $0?.mayHaveArrived == false })
     }
 
     @Test(arguments: [false, true]) func connectionEndedBeforeTheAnswer_isInterrupted(byReset: Bool) async {

@@ -21,7 +21,9 @@ import Testing
     }
 
     /// What a request to a server with this certificate gives: nil for an answer, else why there is none.
-    private func refusal(of own: TestCertificate, _ trust: TransferTrust) async throws -> TransferFailure? {
+    private func refusal(
+        of own: TestCertificate, _ trust: TransferTrust, onlyConnects: Bool = false
+    ) async throws -> TransferFailure? {
         let server = HTTPServer(
             HTTPServerSettings {
                 ($0.port, $0.workerThreads) = (0, 1)
@@ -29,12 +31,13 @@ import Testing
             },
             handler: Greeter(), logger: Logger(label: "test"))
         let port = try server.start()
-        let request = UpstreamRequest(url: "https://127.0.0.1:\(port)/", body: [1])
+        var request = UpstreamRequest(url: "https://127.0.0.1:\(port)/", body: [1])
+        request.onlyConnects = onlyConnects
         let result = await loop.send(request, options: TransferOptions(trust: trust))
         server.stopAndWait(grace: .zero)
         switch result {
         case .success(let response):
-            #expect(response.status == 200)
+            #expect(response.status == (onlyConnects ? 0 : 200))
             return nil
         case .failure(let failure): return failure
         }
@@ -87,6 +90,23 @@ import Testing
         try install(second)
         #expect(try await refusal(of: after, .authorities(file: file)) == nil)
         #expect(try await refusal(of: before, .authorities(file: file)) != nil)
+    }
+
+    /// As a probe does: it verifies what a request verifies.
+    @Test func requestThatOnlyConnects_verifiesTheServer() async throws {
+        defer { loop.stop() }
+        let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
+        let (own, elsewhere) = (try ours.issue("own"), try ours.issue("elsewhere", names: "DNS:elsewhere.example"))
+        let trust = TransferTrust.authorities(file: ours.certificate)
+        #expect(try await refusal(of: own, trust, onlyConnects: true) == nil)
+        for (own, trust) in [
+            (own, .authorities(file: others.certificate)), (elsewhere, trust), (try ours.issue("old", days: -1), trust),
+        ] as [(TestCertificate, TransferTrust)] {
+            let failure = try await refusal(of: own, trust, onlyConnects: true)
+            #expect(failure?.reason == .unreachable && failure?.mayHaveArrived == false)
+            #expect(failure?.detail.hasPrefix("TLS: ") == true, "\(failure?.detail ?? "")")
+            #expect(failure?.detail.contains("certificate") == true, "\(failure?.detail ?? "")")
+        }
     }
 
     // MARK: One key, and any

@@ -44,7 +44,7 @@ public struct UpstreamConsole: Sendable {
             try await client.result(.post, "/v1/upstreams/\(name)/\(action.rawValue)", headers)
         }
         let object = answer.object
-        let exitCode = action == .probe && !["ok", "unsupported"].contains(object["outcome"]) ? CommandFailure.no : 0
+        let exitCode = action == .probe && object["outcome"] != "ok" ? CommandFailure.no : 0
         guard !asJSON else { return (answer.text, exitCode) }
         let text =
             switch action {

@@ -57,6 +57,11 @@ extension SettingsSection {
         return (given + urls.flatMap(URLQuery.values)).filter { !$0.isEmpty }
     }
 
+    /// The first setting that is an address; empty if there is none.
+    public var address: String {
+        Self.fields.first(where: \.setting.isAddress).flatMap { $0.get(self).text } ?? ""
+    }
+
     /// Settings that have to be filled in and are empty.
     public var missing: [String] {
         Self.fields.filter { $0.setting.simulated != nil && $0.get(self) == .text("") }.map(\.setting.name)

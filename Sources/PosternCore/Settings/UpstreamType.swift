@@ -21,6 +21,7 @@ extension ConfigurableUpstream {
     public static var batchMaxMessages: Int? { nil }
     public static var takesCallbacks: Bool { false }
     public static var storesCredentials: Bool { false }
+    public var address: String { settings.address }
     public var missingSettings: [String] { settings.missing }
     public var secrets: [String] { settings.secrets }
 }

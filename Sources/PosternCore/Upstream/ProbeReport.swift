@@ -1,17 +1,16 @@
 /// What a request without a message shows about an upstream and the credentials for it.
 public struct ProbeReport: Sendable, Equatable {
     public enum Outcome: String, Sendable, CaseIterable {
-        /// The upstream accepts the credentials, as far as the request contains them.
+        /// The upstream accepts the credentials, as far as the request contains them. If the type has no request that
+        /// tries them and changes nothing, a connection to it was made; the detail says so.
         case ok
         case unauthorized
         /// A required setting is empty, or there is no such endpoint at the configured URL.
         case misconfigured
         /// The upstream responded with an error that does not concern the credentials, for example an outage.
         case failed
-        /// There was no response.
+        /// There was no connection, or no response.
         case unreachable
-        /// The type has no request that shows anything and changes nothing.
-        case unsupported
     }
 
     public var outcome: Outcome
@@ -51,6 +50,19 @@ extension UpstreamRouteContext {
         switch await send(request, timeout: ProbeReport.timeout, isAbortable: true) {
         case .success(let response): interpret(response)
         case .failure(let failure): ProbeReport(.unreachable, detail: failure.detail)
+        }
+    }
+
+    /// Connects to the server of `url`, and sends nothing.
+    public func probeConnection(to url: String) async -> ProbeReport {
+        var request = UpstreamRequest(method: .get, url: url)
+        request.onlyConnects = true
+        return await probe(request) { _ in
+            let protocols = url.lowercased().hasPrefix("https:") ? "TCP and TLS" : "TCP"
+            return ProbeReport(
+                .ok,
+                detail: "connected by \(protocols), and sent nothing: no request of this type tries the credentials "
+                    + "without an effect")
         }
     }
 

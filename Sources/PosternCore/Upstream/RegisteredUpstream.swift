@@ -29,6 +29,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     /// Hides the configured secrets.
     public let mask: SecretMask
 
+    private let address: String
     private let secrets: [String]
     private let batching: (any BatchingUpstream)?
     private let accepting: (any AcceptingUpstream)?
@@ -67,6 +68,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         hasSessions = (base as? any SessionUpstream)?.hasSessions ?? false
         let settings = base as? any SettingsHoldingUpstream
         missingSettings = settings?.missingSettings ?? []
+        address = settings?.address ?? ""
         secrets = settings?.secrets ?? []
         mask = SecretMask(secrets)
     }
@@ -124,7 +126,7 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
             } else if let tokenSource {
                 await context.probe(tokenSource)
             } else {
-                ProbeReport(.unsupported, detail: "no request is known that shows anything and changes nothing")
+                await context.probeConnection(to: address)
             }
         report.detail = mask.excerpt(report.detail)
         return report

@@ -95,7 +95,7 @@ extension TokenUpstream {
 /// Can be tried without a message. A type with a token needs this only if fetching one is not the way to try it.
 public protocol ProbingUpstream: Upstream {
     /// Makes the cheapest request that shows whether the upstream accepts the credentials. The request must change
-    /// nothing at the upstream. Without such a request, the report says why (`unsupported`).
+    /// nothing at the upstream. A type without such a request does not conform, and is only connected to.
     func probe(in context: any UpstreamRouteContext) async -> ProbeReport
 }
 
@@ -135,6 +135,8 @@ extension SessionUpstream {
 
 /// Is created from settings, some of which are secret or must not be empty.
 public protocol SettingsHoldingUpstream: Upstream {
+    /// Its URL, to which a probe connects.
+    var address: String { get }
     /// Required settings that are empty: messages wait for `credentials` until they are set.
     var missingSettings: [String] { get }
     /// Values that must not be shown anywhere: keys, passwords, credentials in headers.

@@ -38,6 +38,9 @@ public struct UpstreamRequest: Sendable, Equatable {
     /// Whether a status says all that its response means. A response with such a status counts as soon as its header has
     /// arrived, even if its body is cut short or does not come; any other one is then a failed transfer. Not sent.
     public var statusDecides: @Sendable (Int) -> Bool
+    /// Whether nothing is sent: only a connection of its own is made, with name, address, and TLS, and then closed. The
+    /// response to that has the status 0, and nothing else.
+    public var onlyConnects = false
     /// Returns the request signed at another time. Nil if no time is part of a signature. It is called if the request was
     /// not sent within a second; not sent.
     public var signedAgain: (@Sendable (Timestamp) -> UpstreamRequest)?
@@ -71,7 +74,7 @@ public struct UpstreamRequest: Sendable, Equatable {
         left.method == right.method && left.url == right.url && left.body == right.body && left.gzip == right.gzip
             && left.endpoint == right.endpoint && left.step == right.step
             && left.credentialVersion == right.credentialVersion && left.progress == right.progress
-            && left.headers.elementsEqual(right.headers, by: ==)
+            && left.onlyConnects == right.onlyConnects && left.headers.elementsEqual(right.headers, by: ==)
     }
 }
 

@@ -84,16 +84,25 @@ extension EndToEnd {
                 ("appservices", "baseURL", ["organization": "o", "application": "a", "apiKey": "k"]),
                 ("webhook", "url", [:]),
             ])
-        func probe_sendsNothing_ifNoRequestIsHarmless(
+        func probe_onlyConnects_ifNoRequestIsHarmless(
             type: String, address: String, settings: [String: String]
         ) async throws {
             let simulator = try HostedSimulator(type)
+            // It does not speak TLS.
+            let secure = simulator.url.replacing("http:", with: "https:")
             var upstream: [String: Any] = ["type": type, address: simulator.url]
             upstream.merge(settings) { $1 }
             let report = try await probe(upstream)
-            #expect(report["outcome"].string == "unsupported" && report["status"].isThere == false, "\(report)")
-            #expect(report["detail"].string?.isEmpty == false)
+            #expect(report["outcome"].string == "ok" && report["status"].isThere == false, "\(report)")
+            #expect(report["detail"].string?.hasPrefix("connected by TCP, and sent nothing") == true, "\(report)")
             #expect(try simulator.received["requests"].int == 0)
+            let failures = [("http://127.0.0.1:1", "TCP: "), ("http://nowhere.invalid", "DNS: "), (secure, "TLS: ")]
+            for (url, part) in failures {
+                upstream[address] = url
+                let absent = try await probe(upstream)
+                #expect(absent["outcome"].string == "unreachable", "\(absent)")
+                #expect(absent["detail"].string?.hasPrefix(part) == true, "\(absent)")
+            }
         }
     }
 }

@@ -43,11 +43,42 @@ import Testing
         }
     }
 
-    @Test func probeWithoutARequest_sendsNothing() throws {
-        try withPausedGateway(setup()) { gateway in
-            let report = try gateway.client.post("/v1/upstreams/plain/probe").json
-            #expect(report["outcome"].string == "unsupported")
-            #expect(gateway.transport.requests.isEmpty)
+    private static let connected = TransferResult.success(UpstreamResponse(status: 0))
+
+    @Test func probeWithoutARequest_onlyConnects_andSaysSo() throws {
+        var setup = Setup()
+        setup.results = [
+            Self.connected,
+            .failure(
+                TransferFailure(.timeout, mayHaveArrived: false, detail: "TLS: timed out, \(PickyUpstream.secret)")),
+        ]
+        try withPausedGateway(setup) { gateway in
+            let reached = try gateway.client.post(Self.path).json
+            #expect(reached["outcome"].string == "ok" && !reached["status"].isThere, "\(reached)")
+            #expect(reached["detail"].string?.hasPrefix("connected by TCP, and sent nothing") == true)
+            let failed = try gateway.client.post(Self.path).json
+            #expect(failed["outcome"].string == "unreachable" && !failed["status"].isThere, "\(failed)")
+            #expect(failed["detail"].string == "TLS: timed out, ***")
+            let requests = gateway.transport.requests
+            #expect(requests.count == 2 && requests.allSatisfy { $0.onlyConnects && $0.url == "http://picky.test/" })
+        }
+    }
+
+    /// A connection proves neither the credentials nor that requests are answered, and a failed one costs nothing.
+    @Test func probe_endsNoWait_andBeginsNone() throws {
+        try withGateway(Setup()) { gateway in
+            gateway.transport.answerAll { $0.onlyConnects ? Self.connected : .status(403) }
+            let id = try gateway.accept()
+            try gateway.waitFor("credentials", of: id)
+            #expect(try gateway.client.post(Self.path).json["outcome"].string == "ok")
+            #expect(try gateway.upstream()["health"].string == "unauthorized")
+            #expect(gateway.transport.requests.map(\.onlyConnects) == [false, true])
+        }
+        try withGateway(Setup()) { gateway in
+            gateway.transport.answerAll { $0.onlyConnects ? .refusedConnection : .status(200) }
+            for _ in 0..<6 { #expect(try gateway.client.post(Self.path).json["outcome"].string == "unreachable") }
+            #expect(try gateway.upstream()["health"].string == "up")
+            try gateway.waitForState("delivered", of: try gateway.accept())
         }
     }
 
@@ -65,6 +96,7 @@ import Testing
     private struct BareUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
         let plain = PlainUpstream("bare")
         let tokenSource: (any TokenSource)? = TestTokens()
+        let address = ""
         let missingSettings = ["clientId", "clientSecret"]
         let secrets: [String] = []
     }

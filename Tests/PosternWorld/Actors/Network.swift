@@ -14,6 +14,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     let name = "network"
     private unowned let world: World
     private let dice: Dice
+    /// For connections without a request.
+    private let connectDice: Dice
     private let wakeUp = Inbox<Void>()
     private var transfers: [Transfer] = []
     /// Those of a gateway that is gone, which gets none of their results.
@@ -23,6 +25,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private let hiccups: Hiccups
     /// As the gateway's own transport keeps them.
     private var connections = ConnectionPools<Connections>()
+    /// The number of connections without a request, by the name of the type.
+    private(set) var connects: [String: Int] = [:]
     /// By the name of the type.
     let tokens: [String: TokenWatch]
 
@@ -75,6 +79,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         self.world = world
         tokens = Dictionary(uniqueKeysWithValues: world.services.map { ($0.name, TokenWatch($0, world)) })
         dice = Dice(seed: world.plan.seed, for: "network \(run)")
+        connectDice = Dice(seed: world.plan.seed, for: "connects \(run)")
         hiccups = Hiccups(world.plan, run: run)
     }
 
@@ -88,6 +93,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             completion(.failure(TransferFailure(.cancelled, mayHaveArrived: false, detail: "stopped")))
             return SubmittedTransfer {}
         }
+        guard !request.onlyConnects else { return connect(to: service, request, options, completion) }
         let now = world.time.instant
         var asked = SimulatedRequest(request)
         var (fate, delay) = service.fate(of: asked.path, at: now, dice)
@@ -123,6 +129,28 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         }
         world.handOver("request")
         let number = submitted
+        return SubmittedTransfer { [weak self] in self?.cancel(number) }
+    }
+
+    /// Connects to the service, and sends nothing.
+    private func connect(
+        to service: Service, _ request: UpstreamRequest, _ options: TransferOptions,
+        _ completion: @escaping @Sendable (TransferResult) -> Void
+    ) -> SubmittedTransfer {
+        let now = world.time.instant
+        connects[service.name, default: 0] += 1
+        submitted += 1
+        let number = submitted
+        let fate = service.fate(of: "", at: now, connectDice).fate.ofConnecting
+        let timesOut = fate == .hang
+        let span = timesOut ? min(options.connectTimeout, options.requestTimeout) : connectDice.span(0.002...0.2)
+        let transfer = Transfer(
+            number, on: Connections(now), service, SimulatedRequest(request), [], fate, endsAt: now + span,
+            timesOut: timesOut, statusDecides: request.statusDecides, completion)
+        transfer.answer = SimulatedAnswer(status: 0)
+        transfers.append(transfer)
+        world.history.note("connection \(number) to \(service.name) → \(fate)")
+        wakeUp.nudge()
         return SubmittedTransfer { [weak self] in self?.cancel(number) }
     }
 
@@ -281,6 +309,14 @@ extension Service.Fate {
         switch self {
         case .answered, .status, .refused: false
         case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncated: true
+        }
+    }
+    /// What becomes of a connection without a request.
+    var ofConnecting: Self {
+        switch self {
+        case .refused: .refused
+        case .hang, .hangAfter: .hang
+        case .answered, .status, .resetBefore, .resetAfter, .garbage, .truncated: .answered
         }
     }
     var reachesUpstream: Bool {

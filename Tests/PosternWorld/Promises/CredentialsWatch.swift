@@ -64,7 +64,8 @@ final class CredentialsWatch {
     func probe(_ name: String) {
         guard let service = world.service(name), let run = world.run else { return }
         let begin = world.time.instant
-        let tokens = run.network.tokens[name]
+        let (network, tokens) = (run.network, run.network.tokens[name])
+        let connects = network.connects[name]
         tokens?.probeBegins()
         Operator.post("/v1/upstreams/\(name)/probe", in: world) { [world] response, text in
             tokens?.probeEnds()
@@ -77,9 +78,14 @@ final class CredentialsWatch {
             }
             world.promises.coverage.visit("probe: \(outcome.rawValue)")
             let condition = service.condition(from: begin, to: world.time.instant)
+            // A connection shows neither credentials nor paths.
+            let onlyConnects = network.connects[name] != connects
             let isRight =
                 switch (condition, outcome) {
-                case (_, .unsupported), (.changes, _): true
+                case (.changes, _): true
+                case (.works, _) where onlyConnects: outcome == .ok
+                case (.fails(.unauthorized), _) where onlyConnects: outcome == .ok
+                case (.fails(.wrongURL), _) where onlyConnects: outcome == .ok
                 case (.works, _): outcome == .ok || service.story.traits.contains(.signedWithTime) && world.wasClockSet
                 case (.fails(.unauthorized), _): outcome == .unauthorized
                 case (.fails(.outage), _): outcome == .unreachable

@@ -13,9 +13,7 @@ public struct Coverage: Sendable {
         "a request gets its first response", "what was stored is not stored again", "another under a key is refused",
     ].map { "repeat: \($0)" }
 
-    private static let probes = ["ok", "unauthorized", "misconfigured", "failed", "unreachable", "unsupported"].map {
-        "probe: \($0)"
-    }
+    private static let probes = ["ok", "unauthorized", "misconfigured", "failed", "unreachable"].map { "probe: \($0)" }
 
     private static let callbacks = ["delivered", "failed", "expired", "dropped"].map { "callback: \($0)" }
 

@@ -6,7 +6,7 @@ import PosternJSON
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
 struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
-    ExclusiveLanesUpstream, RoutingUpstream, ProbingUpstream, SequencingUpstream
+    ExclusiveLanesUpstream, RoutingUpstream, SequencingUpstream
 {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
@@ -39,12 +39,6 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             uploadHosts: UploadHosts(base: settings.baseURL, further: settings.uploadHosts),
             uploadInterval: settings.monitoring.uploadInterval)
         resources = Resources.all(provider: settings.provider)
-    }
-
-    /// What does not need a user's token, monitoring, does not contain the api key either (section 4.11).
-    func probe(in context: any UpstreamRouteContext) async -> ProbeReport {
-        ProbeReport(
-            .unsupported, detail: "AppServices checks the api key only together with the token of a user")
     }
 
     // MARK: Accepting

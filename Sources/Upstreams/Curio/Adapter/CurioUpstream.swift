@@ -7,7 +7,7 @@ import PosternUpstreamKit
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
 /// batches, which contain times (`Item.way`).
 struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, StatefulUpstream,
-    TimedKindsUpstream, RoutingUpstream, ProbingUpstream
+    TimedKindsUpstream, RoutingUpstream
 {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."
@@ -67,12 +67,6 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
     }
 
     let resources = [SessionView.resource]
-
-    /// Only `/visit/create` and `/offline/create` have the api key, and both begin a visit (section 4.4).
-    func probe(in context: any UpstreamRouteContext) async -> ProbeReport {
-        ProbeReport(
-            .unsupported, detail: "Curio checks the credentials only of requests that are counted as a visit")
-    }
 }
 
 extension UpstreamType {
