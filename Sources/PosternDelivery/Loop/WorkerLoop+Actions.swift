@@ -65,7 +65,10 @@ extension WorkerLoop {
         case .isHeld(let reason, let error, let endpoint):
             let more: Logger.Metadata = ["hold": "\(reason.rawValue)", "endpoint": "\(endpoint)"]
             write(
-                .error, "upstream rejected our credentials or URL; messages are held",
+                .error,
+                machine.health.hold == nil
+                    ? "endpoint rejected our credentials or URL; its messages are held, others are delivered"
+                    : "upstream rejected our credentials or URL; messages are held",
                 described(error).merging(more) { $1 })
         case .said(let notice):
             let quote = settings.logsAnswers ? notice.quote.map { ": \($0)" } : nil

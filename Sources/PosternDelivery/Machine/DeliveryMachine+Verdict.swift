@@ -155,7 +155,7 @@ extension DeliveryMachine {
     mutating func hold(_ evaluation: inout Evaluation, _ history: BatchHistory, for reason: HoldReason) {
         let (endpoint, error, now) = (evaluation.flight.endpoint, evaluation.result.error, evaluation.now)
         let (retry, random) = (settings.retry, evaluation.random)
-        let isNew = health.endpoints[endpoint]?.hold != reason && health.hold != reason
+        let former = (upstream: health.hold, endpoint: health.endpoints[endpoint]?.hold)
         lastError = error
         let down = health.refused(
             at: endpoint, by: evaluation.batch.messages[0].id, number: evaluation.flight.number, for: reason,
@@ -163,6 +163,8 @@ extension DeliveryMachine {
         ) { now + retry.probeDelay(afterRefused: $0, random: random) }
         let reopensAt = health.endpoints[endpoint]?.circuit.reopensAt ?? now
         evaluation.note(down, until: reopensAt)
+        // Once for the endpoint alone, and once more if the hold has widened to the upstream.
+        let isNew = health.hold == reason ? former.upstream != reason : former.endpoint != reason
         if isNew { evaluation.notices.append(.isHeld(reason, error, endpoint: endpoint)) }
         let isAlone = evaluation.batch.messages.count == 1
         let until = isAlone ? max(reopensAt, now + retry.slowDelay(random: random)) + .seconds(1) : reopensAt

@@ -135,6 +135,32 @@ import Testing
         #expect(harness.worker.snapshot.endpoints.isEmpty)
     }
 
+    /// The operator learns of each extent once: of the endpoint, and of the upstream once nothing else is known to work.
+    @Test func holdOfAnEndpoint_isReportedAgain_onceItWidensToTheUpstream() throws {
+        let (ofEndpoint, ofUpstream) = (
+            "endpoint rejected our credentials or URL; its messages are held, others are delivered",
+            "upstream rejected our credentials or URL; messages are held"
+        )
+        harness.transport.answerAll { $0.url.hasSuffix("/bad") ? .status(404) : .status(200) }
+        _ = try accept("good/0")
+        try harness.run(for: .milliseconds(100))
+        let bad = try accept("bad/0")
+        try harness.run(for: .seconds(20))
+        #expect(harness.logged(ofEndpoint) == 1 && harness.logged(ofUpstream) == 0)
+        harness.transport.answerAll { _ in .refusedConnection }
+        let others = try (1...8).map { try accept("good/\($0)") }
+        try harness.run(for: .seconds(60))
+        #expect(harness.worker.snapshot.health == .down)
+        // The host is back, and what is left is for the endpoint that does not exist.
+        for id in others { #expect(try harness.cancel(id)) }
+        harness.transport.answerAll { _ in .status(404) }
+        try harness.run(for: .seconds(3600))
+        #expect(try harness.state(bad) == .queued)
+        #expect(harness.worker.snapshot.health == .misconfigured)
+        #expect(harness.logged(ofEndpoint) == 1 && harness.logged(ofUpstream) == 1)
+        #expect(harness.logged("upstream is down") == 1, "the outage before it")
+    }
+
     @Test func deadHost_holdsTheWholeUpstream() throws {
         harness.transport.answerAll { _ in .status(200) }
         _ = try accept("a/0")

@@ -121,9 +121,14 @@ import Testing
     }
 
     /// The line about the hold is enough.
-    @Test func hold_isNotReportedAsAnOutage_too() throws {
-        let harness = try DeliveryHarness(settings: RetryTests.single)
-        harness.transport.answerAll { _ in .status(403) }
+    @Test(arguments: [(401, true), (403, true), (403, false)]) func hold_isNotReportedAsAnOutage_too(
+        status: Int, hasToken: Bool
+    ) throws {
+        let harness = try DeliveryHarness(
+            PlainUpstream(tokenSource: hasToken ? PlainTokens() : nil), settings: RetryTests.single)
+        harness.transport.answerAll {
+            $0.url == DeliveryHarness.tokenURL ? .status(200, "token:36000") : .status(status)
+        }
         try harness.accept(3)
         try harness.run(for: .seconds(600))
         let notices = harness.log.entries.filter { $0.level >= .notice }

@@ -17,6 +17,8 @@ struct Judge {
         guard let answer = Answer(response) else {
             let after = response.retryAfter(now: now)
             guard (200...299).contains(response.status) else {
+                // It comes from a proxy in front of the platform.
+                if response.status == 407 { return Decision(.usual(for: response, now: now)) }
                 let reason = response.redirectTarget == nil ? nil : response.outline()
                 return Decision(.retry(after: after), reason: reason)
             }

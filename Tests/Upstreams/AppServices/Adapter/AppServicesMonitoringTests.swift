@@ -60,6 +60,34 @@ import Testing
         }
     }
 
+    /// Neither is about the metrics, which are sent once it has ended.
+    @Test(arguments: [421, 407]) func statusOfTheWay_dropsNoMetrics(status: Int) throws {
+        for refused in ["fetchConfiguration", "uploadMetrics"] {
+            var harness = try harness()
+            let id = try harness.post("metrics", Self.item)
+            let expected = refused == "uploadMetrics" ? ["fetchConfiguration", refused] : [refused]
+            let sent = try harness.steps(id) { request in
+                request.step == refused
+                    ? UpstreamResponse(status: status, headers: [("Retry-After", "7")]) : Self.usual(request)
+            }
+            #expect(sent == expected && harness.ended[id] == nil)
+            let (request, message) = try harness.begin(id)
+            #expect(request.step == refused)
+            let judgement = try harness.upstream.judge(
+                UpstreamResponse(status: status, headers: [("Retry-After", "7")]),
+                to: Batch(id: BatchID(rawValue: 1), messages: [message], request: request), in: harness.context)
+            if status == 421 {
+                #expect(judgement == Judgement(.retry(after: .seconds(7)), tookNothing: true))
+            } else {
+                guard case .holdUpstream(.configuration, _) = judgement.verdict else {
+                    return #expect(Bool(false), "\(judgement)")
+                }
+            }
+            #expect(try harness.steps(id, answer: Self.usual).last == "uploadMetrics")
+            #expect(harness.ended[id]?.state == .delivered)
+        }
+    }
+
     @Test func upload_thatMayHaveArrivedInAFormerRun_isDropped() throws {
         var harness = try harness()
         _ = try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual)

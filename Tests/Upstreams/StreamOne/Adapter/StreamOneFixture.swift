@@ -70,6 +70,7 @@ extension UpstreamFixture {
             Answer(200, StreamOneSamples.answer(10), .retry(after: .seconds(30))),
             Answer(200, StreamOneSamples.answer(120), .reject(reason: "status 120 ITEM_NOT_FOUND: M120")),
             Answer(200, "<html>", .suspect(after: nil)), Answer(200, .suspect(after: nil)),
+            Answer(407, .holdUpstream(.configuration, detail: "HTTP 407: a proxy requires credentials")),
         ]
             + [301, 302, 400, 401, 403, 404, 408, 413, 429, 500, 502, 503, 504].map {
                 Answer($0, ok, .retry(after: nil))
