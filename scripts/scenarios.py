@@ -378,6 +378,88 @@ def message_with_not_before(binary):
         return ""
 
 
+class Strangers:
+    """Clients without a key that send calls with a wrong signature to the route for StreamOne's SDKs, without a pause."""
+
+    def __init__(self, subject, clients, body):
+        self.port, self.ends, self.statuses = subject.port, threading.Event(), collections.Counter()
+        query = (
+            "api=3&format=json&authentication_type=application"
+            f"&timestamp={int(time.time())}&application=application-id&signature={'0' * 40}"
+        )
+        self.request = (
+            f"POST /v1/streamone/api/item/edit?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
+        self.threads = [threading.Thread(target=self.run) for _ in range(clients)]
+
+    def run(self):
+        while not self.ends.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+                    connection.sendall(self.request)
+                    answer = b"".join(iter(lambda: connection.recv(65536), b""))
+                status = re.search(rb'"status": ?(\d+)', answer)
+                self.statuses[int(status[1]) if status else "none"] += 1
+            except OSError:
+                # A refusal that was sent before the body was read may end as a reset.
+                self.statuses["reset"] += 1
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def strangers_on_the_open_route(binary, clients, size, ask):
+    """How many requests with a key one client makes in 5 s next to such strangers, as a share of those without them."""
+    def decide(*_):
+        return 200, {}, b'{"header":{"status":0,"statusmessage":"OK","apiversion":3,"cacheable":false},"body":null}'
+
+    platform = {"type": "streamone", "apiUrl": StandIn(decide).url, "id": "application-id", "psk": "secret-key"}
+    settings = {
+        "server": {"maxBodyMemoryBytes": 64 << 20},
+        "upstreams": {"streamone": platform, "other": platform, "samsara": {"url": Samsara(lambda _: 202).url}},
+    }
+    with Subject(binary, settings) as subject:
+        def requests():
+            count, end = 0, time.monotonic() + 5
+            while time.monotonic() < end:
+                ask(subject, count)
+                count += 1
+            return count
+
+        alone, idle = requests(), subject.rss_mib()
+        with Strangers(subject, clients, b"a=" + b"x" * (size - 2)) as strangers:
+            time.sleep(1)
+            together = requests()
+        grown = subject.rss_mib("VmHWM") - idle
+    expect(together > 0.05 * alone, f"{together} requests next to strangers, {alone} without them")
+    expect(grown < 96, f"the memory for bodies is 64 MiB, and {grown:.0f} MiB more are in use")
+    return f"{together / alone:.2f} of {alone} requests, {grown:.0f} MiB, strangers got {dict(strangers.statuses)}"
+
+
+def strangers_with_large_calls_hold_up_no_call(binary):
+    """40 calls of 3.7 MB at a time: a call with a key once waited for all of them."""
+    def ask(subject, number):
+        subject.post("/v1/other/proxy/item/edit", {"number": number})
+
+    return strangers_on_the_open_route(binary, 40, 3_700_000, ask)
+
+
+def strangers_with_small_calls_hold_up_no_message(binary):
+    """8 clients with calls of 64 KB: each once kept a thread that serves all connections."""
+    def ask(subject, number):
+        subject.post("/v1/samsara/event", event("a", number))
+
+    return strangers_on_the_open_route(binary, 8, 64_000, ask)
+
+
 def stranger_from_another_address(binary):
     """Without a key, and not from loopback: nothing but 401, /livez and /readyz."""
     script = pathlib.Path(__file__).resolve().parent / "stranger.py"
@@ -694,7 +776,8 @@ SCENARIOS = [
     message_with_not_before, message_refused_with_any_status, message_refused_in_a_batch, message_refused_under_a_token,
     samsara_event_that_is_refused, credentials_that_nobody_accepts, wrong_endpoint_that_is_tried_first,
     health_of_an_empty_queue, responses_that_are_cut, receiver_that_goes_mute, redirect_says_where_it_leads,
-    answers_do_not_reach_the_log, stranger_from_another_address,
+    answers_do_not_reach_the_log, strangers_with_large_calls_hold_up_no_call,
+    strangers_with_small_calls_hold_up_no_message, stranger_from_another_address,
 ]
 
 
