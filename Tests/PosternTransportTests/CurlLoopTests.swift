@@ -25,9 +25,9 @@ private final class Fixture: Sendable {
 
     /// Blocks, for the tests of connections that are kept: a task that is suspended may wait for its next turn until they
     /// are too old.
-    func sendInTurn(_ request: UpstreamRequest) -> TransferResult {
+    func sendInTurn(_ request: UpstreamRequest, options: TransferOptions = TransferOptions()) -> TransferResult {
         let results = Inbox<TransferResult>()
-        loop.submit(request, options: TransferOptions()) { results.put($0) }
+        loop.submit(request, options: options) { results.put($0) }
         return results.takeAll(waitingUntil: nil)[0]
     }
 }
@@ -169,8 +169,21 @@ extension TransferResult {
             break
         }
         #expect(server.connections == 2)
-        // The others go on as before.
-        #expect(try await fixture.send(UpstreamRequest(url: server.url, body: [1])).get().status == 200)
+    }
+
+    /// What a probe finds costs the deliveries nothing: a time-out of theirs would replace their connections.
+    @Test func requestThatOnlyConnects_leavesTheConnectionsOfOthers() throws {
+        let (server, mute) = (serving(ok), RawServer { connection, _ in try? connection.waitForEnd() })
+        defer { server.stop() }
+        defer { mute.stop() }
+        func send() throws { _ = try fixture.sendInTurn(UpstreamRequest(url: server.url, body: [1])).get() }
+        try send()
+        var request = UpstreamRequest(method: .get, url: "https://127.0.0.1:\(mute.port)/")
+        request.onlyConnects = true
+        let options = TransferOptions(connectTimeout: .seconds(1))
+        #expect(fixture.sendInTurn(request, options: options).failure?.reason == .timeout)
+        try send()
+        #expect(server.connections == 1)
     }
 
     @Test func redirect_isAnAnswer_notFollowed() async throws {
