@@ -16,6 +16,9 @@ public protocol UpstreamState {
     func wasRefused(_ credential: Credential) throws -> Bool
     /// Whether credentials outlive this run. Without a key to encrypt them they do not.
     var keepsCredentials: Bool { get }
+    /// For `accept`: what the messages of the same request that were accepted before change together, as the last of them
+    /// has returned it. Nil if there is none.
+    var draft: StateDraft? { get }
 }
 
 extension UpstreamState {
@@ -25,6 +28,17 @@ extension UpstreamState {
     public func credential(of owner: String) -> HeldCredential? { nil }
     public func wasRefused(_ credential: Credential) -> Bool { false }
     public var keepsCredentials: Bool { true }
+    public var draft: StateDraft? { nil }
+}
+
+/// What the messages of one request change together. A value that many of them change is decoded once, kept here, and
+/// encoded after the last of them, so that a request costs as much as its messages and that value, and not their product.
+open class StateDraft: Equatable, @unchecked Sendable {
+    // @unchecked: used by the thread that stores the request only.
+    public init() {}
+    /// The changes of the state in the end. Among them is no draft.
+    open var changes: [StateChange] { [] }
+    public static func == (left: StateDraft, right: StateDraft) -> Bool { left === right }
 }
 
 /// When a value is deleted: some time after `at`, but never while a message of `lane` is queued. Values whose keys are
@@ -60,6 +74,8 @@ public enum StateChange: Sendable, Equatable {
     case hold(Credential)
     /// Deletes the credential of that owner.
     case drop(credentialOf: String)
+    /// Applies the changes of the draft when all messages of the request are accepted. Only `accept` returns it.
+    case draft(StateDraft)
     /// The upstream rejected that version. It is not sent again, and not accepted again if a caller hands it in.
     case refuse(credentialOf: String, version: Int64)
 

@@ -33,6 +33,8 @@ struct StoredState: UpstreamState {
             """, of: upstream, upstream, name, most, as: Int.self) ?? 0
     }
 
+    var draft: StateDraft? { account?.draft }
+
     func isQueued(_ id: MessageID) throws -> Bool {
         try id.upstream == upstream && sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: upstream, id)
     }

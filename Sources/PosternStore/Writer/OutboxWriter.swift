@@ -28,6 +28,8 @@ final class OutboxWriter: Sendable {
 
     /// The maximum number of messages in one commit; further ones wait for the next.
     static let maxMessagesPerCommit = 8192
+    /// After this time, a transaction gets no more jobs: those that were applied are committed first.
+    static let longestTransaction = Duration.milliseconds(100)
 
     init(on threads: any Threads) { self.threads = threads }
 
@@ -170,11 +172,21 @@ final class WriterLoop: Loop, @unchecked Sendable {
         return nil
     }
 
-    /// Commits in portions, so that a flood of messages does not delay its first ones.
+    /// Commits in portions, so that a flood of messages, or work that takes long, does not delay the first ones.
     private func commitAll(_ jobs: [OutboxWriter.Job]) {
+        var rest = jobs[...]
+        while !rest.isEmpty {
+            let portion = takePortion(of: &rest)
+            let done = commitSome(portion[...])
+            if done < portion.count { rest = portion[done...] + rest }
+        }
+    }
+
+    /// Takes the next jobs that fit into one commit, without those that a full disk rejects.
+    private func takePortion(of jobs: inout ArraySlice<OutboxWriter.Job>) -> [OutboxWriter.Job] {
         var portion: [OutboxWriter.Job] = []
         var messages = 0
-        for job in jobs {
+        while messages < OutboxWriter.maxMessagesPerCommit, let job = jobs.popFirst() {
             switch job {
             case .append(let new, _, let completion):
                 guard !outbox.isFull || mayMakeRoom(for: new) else {
@@ -188,13 +200,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
                 continue
             }
             portion.append(job)
-            if messages >= OutboxWriter.maxMessagesPerCommit {
-                commit(portion)
-                portion = []
-                messages = 0
-            }
         }
-        if !portion.isEmpty { commit(portion) }
+        return portion
     }
 
     /// Returns true if there is more to do.
@@ -218,10 +225,22 @@ final class WriterLoop: Loop, @unchecked Sendable {
     // MARK: One commit
 
     func commit(_ jobs: [OutboxWriter.Job]) {
-        if let error = outbox.health.refusal { return jobs.forEach { answer($0, with: error) } }
-        let start = instant
+        var rest = jobs[...]
+        while !rest.isEmpty { rest = rest.dropFirst(commitSome(rest)) }
+    }
+
+    /// Commits the first jobs, as many as a transaction has time for, and returns their number.
+    private func commitSome(_ jobs: ArraySlice<OutboxWriter.Job>) -> Int {
+        guard !jobs.isEmpty else { return 0 }
+        outbox.writer.turned(at: outbox.time.instant)
+        if let error = outbox.health.refusal {
+            jobs.forEach { answer($0, with: error) }
+            return jobs.count
+        }
+        let (start, began) = (instant, outbox.time.instant)
         var effects: [Effect] = []
         effects.reserveCapacity(jobs.count)
+        var count = 0
         var transaction: Transaction?
         do {
             try outbox.pool.writeWithoutTransaction { _ in
@@ -230,7 +249,11 @@ final class WriterLoop: Loop, @unchecked Sendable {
                         sql: sql, outbox: outbox, accounts: accounts, sequence: sequence,
                         mayStoreCallbacks: mayStoreCallbacks)
                     transaction = current
-                    for job in jobs { effects.append(try perform(job, in: current)) }
+                    for job in jobs {
+                        count += 1
+                        effects.append(try perform(job, in: current))
+                        if outbox.time.instant - began >= OutboxWriter.longestTransaction { break }
+                    }
                     try current.finish()
                     try allocatePages()
                 }
@@ -238,15 +261,17 @@ final class WriterLoop: Loop, @unchecked Sendable {
         } catch {
             accounts.open.forEach { $0.didRollBack() }
             transaction?.doneRemoving(isCommitted: false)
-            recover(jobs, from: error)
-            return
+            recover(Array(jobs.prefix(count)), from: error)
+            return count
         }
-        guard let transaction else { return }
+        guard let transaction else { return count }
         publish(transaction, since: start)
         for effect in effects { effect.happen() }
-        if checkpoints.isDue(isQuiet: inbox.isEmpty, isFull: outbox.isFull) {
+        let isQuiet = count == jobs.count && inbox.isEmpty
+        if checkpoints.isDue(isQuiet: isQuiet, isFull: outbox.isFull) {
             checkpoint(outbox.isFull ? .restart : .passive)
         }
+        return count
     }
 
     /// What to do once a job is committed. There is no closure for messages, because one for each request would be

@@ -45,6 +45,12 @@ extension Transaction {
         } ?? Lane(number: number)
     }
 
+    /// Messages of the lane were stored, or removed if the number is negative.
+    func countLane(_ lane: Lane, _ number: Int, of queue: UpstreamQueue) {
+        guard case .named(let name, _) = lane else { return }
+        accounts[queue.number].laneCounts.add(number, to: name)
+    }
+
     /// After an attempt: schedules an update of the row of a message's lane before the commit. The lane moves behind
     /// the others.
     func touchLane(of message: Message, in queue: UpstreamQueue) throws {

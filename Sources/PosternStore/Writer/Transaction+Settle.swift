@@ -105,7 +105,7 @@ extension Transaction {
             throw StoreError.failed(detail: "removed \(removed) messages instead of \(messages.count)")
         }
         let account = accounts[queue.number]
-        account.laneCounts.forget()
+        countLane(messages[0].lane, -messages.count, of: queue)
         account.ledger.counts.queued -= messages.count
         account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
         book(messages, of: queue, result: result, at: moment)
@@ -114,7 +114,7 @@ extension Transaction {
 
     private func deliver(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) throws {
         try touchLane(of: message, in: queue)
-        guard try remove(message.id, bytes: message.payload.count, from: queue) else { return }
+        guard try remove(message.id, bytes: message.payload.count, in: message.lane, from: queue) else { return }
         let account = accounts[queue.number]
         if outbox.keepsDelivered {
             try sql.run(
@@ -139,10 +139,10 @@ extension Transaction {
     }
 
     /// Deletes a queue row. Returns false if it was deleted already.
-    private func remove(_ id: MessageID, bytes: Int, from queue: UpstreamQueue) throws -> Bool {
+    private func remove(_ id: MessageID, bytes: Int, in lane: Lane, from queue: UpstreamQueue) throws -> Bool {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let account = accounts[queue.number]
-        account.laneCounts.forget()
+        countLane(lane, -1, of: queue)
         account.ledger.counts.queued -= 1
         account.ledger.queuedBytes -= bytes
         return true
@@ -183,7 +183,7 @@ extension Transaction {
             of: queue.number, state, lane.stored, lane.group, moment, attempts,
             error.map(JSONRecord.encode), mayHaveArrived, result, id)
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
-        guard try remove(id, bytes: found.bytes, from: queue) else { return false }
+        guard try remove(id, bytes: found.bytes, in: lane, from: queue) else { return false }
         let account = accounts[queue.number]
         account.ledger.counts[state] += 1
         note(state, of: id, outbox.kinds.kind(found.kind), in: account, error: error, result: result)
@@ -249,6 +249,7 @@ extension Transaction {
             case .release(let group):
                 try release(group: group, of: queue)
             case .wake(let lane): try wake(lane, of: queue)
+            case .draft(let draft): accounts[queue.number].draft = draft
             case .hold(let credential): try hold(credential, of: queue)
             case .drop(let owner): try drop(credentialOf: owner, of: queue)
             case .refuse(let owner, let version): try refuse(credentialOf: owner, version: version, of: queue)
@@ -308,7 +309,7 @@ extension Transaction {
             waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         let account = accounts[queue.number]
-        account.laneCounts.forget()
+        countLane(found.lane, 1, of: queue)
         account.ledger.counts[found.state] -= 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += found.bytes

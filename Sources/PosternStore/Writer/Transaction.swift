@@ -94,7 +94,12 @@ extension Transaction {
         let sequence = sequence
         let (noted, told, reported) = (notices.count, events.end, reports.count)
         let removed = removals.count
-        let before = accounts.open.map { (account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled) }
+        let before = accounts.open.map {
+            (
+                account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled,
+                lanes: $0.laneCounts.mark()
+            )
+        }
         try sql.db.inSavepoint {
             if try body() { return .commit }
             self.sequence = sequence
@@ -103,12 +108,13 @@ extension Transaction {
             reports.removeSubrange(reported...)
             for (queue, ids) in removals[removed...] { queue.doneRemoving(ids, areGone: false) }
             removals.removeSubrange(removed...)
-            for (account, ledger, arrival, settled) in before {
+            for (account, ledger, arrival, settled, lanes) in before {
                 account.ledger = ledger
                 account.arrival = arrival
                 account.settled = settled
                 account.openLane = nil
-                account.laneCounts.forget()
+                account.laneCounts.undo(to: lanes)
+                account.draft = nil
             }
             return .rollback
         }
@@ -176,7 +182,19 @@ extension Transaction {
             try insert(message, as: id)
             receipt.ids.append(id)
         }
-        return refused.isEmpty ? .success(receipt) : .failure(.refused(refused))
+        guard refused.isEmpty else { return .failure(.refused(refused)) }
+        try applyDrafts(of: messages)
+        return .success(receipt)
+    }
+
+    /// Applies what the messages of a request have changed together.
+    private func applyDrafts(of messages: [NewMessage]) throws {
+        for message in messages where message.queue.acceptsByState {
+            let account = accounts[message.queue.number]
+            guard let draft = account.draft else { continue }
+            account.draft = nil
+            try apply(draft.changes, of: message.queue)
+        }
     }
 
     /// Calls the upstream's `accept`, and applies the state changes that it returns.
@@ -205,7 +223,7 @@ extension Transaction {
             message, as: id, kind: account.kindNumber(of: message.kind, in: outbox.kinds),
             lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
             scheduledAt: scheduledAt)
-        if case .named(let name, _) = message.lane { account.laneCounts.add(name) }
+        countLane(message.lane, 1, of: queue)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
         account.ledger.counts.queued += 1

@@ -16,6 +16,8 @@ final class UpstreamWriteState {
     /// changed since.
     var openLane: OpenLane?
     var laneCounts = LaneCounts()
+    /// What the upstream's `accept` changes with all messages of the current request.
+    var draft: StateDraft?
     var settled = [Int](repeating: 0, count: MessageState.allCases.count)
     /// When the log may say again that callbacks are dropped.
     var nextCallbackWarning = MonotonicInstant.distantPast
@@ -40,36 +42,62 @@ final class UpstreamWriteState {
     func begin() {
         arrival = nil
         openLane = nil
-        laneCounts.forget()
+        laneCounts.begin()
+        draft = nil
         touchedLanes.removeAll(keepingCapacity: true)
         for state in settled.indices { settled[state] = 0 }
     }
 
     func didCommit() { committed = ledger }
-    func didRollBack() { ledger = committed }
+    func didRollBack() {
+        ledger = committed
+        laneCounts.forget()
+    }
 }
 
-/// How many messages the named lanes have that were counted in a transaction. To accept many of one lane would
-/// otherwise count all that it has for each.
+/// How many messages the named lanes have that an upstream's `accept` has counted. To count a long lane again for each message
+/// that arrives, or that is rejected because the lane is full, would hold up the writer.
 struct LaneCounts {
     /// By the bytes of their names, as the store compares them. Those that are not exact are at least as many.
     private var known: [[UInt8]: (count: Int, isExact: Bool)] = [:]
+    /// What has changed since the first mark of the transaction, so that it can be undone. Nil without a mark.
+    private var changes: [(lane: [UInt8], by: Int)]?
+    /// The maximum number of lanes that are remembered.
+    static let most = 10_000
 
     /// The number of messages of the lane, at most `most`. `count` is called with the same maximum if it is not known.
     mutating func count(of name: String, atMost most: Int, _ count: (Int) throws -> Int) rethrows -> Int {
         let key = Array(name.utf8)
         if let known = known[key], known.isExact || known.count >= most { return min(known.count, most) }
         let found = try count(most)
+        if known.count >= Self.most { forget() }
         known[key] = (found, found < most)
         return found
     }
 
-    /// A message of the lane was stored.
-    mutating func add(_ name: String) {
-        if !known.isEmpty { known[Array(name.utf8)]?.count += 1 }
+    /// Messages of the lane were stored, or removed if the number is negative.
+    mutating func add(_ number: Int, to name: String) {
+        guard !known.isEmpty || changes != nil else { return }
+        let key = Array(name.utf8)
+        known[key]?.count += number
+        changes?.append((key, number))
     }
 
-    /// Messages were removed, or changes were undone.
+    mutating func begin() { changes = nil }
+
+    /// For `undo`.
+    mutating func mark() -> Int {
+        changes = changes ?? []
+        return changes?.count ?? 0
+    }
+
+    /// Undoes the changes since that mark, also of lanes that were counted after them.
+    mutating func undo(to mark: Int) {
+        for (lane, number) in changes?[mark...] ?? [] { known[lane]?.count -= number }
+        changes?.removeSubrange(mark...)
+    }
+
+    /// It is no longer known what the store has.
     mutating func forget() { known.removeAll(keepingCapacity: true) }
 }
 

@@ -110,6 +110,60 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// Others wait for a commit no longer than for the jobs of a tenth of a second.
+    @Test func transaction_isCommitted_beforeMoreIsApplied_ifItTakesLong() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let gate = store.holdWriter()
+        let steps = SharedValue<[String]>([])
+        let done = Inbox<Void>()
+        let time = store.time
+        for job in 1...7 {
+            store.outbox.writer.change { transaction in
+                steps.set(steps.value + ["\(job)"])
+                try transaction.sql.run("UPDATE store SET undone = undone + 1")
+                // The last two are quick.
+                if job < 6 { time.advance(by: .milliseconds(60)) }
+            } completion: { _ in
+                steps.set(steps.value + ["\(job) committed"])
+                done.put(())
+            }
+        }
+        store.outbox.append([store.message(to: queue)]) { _ in done.put(()) }
+        gate.put(())
+        _ = try store.threads.receive(8, from: done)
+        #expect(
+            steps.value == [
+                "1", "2", "1 committed", "2 committed", "3", "4", "3 committed", "4 committed", "5", "6", "7",
+                "5 committed", "6 committed", "7 committed",
+            ])
+    }
+
+    /// The one that fails, and those before it, are tried alone; the rest have their turn.
+    @Test func failureInALongTransaction_leavesTheOthersAlone() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let gate = store.holdWriter()
+        let results = SharedValue<[Bool]>([])
+        let done = Inbox<Void>()
+        let (time, message) = (store.time, store.message(to: queue))
+        for job in 0..<6 {
+            store.outbox.writer.change { transaction in
+                time.advance(by: .milliseconds(40))
+                if job == 1 || job == 4 { throw StoreError.failed(detail: "on purpose") }
+                _ = try transaction.append([message])
+            } completion: {
+                results.set(results.value + [(try? $0.get()) != nil])
+                done.put(())
+            }
+        }
+        gate.put(())
+        _ = try store.threads.receive(6, from: done)
+        #expect(results.value == [true, false, true, true, false, true])
+        #expect(try store.kept(.queued) == 4)
+        #expect(try store.isBalanced())
+    }
+
     @Test func close_commitsWhatWasHandedIn_andAnswersWhatComesLater() throws {
         let store = try TestStore()
         let queue = try store.register()

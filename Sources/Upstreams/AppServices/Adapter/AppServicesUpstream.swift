@@ -98,26 +98,11 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             .set(key: Device.key(item.device), value: device.stored),
         ]
         if let change = item.preferences, item.kind != .unregister {
-            let former = try state.preferences(of: item.device)
-            let saved = Preferences(
-                revision: candidate.id, sent: former?.sent, lists: try Self.lists(after: change, of: former))
-            changes.append(.set(key: Preferences.key(item.device), value: saved.stored))
+            let draft = state.draft as? PreferencesDraft ?? PreferencesDraft()
+            try draft.apply(change, to: item.device, by: candidate.id, in: state)
+            changes.append(.draft(draft))
         }
         return changes
-    }
-
-    private static func lists(after change: PreferencesChange, of former: Preferences?) throws -> String {
-        guard let lists = change.applied(to: former?.lists) else {
-            throw AcceptanceError(
-                .invalidPayload, "there are no preferences of the device to send again; send both lists first",
-                at: "/preferences")
-        }
-        guard Requests.preferences(lists).utf8.count <= Rules.maxBytes else {
-            throw AcceptanceError(
-                .invalidPayload, "the preferences of the device would be larger than \(Rules.maxBytes) bytes",
-                at: "/preferences")
-        }
-        return lists
     }
 
     // MARK: Sending
@@ -167,14 +152,14 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
             return .park
         }
         // Only a dry run has a message that the stored preferences do not contain yet.
-        var lists = try context.state.preferences(of: item.device)
-        if let change = item.preferences, lists.map({ $0.revision < id }) ?? true {
-            lists = change.applied(to: lists?.lists).map { Preferences(revision: id, lists: $0) }
+        var stored = EditedPreferences(try context.state.preferences(of: item.device))
+        if let change = item.preferences, stored.revision.map({ $0 < id }) ?? true {
+            stored.apply(change, by: id, atMost: .max)
         }
         let device = try item.kind.isOfDevice ? context.state.device(item.device) : Device()
         return .send(
             requests.request(
-                step, for: item, lists: lists?.lists,
+                step, for: item, lists: stored.preferences?.lists,
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
     }

@@ -1,5 +1,6 @@
 import PosternConformance
 import PosternCore
+import PosternJSON
 import PosternTestKit
 import Testing
 
@@ -181,6 +182,95 @@ import Testing
             let delivered = harness.state.value(of: Preferences.deliveredKey(Items.device))
             #expect(
                 delivered.map { String(decoding: $0, as: UTF8.self) } == model.lists.map(Model.text), "seed \(seed)")
+        }
+    }
+
+    // MARK: Many changes in one request
+
+    /// A state whose reads are counted, as the messages of one request see it.
+    private struct RequestState: UpstreamState {
+        var stored: [UInt8]?
+        let reads = SharedValue(0)
+        var draft: StateDraft?
+
+        func value(of key: String) -> [UInt8]? {
+            reads.set(reads.value + 1)
+            return stored
+        }
+        func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] { [] }
+    }
+
+    private static func change(_ text: String) throws -> PreferencesChange {
+        try #require(try JSONParser.ofThisThread.parse(Array(text.utf8)) { PreferencesChange($0) }.get())
+    }
+
+    private static func list(_ count: Int) -> String {
+        #"{"whitelist":{"# + (0..<count).map { #""type-\#($0)":[]"# }.joined(separator: ",") + "}}"
+    }
+
+    /// A bulk of changes costs as much as its changes and the lists together, not their product.
+    @Test func manyChangesOfADevice_readAndWriteItsListsOnce() throws {
+        var random = SplitMix64(state: 1)
+        var alone = EditedPreferences(nil)
+        alone.apply(try Self.change(Self.list(1000)), by: MessageID(rawValue: 256), atMost: .max)
+        let state = RequestState(stored: try #require(alone.preferences).stored)
+        let draft = PreferencesDraft()
+        for number in 2..<300 {
+            let type = { "\"type-\(Int.random(in: 0..<1200, using: &random)) \u{E9}\\n\"" }
+            let change = try Self.change(
+                number.isMultiple(of: 50)
+                    ? "null"
+                    : #"{"add":{"whitelist":{\#(type()):["x","y"]},"blacklist":{\#(type()):[]}},"remove":{"whitelist":[\#(type())]}}"#
+            )
+            let id = MessageID(rawValue: Int64(number) << 8)
+            try draft.apply(change, to: "device", by: id, in: state)
+            // Each alone, from the stored text.
+            alone = EditedPreferences(Preferences(try #require(alone.preferences).stored))
+            #expect(alone.apply(change, by: id, atMost: .max) == .applied)
+        }
+        #expect(state.reads.value == 1)
+        #expect(draft.changes == [.set(key: Preferences.key("device"), value: try #require(alone.preferences).stored)])
+    }
+
+    @Test func size_isThatOfTheText_afterEveryChange() throws {
+        var random = SplitMix64(state: 2)
+        var lists = PreferenceLists()
+        for _ in 0..<200 {
+            let type = Array(["a", "\u{E9}", "\"", "b/c", "\u{1}", "試"].randomElement(using: &random)!.utf8)
+            let changes: PreferenceList.Changes = [type: [nil, "[]", #"["x"]"#].randomElement(using: &random)!]
+            let former = lists.text
+            let undo = Bool.random(using: &random) ? lists.whitelist.apply(changes) : nil
+            if let undo, Bool.random(using: &random) {
+                lists.whitelist.apply(undo)
+                #expect(lists.text == former)
+            }
+            lists.blacklist.apply(changes)
+            #expect(lists.textBytes == lists.text.utf8.count)
+        }
+    }
+
+    /// All of a request is one transaction, for which others wait.
+    @Test func request_thatChangesListsOfManyBytes_isRejected_fromTheFirstThatIsTooMuch() throws {
+        var full = EditedPreferences(nil)
+        full.apply(try Self.change(Self.list(4000)), by: MessageID(rawValue: 256), atMost: .max)
+        let preferences = try #require(full.preferences)
+        let state = RequestState(stored: preferences.stored)
+        let fits = PreferencesDraft.mostBytesRead / preferences.lists.utf8.count
+        let draft = PreferencesDraft()
+        let edit = try Self.change(#"{"add":{"whitelist":{"a":[]}}}"#)
+        for device in 0..<fits {
+            for number in 2..<4 {
+                try draft.apply(edit, to: "\(device)", by: MessageID(rawValue: Int64(number) << 8), in: state)
+            }
+        }
+        let error = #expect(throws: AcceptanceError.self) {
+            try draft.apply(edit, to: "another", by: MessageID(rawValue: 1024), in: state)
+        }
+        #expect(error?.reason == .invalidPayload && error?.detail.contains("2 MiB") == true)
+        // Whole lists are in the request, and count as its body.
+        let other = PreferencesDraft()
+        for device in 0...fits {
+            try other.apply(.replace(PreferenceLists()), to: "\(device)", by: preferences.revision, in: state)
         }
     }
 }
