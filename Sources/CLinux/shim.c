@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int postern_forbid_dumps(void) {
@@ -23,11 +24,29 @@ int postern_fallocate(int descriptor, off_t offset, off_t size) {
 
 void *postern_mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset) {
     bool is_written = protection & PROT_WRITE && flags & MAP_SHARED;
-    if (is_written && postern_fallocate(descriptor, offset, (off_t)length) != 0
-        && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) {
+    bool has_blocks = !is_written || postern_fallocate(descriptor, offset, (off_t)length) == 0;
+    if (!has_blocks && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) return MAP_FAILED;
+    void *const memory = mmap(address, length, protection, flags, descriptor, offset);
+    // What would be SIGBUS on an access is EFAULT here.
+    if (memory != MAP_FAILED && !has_blocks && madvise(memory, length, MADV_POPULATE_WRITE) != 0 && errno == EFAULT) {
+        munmap(memory, length);
+        errno = ENOSPC;
         return MAP_FAILED;
     }
-    return mmap(address, length, protection, flags, descriptor, offset);
+    return memory;
+}
+
+int postern_ftruncate(int descriptor, off_t size) {
+    static const char zeros[32 << 10];
+    struct stat status;
+    if (size != POSTERN_EMPTY_INDEX || fstat(descriptor, &status) != 0) return ftruncate(descriptor, size);
+    for (off_t position = 0; position < status.st_size;) {
+        const size_t rest = (size_t)(status.st_size - position);
+        const ssize_t count = pwrite(descriptor, zeros, rest < sizeof zeros ? rest : sizeof zeros, position);
+        if (count > 0) position += count;
+        else if (count == 0 || errno != EINTR) return ftruncate(descriptor, size);
+    }
+    return 0;
 }
 
 void postern_unmap_large_blocks(void) {

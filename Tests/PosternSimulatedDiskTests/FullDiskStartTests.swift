@@ -34,6 +34,69 @@ import Testing
         }
     }
 
+    /// Killed inside any call, also of a start, while other programs take every block that becomes free.
+    @Test(arguments: 0..<12) func everyStart_serves_whereverTheLastProcessWasKilled(seed: Int) throws {
+        let store = DiskStore(seed: seed)
+        var dice = SplitMix64(state: UInt64(seed))
+        // Killed before its connections are closed: SQLite would remove the log and its index.
+        func live<T>(_ body: (DiskStore.Process) throws -> T) throws -> T {
+            try store.run { process in
+                defer { store.disk.kill() }
+                return try body(process)
+            }
+        }
+        var left = try live { try fill(store, $0, dice: &dice) }
+        var lives = 0
+        while left > 0 {
+            store.disk.capacityBytes = store.disk.usedBytes
+            let call = [DiskCall.write, .truncate, .allocate, .sync].randomElement(using: &dice)!
+            let number = Int.random(in: 0..<(call == .write ? 200 : 12), using: &dice)
+            store.disk.strike(.stop, on: call, after: number)
+            do {
+                try store.run { process in
+                    try drain(process, dice: &dice)
+                    store.disk.kill()
+                }
+            } catch {
+                // Only because it was killed.
+                try #require(store.disk.hasStopped, "\(error)")
+                store.disk.kill()
+            }
+            store.disk.endStrikes()
+            lives += 1
+            guard lives.isMultiple(of: 8) else { continue }
+            store.disk.capacityBytes = store.disk.usedBytes
+            left = try live { process in
+                #expect(try process.findings() == [])
+                try deliver(100, process)
+                return try process.ids().count
+            }
+        }
+    }
+
+    private func drain(_ process: DiskStore.Process, dice: inout SplitMix64) throws {
+        while try deliver(Int.random(in: 1...32, using: &dice), process) {}
+    }
+
+    /// Delivers some of the oldest messages. Returns false if there are none.
+    @discardableResult private func deliver(_ count: Int, _ process: DiskStore.Process) throws -> Bool {
+        let (outbox, queue) = (process.outbox, process.queue)
+        let limits = BatchLimits(maxMessages: count, maxBytes: 1 << 20)
+        let messages = try queue.claim(limits, now: outbox.time.now, oldest: nil, preferring: .inTurn).messages
+        guard !messages.isEmpty else { return false }
+        let batch = outbox.nextBatch()
+        try process.threads.result {
+            outbox.openAttempt(batch, carrying: messages.map(\.id), at: outbox.time.now, of: queue, completion: $0)
+        }
+        var settlement = Settlement(batch: batch, outcome: .delivered, endedAt: outbox.time.now)
+        settlement.delivered = messages
+        _ = try process.threads.result {
+            outbox.settle(settlement, of: queue, changes: { _ in [] }, completion: $0)
+        }
+        process.queue.release(messages)
+        return true
+    }
+
     @Test func firstRefusal_isThatTheDiskIsFull_ifTheLogHasNoRoomEither() throws {
         let store = DiskStore(seed: 6)
         try store.run { process in

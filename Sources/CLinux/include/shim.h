@@ -27,9 +27,15 @@ int postern_fallocate(int descriptor, off_t offset, off_t size);
 
 /// `mmap` for SQLite, which maps nothing for writing but the index of a write-ahead log. An access to a part of a mapped file
 /// that has no block ends the process with SIGBUS if the disk is full, so this allocates the blocks before it maps the file,
-/// and fails if there is no room. A file system that cannot allocate blocks ahead is left to SQLite, which writes a byte in
-/// each 4 KiB.
+/// and fails if there is no room. Where the file system cannot do that, such as ext2, the kernel is told to make the pages
+/// writable, which changes none of them (Linux 5.14 or later; before that, SQLite's byte in each 4 KiB has to do).
 void *postern_mmap(void *address, size_t length, int protection, int flags, int descriptor, off_t offset);
+
+/// `ftruncate` for SQLite, whose first connection to a store empties the index of the log: it makes the file this long, which
+/// no other file is made. On a full disk the blocks would be gone before they are needed again, a moment later. So this
+/// overwrites the file with zeros, with the same effect, and makes it shorter only if that fails.
+enum { POSTERN_EMPTY_INDEX = 3 };
+int postern_ftruncate(int descriptor, off_t size);
 
 /// `read` and `pread` for SQLite, which takes `EIO` for a damaged file system and reports the database as malformed
 /// (`SQLITE_IOERR_CORRUPTFS`). These report another error instead, which SQLite reports as a failed read.

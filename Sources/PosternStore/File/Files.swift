@@ -32,15 +32,25 @@ final class FileDescriptor: Sendable {
     func allocate(_ range: Range<Int>) throws(StoreError) {
         let former = size
         guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
+        // Not every file system can allocate blocks ahead (ext2, for example). There, zeros behind the end take them.
+        if [EOPNOTSUPP, ENOSYS, EINVAL].contains(errno), writeZeros(from: former, to: range.upperBound) { return }
         let error = errno
         if size > former { ftruncate(number, off_t(former)) }
         errno = error
         switch error {
         case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
-        // Not every file system can allocate blocks ahead. On one that cannot, this does nothing.
-        case EOPNOTSUPP, ENOSYS, EINVAL: return
         default: throw .failed(detail: "cannot allocate blocks: \(lastSystemError())")
         }
+    }
+
+    private func writeZeros(from start: Int, to end: Int) -> Bool {
+        let zeros = [UInt8](repeating: 0, count: 64 << 10)
+        var position = start
+        while position < end {
+            let count = pwrite(number, zeros, min(zeros.count, end - position), off_t(position))
+            if count > 0 { position += count } else if count == 0 || errno != EINTR { return false }
+        }
+        return true
     }
 }
 

@@ -8,6 +8,7 @@ import Synchronization
 /// SQLite makes the file longer by one byte in each 4 KiB. On an access to a part without a block, the kernel allocates
 /// one, and on a full disk it ends the process with SIGBUS. So every connection allocates the blocks that it maps
 /// (`isMappedWithBlocks`), and the writer those that a commit will need, so that it fails before it has written anything.
+/// A start keeps the blocks that a killed process has left.
 /// The descriptor stays open as long as the store: SQLite's POSIX locks on a file end when any descriptor of it is
 /// closed.
 final class LogIndex: Sendable {
@@ -20,13 +21,15 @@ final class LogIndex: Sendable {
     private static let usual = 1 << 20
     static let least = 32 << 10
 
-    /// Has every connection of this process allocate the blocks of what it maps. Use it before one is opened.
+    /// Has every connection of this process allocate the blocks of what it maps, and keep those that are there. Use it before one is opened.
     static let isMappedWithBlocks: Void = {
         let mmap:
             @convention(c) (UnsafeMutableRawPointer?, Int, Int32, Int32, Int32, off_t) -> UnsafeMutableRawPointer? =
                 postern_mmap
+        let truncate: @convention(c) (Int32, off_t) -> Int32 = postern_ftruncate
         guard let vfs = sqlite3_vfs_find(nil), let set = vfs.pointee.xSetSystemCall else { return }
         _ = set(vfs, "mmap", unsafeBitCast(mmap, to: sqlite3_syscall_ptr.self))
+        _ = set(vfs, "ftruncate", unsafeBitCast(truncate, to: sqlite3_syscall_ptr.self))
     }()
 
     /// For the store at `path`, which SQLite has opened.

@@ -29,11 +29,12 @@ extension EndToEnd {
         }
 
         /// Killed eight times while deliveries free rows, and while other programs take what becomes free.
-        @Test(.timeLimit(.minutes(10)), .enabled(if: LoopDisk.isAllowed), arguments: 0..<4)
+        @Test(.timeLimit(.minutes(10)), .enabled(if: LoopDisk.isAllowed), arguments: 0..<6)
         func everyStart_serves_whenKilledWhileDraining(seed: Int) async throws {
             var dice = SplitMix64(state: UInt64(seed))
             let samsara = try HostedSimulator()
-            let disk = try LoopDisk(megabytes: 48, blockSize: seed.isMultiple(of: 2) ? 4096 : 1024)
+            let disk = try LoopDisk(
+                megabytes: 48, blockSize: seed.isMultiple(of: 2) ? 4096 : 1024, type: seed < 4 ? "ext4" : "ext2")
             let directory = try directory(on: disk, samsara)
             var gateway = try await directory.start()
             #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
@@ -57,10 +58,12 @@ extension EndToEnd {
         }
 
         /// SQLite maps the index of the log; an access to a page without a block is SIGBUS.
-        @Test(.timeLimit(.minutes(10)), .enabled(if: LoopDisk.isAllowed), arguments: [0, 8, 12, 20, 28, 64, 200])
-        func start_isRefusedOrServes_butIsNotEndedByASignal(freeKiB: Int) async throws {
+        @Test(
+            .timeLimit(.minutes(10)), .enabled(if: LoopDisk.isAllowed), arguments: ["ext4", "ext2"],
+            [0, 8, 12, 20, 28, 64, 200])
+        func start_isRefusedOrServes_butIsNotEndedByASignal(type: String, freeKiB: Int) async throws {
             let samsara = try HostedSimulator()
-            let disk = try LoopDisk(megabytes: 24, blockSize: 1024)
+            let disk = try LoopDisk(megabytes: 24, blockSize: 1024, type: type)
             let directory = try directory(on: disk, samsara)
             let gateway = try await directory.start()
             #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)

@@ -9,13 +9,14 @@ public final class LoopDisk: @unchecked Sendable {
     public var folder: String { scratch.file("disk") }
     private var parts = 0
 
-    public init(megabytes: Int, blockSize: Int) throws {
+    /// `type`: ext4, or ext2, which cannot allocate blocks ahead.
+    public init(megabytes: Int, blockSize: Int, type: String = "ext4") throws {
         let image = scratch.file("image")
         try FileManager.default.createDirectory(atPath: folder, withIntermediateDirectories: true)
         let descriptor = open(image, O_RDWR | O_CREAT, 0o600)
         ftruncate(descriptor, megabytes << 20)
         close(descriptor)
-        try Self.run("/sbin/mkfs.ext4", "-q", "-m", "0", "-b", "\(blockSize)", image)
+        try Self.run("/sbin/mkfs.\(type)", "-q", "-m", "0", "-b", "\(blockSize)", image)
         try Self.run("/bin/mount", "-o", "loop", image, folder)
     }
 
