@@ -1,5 +1,5 @@
 import Glibc
-internal import PosternCore
+package import PosternCore
 public import PosternHTTP
 
 /// Responds to one request, correctly or with a fault. The first response counts.
@@ -13,6 +13,9 @@ public struct FaultResponder: Sendable {
         self.requestID = requestID
         self.timer = timer
     }
+
+    /// When the client connected.
+    package var connectedAt: MonotonicInstant? { responder.connectedAt }
 
     /// Sends a correct response.
     public func respond(_ response: HTTPResponse) { responder.respond(response) }

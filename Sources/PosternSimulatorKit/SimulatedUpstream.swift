@@ -21,6 +21,8 @@ final class SimulatedUpstream: FaultHandler {
     private struct State {
         var received: Received
         var player: FaultPlayer
+        /// When the faults were set.
+        var playsSince = SystemTime().instant
     }
 
     init(
@@ -46,14 +48,16 @@ final class SimulatedUpstream: FaultHandler {
     // MARK: The upstream
 
     private func play(_ request: IncomingRequest, _ responder: FaultResponder) {
-        let (decision, poisons) = state.withLock {
-            ($0.player.decide(path: request.head.path), $0.player.faults.poisons)
+        let (decision, poisons) = state.withLock { state in
+            let isOnOld = responder.connectedAt.map { $0 < state.playsSince } ?? false
+            return (state.player.decide(path: request.head.path, isOnOld: isOnOld), state.player.faults.poisons)
         }
         switch decision.action {
-        case .status(let status, let retryAfter):
+        case .status(let status, let retryAfter), .cut(let status, let retryAfter):
             record(nil, "\(status)")
             var answer = simulator.answer(status: status, to: SimulatedRequest(request))
             if let retryAfter { answer.headers.append(("Retry-After", retryAfter.value(at: time.now))) }
+            if case .cut = decision.action { return responder.respondRaw(answer.cut) }
             return responder.respond(answer, delay: decision.delay)
         case .resetBefore:
             record(nil, "reset-before")
@@ -86,7 +90,7 @@ final class SimulatedUpstream: FaultHandler {
         case .drip(let pause):
             record(judged, "\(answer.status)")
             responder.respond(HTTPResponse(answer), dripping: 1, every: pause)
-        case .proceed, .status, .resetBefore, .hang:
+        case .proceed, .status, .cut, .resetBefore, .hang:
             record(judged, "\(answer.status)")
             responder.respond(answer, delay: decision.delay + judged.delay)
         }
@@ -133,7 +137,7 @@ final class SimulatedUpstream: FaultHandler {
             guard let seed = named ?? 0 else { return text(400, "seed is a number from 0\n") }
             do throws(FaultsProblem) {
                 let faults = try Faults(parsing: String(decoding: request.body, as: UTF8.self))
-                state.withLock { $0.player = FaultPlayer(faults, seed: seed) }
+                state.withLock { ($0.player, $0.playsSince) = (FaultPlayer(faults, seed: seed), SystemTime().instant) }
                 return text(200, "\(faults)\n")
             } catch {
                 return text(400, "\(error)\n")
@@ -176,7 +180,7 @@ extension FaultDecision.Action {
     fileprivate var losesAnswer: Bool {
         switch self {
         case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncate: true
-        case .proceed, .status, .drip: false
+        case .proceed, .status, .cut, .drip: false
         }
     }
 }

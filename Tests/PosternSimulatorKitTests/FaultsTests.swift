@@ -12,9 +12,10 @@ import Testing
             "status=429/30,status=503/2imf,status=503/2rfc850:x2,status=503/0asctime"
         ),
         (
-            "reset-before,hang,hang-after,garbage,truncate,pass:x1",
-            "reset-before,hang,hang-after,garbage,truncate,pass:x1"
+            "reset-before,hang,hang-after,mute,garbage,truncate,pass:x1",
+            "reset-before,hang,hang-after,mute,garbage,truncate,pass:x1"
         ),
+        ("cut=200,cut=429/30@/a,cut=503/2imf:0.5", "cut=200,cut=429/30@/a,cut=503/2imf:0.5"),
         ("drip=2s,delay=1s:0", "drip=2000ms,delay=1000ms:0.0"),
         ("status=401@/oauth/token:x2", "status=401@/oauth/token:x2"),
         ("hang@/a%2Cb%3A", "hang@/a%2Cb%3A"),
@@ -35,9 +36,10 @@ import Testing
     static let problems: [(text: String, problem: String)] = [
         (
             "boom",
-            "fault \"boom\": unknown; there are status, delay, drip, poison, garbage, hang, hang-after, pass, reset-after, reset-before, truncate"
+            "fault \"boom\": unknown; there are status, cut, delay, drip, poison, garbage, hang, hang-after, mute, pass, reset-after, reset-before, truncate"
         ),
         ("status", "fault \"status\": status needs a value, e.g. status=503, delay=20ms"),
+        ("cut", "fault \"cut\": cut needs a value, e.g. status=503, delay=20ms"),
         ("status=99", "fault \"status=99\": a status is a number from 200 to 599"),
         (
             "status=503/x",
@@ -74,6 +76,12 @@ import Testing
     @Test func pathRules_meanOnlyPathsThatBeginSo() throws {
         let played = try actions("hang@/token", paths: ["/v1", "/token", "/token/x", "/", "/TOKEN"])
         #expect(played == [.proceed, .hang, .hang, .proceed, .proceed])
+    }
+
+    @Test func mute_meansOnlyConnectionsThatAreOlder() throws {
+        var player = FaultPlayer(try Faults(parsing: "mute:x2,status=500:x1"), seed: 1)
+        let played = [false, true, false, true, true].map { player.decide(path: "/", isOnOld: $0).action }
+        #expect(played == [.status(500, retryAfter: nil), .hang, .proceed, .hang, .proceed])
     }
 
     @Test func delays_addUp_onTheWayToAnotherFault() throws {

@@ -89,6 +89,7 @@ private func event(_ source: String, _ number: Int) -> String {
         ("reset-before", .interrupted, 0, "reset-before"), ("reset-after", .interrupted, 1, "reset-after"),
         ("truncate", .interrupted, 1, "truncate"), ("garbage", .garbled, 1, "garbage"),
         ("hang", .cancelled, 0, "hang"), ("hang-after", .cancelled, 1, "hang-after"),
+        ("cut=200", .interrupted, 0, "200"), ("cut=429/7", .interrupted, 0, "429"),
     ]
 
     @Test(arguments: faults) func fault_isSeenOnTheWire_onAKeptConnectionToo(
@@ -106,6 +107,30 @@ private func event(_ source: String, _ number: Int) -> String {
         // The client waits for as long as it likes if nothing more comes.
         if reason == .cancelled { request.cancel() }
         #expect(await request.value.reason == reason)
+        #expect(await fixture.post("[\(event("a", 1))]").status == 202)
+    }
+
+    /// The header is whole, so that a client for which the status is enough can go by it.
+    @Test func cutResponse_hasAWholeHeader() async throws {
+        let fixture = try HostedSimulator(faults: "cut=429/7")
+        let client = try HTTPClient(port: fixture.port)
+        client.sendRequest("POST", "/v1/events", [])
+        let text = String(decoding: try client.readToEnd(), as: UTF8.self)
+        let end = try #require(text.firstRange(of: "\r\n\r\n"))
+        let (head, body) = (text[..<end.lowerBound], text[end.upperBound...])
+        #expect(head.hasPrefix("HTTP/1.1 429 "))
+        #expect(head.contains("\r\nRetry-After: 7"))
+        let length = try #require(head.firstMatch(of: /Content-Length: ([0-9]+)/)).1
+        #expect(try #require(Int(length)) > body.utf8.count)
+    }
+
+    @Test func mutedConnection_getsNoResponse_andALaterOneDoes() async throws {
+        let fixture = try HostedSimulator()
+        let old = try HTTPClient(port: fixture.port)
+        #expect(try old.ask("GET", "/received").status == 200)
+        try fixture.play("mute")
+        old.sendRequest("POST", "/v1/events", [])
+        while try fixture.received["answers"]["hang"].int != 1 {}
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
     }
 

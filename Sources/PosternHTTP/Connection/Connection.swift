@@ -32,6 +32,7 @@ final class Connection: @unchecked Sendable {
     let peer: PeerAddress
     let socket: Int32
     let handle: OpaquePointer
+    let connectedAt = SystemTime().instant
     /// Retained as long as the session that uses it.
     let identity: TLSIdentity?
 
@@ -99,7 +100,7 @@ final class Connection: @unchecked Sendable {
         identity = core.identity.withLock { $0 }
         socket = postern_mhd_socket(handle)
         peer = PeerAddress(postern_mhd_address(handle))
-        setDeadline(SystemTime().instant + core.settings.headerTimeout)
+        setDeadline(connectedAt + core.settings.headerTimeout)
         core.living.wrappingAdd(1, ordering: .relaxed)
     }
 

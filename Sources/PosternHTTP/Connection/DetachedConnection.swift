@@ -1,6 +1,10 @@
 import Glibc
+package import PosternCore
 
 extension Responder {
+    /// When the client connected; nil in a test without a connection.
+    package var connectedAt: MonotonicInstant? { (target as? Connection)?.connectedAt }
+
     /// Takes the connection out of HTTP: instead of a response, `use` is called on the connection's worker thread and
     /// owns the socket from then on. `use` is not called if the client has hung up or the server stops. Plain HTTP
     /// only.

@@ -41,22 +41,28 @@ extension Faults.Rule: CustomStringConvertible {
 extension Faults.Fault: CustomStringConvertible {
     private static let plain: [String: Self] = [
         "reset-before": .resetBefore, "reset-after": .resetAfter, "hang": .hang, "hang-after": .hangAfter,
+        "mute": .mute,
         "garbage": .garbage, "truncate": .truncate, "pass": .pass,
     ]
 
     init(parsing text: String, in rule: String) throws(FaultsProblem) {
         let parts = text.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
         switch (parts[0], parts.count == 2 ? parts[1] : nil) {
-        case ("status", let value?): self = try Self.status(value, in: rule)
+        case ("status", let value?):
+            let (status, retryAfter) = try Self.status(value, in: rule)
+            self = .status(status, retryAfter: retryAfter)
+        case ("cut", let value?):
+            let (status, retryAfter) = try Self.status(value, in: rule)
+            self = .cut(status, retryAfter: retryAfter)
         case ("delay", let value?): self = .delay(try Duration(value, in: rule))
         case ("drip", let value?): self = .drip(try Duration(value, in: rule))
-        case ("status", nil), ("delay", nil), ("drip", nil):
+        case ("status", nil), ("cut", nil), ("delay", nil), ("drip", nil):
             throw FaultsProblem(rule, "\(parts[0]) needs a value, e.g. status=503, delay=20ms")
         case (let name, let value):
             guard let fault = Self.plain[String(name)] else {
                 throw FaultsProblem(
                     rule,
-                    "unknown; there are status, delay, drip, poison, "
+                    "unknown; there are status, cut, delay, drip, poison, "
                         + Self.plain.keys.sorted().joined(separator: ", "))
             }
             guard value == nil else { throw FaultsProblem(rule, "\(name) takes no value") }
@@ -64,34 +70,41 @@ extension Faults.Fault: CustomStringConvertible {
         }
     }
 
-    private static func status(_ text: Substring, in rule: String) throws(FaultsProblem) -> Self {
+    private static func status(
+        _ text: Substring, in rule: String
+    ) throws(FaultsProblem) -> (Int, Faults.RetryAfter?) {
         let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
         guard let status = Int(parts[0]), (200...599).contains(status) else {
             throw FaultsProblem(rule, "a status is a number from 200 to 599")
         }
-        guard parts.count == 2 else { return .status(status, retryAfter: nil) }
+        guard parts.count == 2 else { return (status, nil) }
         let digits = parts[1].prefix { $0.isASCII && $0.isNumber }
         guard let seconds = Int(digits),
             let form = Faults.RetryAfter.Form(rawValue: String(parts[1].dropFirst(digits.count)))
         else { throw FaultsProblem(rule, "Retry-After is written as seconds, 30, or 30imf, 30rfc850, 30asctime") }
-        return .status(status, retryAfter: .init(seconds: seconds, form: form))
+        return (status, .init(seconds: seconds, form: form))
     }
 
     public var description: String {
         switch self {
-        case .status(let status, nil): "status=\(status)"
-        case .status(let status, let later?): "status=\(status)/\(later.seconds)\(later.form.rawValue)"
+        case .status(let status, let later): "status=\(status)\(later.map { "\($0)" } ?? "")"
+        case .cut(let status, let later): "cut=\(status)\(later.map { "\($0)" } ?? "")"
         case .delay(let span): "delay=\(span.inMilliseconds)ms"
         case .drip(let span): "drip=\(span.inMilliseconds)ms"
         case .resetBefore: "reset-before"
         case .resetAfter: "reset-after"
         case .hang: "hang"
         case .hangAfter: "hang-after"
+        case .mute: "mute"
         case .garbage: "garbage"
         case .truncate: "truncate"
         case .pass: "pass"
         }
     }
+}
+
+extension Faults.RetryAfter: CustomStringConvertible {
+    public var description: String { "/\(seconds)\(form.rawValue)" }
 }
 
 extension Faults.When: CustomStringConvertible {

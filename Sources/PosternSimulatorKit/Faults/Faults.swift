@@ -3,8 +3,9 @@
 /// The text is a list separated by commas. Each rule is `fault[@path][:when]`:
 ///
 /// - `status=503`, with a `Retry-After` as `status=503/30` (seconds) or as a date so many seconds ahead:
-///   `/30imf`, `/30rfc850`, `/30asctime`;
+///   `/30imf`, `/30rfc850`, `/30asctime`; `cut=429/30` is the same without the end of its body;
 /// - `reset-before`, `reset-after` (taken, the answer lost), `hang` (not taken, no answer), `hang-after`;
+/// - `mute` is `hang` on connections that were open when the faults were set, and nothing on later ones;
 /// - `delay=20ms` before an answer that is whole, `drip=50ms` between the bytes of the answer (units `ms`, `s`);
 /// - `garbage` and `truncate` spoil the answer to a request that was taken;
 /// - `pass` is not a fault: it ends the list for this request, e.g. inside a script;
@@ -43,7 +44,8 @@ public struct Faults: Sendable, Equatable {
     /// What goes wrong; the text form is described at `Faults`.
     public enum Fault: Sendable, Equatable {
         case status(Int, retryAfter: RetryAfter?)
-        case resetBefore, resetAfter, hang, hangAfter, garbage, truncate, pass
+        case cut(Int, retryAfter: RetryAfter?)
+        case resetBefore, resetAfter, hang, hangAfter, mute, garbage, truncate, pass
         case delay(Duration)
         case drip(Duration)
     }
@@ -107,6 +109,7 @@ public struct FaultDecision: Sendable, Equatable {
     public enum Action: Sendable, Equatable {
         case proceed
         case status(Int, retryAfter: Faults.RetryAfter?)
+        case cut(Int, retryAfter: Faults.RetryAfter?)
         case resetBefore, resetAfter, hang, hangAfter, garbage, truncate
         case drip(Duration)
     }
@@ -127,19 +130,22 @@ public struct FaultPlayer: Sendable {
         random = SeededRandom(seed: seed)
     }
 
-    /// Decides about the next request, and counts it.
-    public mutating func decide(path: some StringProtocol) -> FaultDecision {
+    /// Decides about the next request, and counts it. `isOnOld`: whether its connection is older than the faults.
+    public mutating func decide(path: some StringProtocol, isOnOld: Bool = false) -> FaultDecision {
         var decision = FaultDecision()
         for (index, rule) in faults.rules.enumerated()
-        where (rule.path.isEmpty || path.hasPrefix(rule.path)) && applies(rule.when, index) {
+        where (rule.path.isEmpty || path.hasPrefix(rule.path)) && (isOnOld || rule.fault != .mute)
+            && applies(rule.when, index)
+        {
             switch rule.fault {
             case .delay(let delay):
                 decision.delay += delay
                 continue
             case .status(let status, let retryAfter): decision.action = .status(status, retryAfter: retryAfter)
+            case .cut(let status, let retryAfter): decision.action = .cut(status, retryAfter: retryAfter)
             case .resetBefore: decision.action = .resetBefore
             case .resetAfter: decision.action = .resetAfter
-            case .hang: decision.action = .hang
+            case .hang, .mute: decision.action = .hang
             case .hangAfter: decision.action = .hangAfter
             case .garbage: decision.action = .garbage
             case .truncate: decision.action = .truncate
