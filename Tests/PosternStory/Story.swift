@@ -30,6 +30,8 @@ package protocol Story: Sendable {
     func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath
     /// A payload that nothing is wrong with, in a lane of its own; nil if no doubtful answer can hold up every lane.
     func filler(_ mark: String) -> String?
+    /// The kinds that each go to an endpoint of their own, and are a lane of their own; empty if there are not several.
+    var endpoints: [Endpoint] { get }
     /// What its simulator's `/control` is told before it gets what it has, and after; nil if it takes everything again.
     var existing: (begin: String, end: String)? { get }
     /// Whether a gateway may send something wrong after it was restarted, or after its clock was set.
@@ -54,6 +56,19 @@ package enum Trait: Sendable {
     case answersCalls
     /// Some worlds limit its queue, which then drops the oldest message, or refuses new ones.
     case dropsOldest, refusesMore
+}
+
+/// An endpoint, and the kind that goes there.
+package struct Endpoint: Sendable {
+    package let kind: String
+    /// The beginning of the path.
+    package let path: String
+    /// A payload that nothing is wrong with, with a mark.
+    package let payload: @Sendable (String) -> String
+
+    package init(_ kind: String, path: String, payload: @escaping @Sendable (String) -> String) {
+        (self.kind, self.path, self.payload) = (kind, path, payload)
+    }
 }
 
 /// How a simulator begins.
@@ -88,6 +103,7 @@ extension Story {
     package func isMarkedByRequest(_ item: [UInt8]) -> Bool { false }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath { .now([]) }
     package func filler(_ mark: String) -> String? { nil }
+    package var endpoints: [Endpoint] { [] }
     package var existing: (begin: String, end: String)? { nil }
     package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool { false }
 }

@@ -52,6 +52,21 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// One of several endpoints does not exist, and a message for it is the first one, while nothing is known of the
+    /// others.
+    mutating func addWrongEndpoints() {
+        let dice = Dice(seed: seed, for: "wrong endpoints")
+        guard let story = stories.first(where: { $0.endpoints.count > 1 }), dice.chance(0.4) else { return }
+        let start = hours * 0.7 * dice.fraction()
+        let end = start + 0.1 + hours * 0.25 * dice.fraction()
+        faults.append(FaultPlan(.wrongEndpoint, story, fromHour: start, toHour: end, share: dice.fraction()))
+        for moment in [0] + (0..<dice.below(4)).map({ _ in dice.fraction() }) {
+            let hour = start + (end - start) * moment
+            actions.append(ActionPlan(.wrongEndpointFirst, story, atHour: hour, draw: dice.next()))
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// A backup, and what happens before it is restored: nothing else that matters, or a clock that is set back.
     mutating func addBackups() {
         let dice = Dice(seed: seed, for: "backups")

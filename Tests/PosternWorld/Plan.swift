@@ -55,6 +55,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addBackups()
         addDoubts()
         addMuteness(of: types)
+        addWrongEndpoints()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -67,7 +68,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         stories.append(story)
         for _ in 0..<dice.from(1...2) { callers.append(CallerPlan(callers.count, story, hours, dice)) }
         let kinds = FaultPlan.Kind.allCases.filter {
-            $0 != .mute && ($0 != .wrongURL || story.traits.contains(.plainStatuses))
+            ![.mute, .wrongEndpoint].contains($0) && ($0 != .wrongURL || story.traits.contains(.plainStatuses))
         }
         for _ in 0..<dice.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, dice)) }
         for _ in 0..<dice.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, dice)) }
@@ -216,6 +217,8 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         case hiccups
         /// Connections that are open when it begins get no response any more; new ones do.
         case mute
+        /// One of several endpoints does not exist.
+        case wrongEndpoint
 
         static let first = Array(allCases.prefix { $0 != .wrongURL })
     }
@@ -239,8 +242,16 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         (self.kind, self.story, self.fromHour, self.toHour, self.share) = (kind, story, fromHour, toHour, share)
     }
 
+    /// The endpoint that does not exist, and the status that says so, both by `share`; nil for other faults.
+    var wrongEndpoint: (endpoint: Endpoint, status: Int)? {
+        guard kind == .wrongEndpoint else { return nil }
+        let number = Int(share * 3 * Double(story.endpoints.count))
+        return (story.endpoints[number / 3], [404, 405, 406][number % 3])
+    }
+
     public var description: String {
-        "\(story.name): \(kind.rawValue) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
+        let path = wrongEndpoint.map { " (\($0.status) from \($0.endpoint.path))" } ?? ""
+        return "\(story.name): \(kind.rawValue)\(path) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
     }
 }
 
@@ -260,6 +271,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case backup, restore
         /// As soon as something is under way that may be sent once only.
         case killWhileUncertain
+        /// A message for an endpoint that does not exist is the first one after a start or a reload.
+        case wrongEndpointFirst
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })

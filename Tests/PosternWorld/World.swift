@@ -38,6 +38,7 @@ public final class World {
     private(set) lazy var restraint = Restraint(self)
     private(set) lazy var callbacks = CallbackWatch(self)
     private(set) lazy var credentials = CredentialsWatch(self)
+    private(set) lazy var endpoints = EndpointWatch(self)
     private let chance: Dice
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?
@@ -221,7 +222,7 @@ public final class World {
             if let damagedUntil, time.instant >= damagedUntil { endDamage() }
             let change = weather.change(at: time.instant, since: began)
             let action = operators.act(at: time.instant, since: began)
-            let deadline = min(change, action, damagedUntil ?? .distantFuture)
+            let deadline = min(change, action, damagedUntil ?? .distantFuture, endpoints.look())
             guard time.instant < end, promises.broken == nil else { break }
             if time.instant >= waits.nextAt { waits.look() }
             if run == nil { restart() } else { step(until: min(deadline, end, waits.nextAt)) }

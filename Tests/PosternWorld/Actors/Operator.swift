@@ -54,6 +54,7 @@ final class Operator {
             world.clockWillBeSet()
         }
         world.restraint.waitsMayEnd()
+        world.endpoints.disturbed()
         let name = action.story.name
         let upstream = "/v1/upstreams/\(name)"
         switch action.kind {
@@ -101,6 +102,15 @@ final class Operator {
         case .backup: world.takeBackup()
         case .restore: world.restoreBackup(dice)
         case .killWhileUncertain: world.diesWhileUncertain = true
+        case .wrongEndpointFirst:
+            let isReload = dice.chance(0.3)
+            if isReload {
+                reload()
+            } else {
+                if dice.chance(0.5) { world.stop() } else { world.die() }
+                world.restart()
+            }
+            world.endpoints.post(to: action.story, dice)
         }
     }
 

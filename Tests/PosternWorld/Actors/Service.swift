@@ -115,6 +115,9 @@ final class Service {
             case .flaky where dice.chance(fault.share): return (flaky(dice), delay)
             case .unauthorized: return (.status(story.unauthorizedStatus, retryAfter: nil), delay)
             case .wrongURL: return (.status(404, retryAfter: nil), delay)
+            case .wrongEndpoint:
+                guard let wrong = fault.wrongEndpoint, path.hasPrefix(wrong.endpoint.path) else { continue }
+                return (.status(wrong.status, retryAfter: nil), delay)
             case .rateLimit, .endpoint, .flaky: continue
             }
         }

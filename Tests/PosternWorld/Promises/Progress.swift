@@ -20,7 +20,7 @@ final class Progress {
     func look() {
         for service in world.services where service.story.traits.contains(.independent) {
             let name = service.name
-            guard isCalm(service), let run = world.run, let entry = oldestWaiting(of: name, run) else {
+            guard isCalm(service), let run = world.run, let entry = oldestWaiting(of: service, run) else {
                 oldest[name] = nil
                 continue
             }
@@ -40,7 +40,7 @@ final class Progress {
         guard !world.plan.callers.contains(where: { $0.story.name == service.name && $0.poison > 0 }) else {
             return false
         }
-        return service.activeFaults(at: world.time.instant).isEmpty
+        return service.activeFaults(at: world.time.instant).allSatisfy { $0.kind == .wrongEndpoint }
             && world.snapshot(of: service.name)?.isPaused == false
     }
 
@@ -49,9 +49,11 @@ final class Progress {
         return !world.wasClockSet && notBefore <= world.upstreamTime.now
     }
 
-    private func oldestWaiting(of upstream: String, _ run: World.Run) -> Book.Entry? {
-        world.book.entries.first { entry in
-            guard entry.upstream == upstream, !entry.isSettled, isDue(entry), !entry.isWaived, !entry.isPoison,
+    private func oldestWaiting(of service: Service, _ run: World.Run) -> Book.Entry? {
+        let wrong = service.activeFaults(at: world.time.instant).compactMap { $0.wrongEndpoint?.endpoint.kind }
+        return world.book.entries.first { entry in
+            guard entry.upstream == service.name, !wrong.contains(where: { $0 == entry.lane }), !entry.isSettled,
+                isDue(entry), !entry.isWaived, !entry.isPoison,
                 entry.ids.count == 1, let record = (try? run.gateway.outbox.message(entry.ids[0])) ?? nil
             else { return false }
             entry.isSettled = record.state != .queued

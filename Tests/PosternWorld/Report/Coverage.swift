@@ -24,7 +24,10 @@ public struct Coverage: Sendable {
             "circuit: \($0)"
         }
         + ["retry", "order", "circuit", "token", "credentials", "pause", "schedule"].map { "message waits: \($0)" }
-        + ["hold: credentials", "hold: configuration", "endpoint waits", "token refused"]
+        + [
+            "hold: credentials", "hold: configuration", "endpoint waits", "a wrong endpoint comes first",
+            "token refused",
+        ]
         + ["stop", "kill", "kill inside a turn", "kill inside a call of the disk"].map { "store: open after a \($0)" }
         + ["power cut", "power cut inside a turn", "power cut inside a call of the disk"].map {
             "store: open after a \($0)"

@@ -17,6 +17,11 @@ package struct SeerStory: Story {
     }
     package func asksForToken(_ request: SimulatedRequest) -> Bool { request.path == "/oauth/access_token" }
     package func scenario(of caller: Int) -> any Scenario { SeerScenario() }
+    package var endpoints: [Endpoint] {
+        [("activity", "/sactivity"), ("tincan", "/tincan"), ("instrumentation", "/sinstrumentation")].map {
+            kind, path in Endpoint(kind, path: path) { reportText(kind, $0) }
+        }
+    }
     package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
         let revocation = #"{"revokeNow":true}"#
         return share > 0.35 ? .whenBusy(revocation) : .now([revocation])
@@ -30,12 +35,15 @@ private final class SeerScenario: Scenario {
             let isPoison = stage.dice.chance(poison)
             let entry = stage.begin(lane: kind, isPoison: isPoison)
             let more = isPoison ? #","poison":"clear""# : ""
-            let text =
-                kind == "tincan"
-                ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"\#(entry.mark)","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}}\#(more)}"#
-                : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"\#(entry.mark)","objectType":"t"},"generator":{"appId":"g"}\#(more)}"#
+            let text = reportText(kind, entry.mark, more)
             entry.payload = text
             return ScenarioItem(kind, text, entry)
         }
     }
+}
+
+private func reportText(_ kind: String, _ mark: String, _ more: String = "") -> String {
+    kind == "tincan"
+        ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"\#(mark)","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}}\#(more)}"#
+        : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"\#(mark)","objectType":"t"},"generator":{"appId":"g"}\#(more)}"#
 }

@@ -1,0 +1,80 @@
+import PosternCore
+import PosternDelivery
+import PosternStory
+import PosternTestKit
+
+@testable import PosternGateway
+@testable import PosternHTTP
+
+/// An endpoint that does not exist keeps no message from the others, although its message comes first, and nothing has
+/// shown yet that the others work.
+final class EndpointWatch {
+    /// Of time in which nothing else is wrong: a token is fetched, and what had been queued before is sent.
+    private static let patience = Duration.seconds(60)
+    /// No wait of an earlier fault is longer.
+    private static let calm = Duration.seconds(3600)
+    private unowned let world: World
+    private var trials: [Trial] = []
+
+    private struct Trial {
+        let service: Service
+        let run: World.Run
+        /// What goes to the other endpoints.
+        let entries: [Book.Entry]
+        let since: MonotonicInstant
+        var endsAt: MonotonicInstant { since + EndpointWatch.patience }
+    }
+
+    init(_ world: World) { self.world = world }
+
+    /// An operator does something, which may be the reason for a wait.
+    func disturbed() { trials = [] }
+
+    /// Posts a message for the endpoint that does not exist, and behind it some for the others, in one request.
+    func post(to story: any Story, _ dice: Dice) {
+        guard let run = world.run, let service = world.service(story.name),
+            let wrong = service.activeFaults(at: world.time.instant).lazy.compactMap(\.wrongEndpoint?.endpoint).first
+        else { return }
+        let right = story.endpoints.filter { $0.kind != wrong.kind }
+        let chosen = [wrong] + (0..<dice.from(2...12)).map { _ in dice.pick(right) }
+        let entries = chosen.map { _ in world.book.begin(story.name, lane: nil, isExempt: true) }
+        let lines = zip(chosen, entries).map { endpoint, entry in
+            let payload = endpoint.payload(entry.mark)
+            (entry.payload, entry.isPending) = (payload, true)
+            return #"{"upstream":"\#(story.name)","kind":"\#(endpoint.kind)","payload":\#(payload)}"#
+        }
+        let post = Post(
+            path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],
+            body: lines.joined(separator: "\n"), entries: entries)
+        run.door.send(post.bytes) { [weak self] response in
+            for entry in entries { entry.isPending = false }
+            guard let self, let response, response.status == 202 else {
+                for entry in entries { if response == nil { entry.unanswered += 1 } else { entry.refusals += 1 } }
+                return
+            }
+            world.promises.accepted(entries, response)
+            trials.append(
+                Trial(service: service, run: run, entries: Array(entries.dropFirst()), since: world.time.instant))
+        }
+    }
+
+    /// Returns when this has to be called again.
+    func look() -> MonotonicInstant {
+        let now = world.time.instant
+        for trial in trials where trial.endsAt <= now { judge(trial, at: now) }
+        trials.removeAll { $0.endsAt <= now }
+        return trials.map(\.endsAt).min() ?? .distantFuture
+    }
+
+    private func judge(_ trial: Trial, at now: MonotonicInstant) {
+        guard world.run === trial.run, !world.weather.isExcuse,
+            world.snapshot(of: trial.service.name)?.isPaused == false,
+            trial.service.faults(from: trial.since + (.zero - Self.calm), to: now).allSatisfy({ $0.kind == .wrongEndpoint })
+        else { return }
+        world.promises.coverage.visit("a wrong endpoint comes first")
+        guard let late = trial.entries.first(where: { $0.arrivals == 0 && !$0.isWaived }) else { return }
+        world.promises.fail(
+            "a wrong endpoint holds up no other",
+            "\(late.mark), of \(trial.service.name), waits \(now - trial.since) for another endpoint")
+    }
+}
