@@ -292,7 +292,9 @@ def merged(base, changes):
 
 def binary_from(argument):
     """The gateway to drive: the argument, $POSTERN_BINARY, or the release build."""
-    path = pathlib.Path(argument or os.environ.get("POSTERN_BINARY") or ROOT / ".build/release/postern")
+    # The gateway itself would take the variable for a setting.
+    named = os.environ.pop("POSTERN_BINARY", None)
+    path = pathlib.Path(argument or named or ROOT / ".build/release/postern")
     if not path.is_file():
         raise Failure(f"{path} is not there; `make build` makes it")
     return str(path.resolve())

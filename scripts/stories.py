@@ -13,6 +13,7 @@ class Story:
     poison = ""  # Which messages its simulator refuses, as a fault.
     weather = []  # Faults that only this type has, besides those of all.
     field = None  # The member of what arrives that holds the number of a message; None: `check` looks at what arrived.
+    endpoint = None  # The path that all messages of an actor go to, if those of others go to other ones.
     may_cancel = False  # Whether no later message of an actor depends on an earlier one.
 
     def __init__(self, number, dice):

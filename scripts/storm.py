@@ -12,6 +12,7 @@ is killed, and what the operator does. Then the faults are lifted, everything is
   * order is kept: per Samsara source, Seer kind, Curio visitor and StreamOne account, and AppServices ends as its users
     wanted;
   * the strict simulators saw nothing they must never be sent;
+  * before the storm, with a first message for an endpoint that does not exist: all others arrive meanwhile;
   * `postern outbox audit` balances.
 
 Exit code 1, with what is wrong and where the store is kept, when any of it does not hold.
@@ -31,7 +32,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import Failure, Gateway, Simulator, binary_from, call, free_port  # noqa: E402
+from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
 from stories import load  # noqa: E402
 
 SHOWN = 10  # examples in a report
@@ -44,9 +45,11 @@ WEATHER = [
     "", "", "delay=20ms:0.3", "delay=200ms:0.1", "status=503:0.3", "status=503", "status=503/1", "status=429/1:0.2",
     "status=502:0.3", "status=500:0.1", "status=500", "reset-before:0.2", "reset-after:0.15", "reset-before",
     "truncate:0.1", "truncate", "garbage:0.1", "hang:0.02", "status=408:0.2",
+    "cut=429/1:0.3", "cut=503/1", "cut=503:0.2",
     # The connections that are open go mute, and new ones work.
-    "hang:x8",
+    "mute", "mute,status=503:0.2",
 ]
+WRONG_ENDPOINT_SECONDS = 20
 STORIES = load(Simulator.PLACES)
 UPSTREAMS = [story.upstream for story in STORIES]
 
@@ -138,6 +141,8 @@ class Storm:
                     simulator.control(story.upstream, settings)
             self.calm(simulator)
             gateway = self.start(simulator)
+            for upstream in UPSTREAMS:
+                self.begin_wrong(upstream, simulator)
             clients = [
                 Client(self.stories[offset:: self.options.clients], self.port, 0.002, stopping)
                 for offset in range(self.options.clients)
@@ -159,6 +164,33 @@ class Storm:
                 stopping.set()
                 gateway.stop()
         return not self.problems
+
+    def begin_wrong(self, upstream, simulator):
+        """The first message is for an endpoint that does not exist, and nothing has shown yet that the others do."""
+        stories = [story for story in self.stories if story.upstream == upstream and story.endpoint]
+        if len({story.endpoint for story in stories}) < 2:
+            return
+        first = self.dice.choice(stories)
+        fault = f"status={self.dice.choice([404, 405, 406])}@{first.endpoint}"
+        self.play(simulator, {**dict.fromkeys(UPSTREAMS, ""), upstream: fault})
+        client = Client([], self.port, 0, None)
+        client.play(first, *first.next())
+        for _ in range(10):
+            for story in stories:
+                if story.endpoint != first.endpoint:
+                    client.play(story, *story.next())
+        self.problems += client.problems
+        expected = {mark for story in stories if story is not first for mark, _, poison in story.accepted if not poison}
+        try:
+            until(lambda: expected <= self.arrivals(upstream, first.field, simulator), WRONG_ENDPOINT_SECONDS, fault)
+        except Failure:
+            missing = expected - self.arrivals(upstream, first.field, simulator)
+            self.complain(f"HELD UP by {fault} of {upstream}", sorted(missing))
+        self.calm(simulator)
+
+    def arrivals(self, upstream, field, simulator):
+        lines = simulator.ask("GET", f"/received?field={field}", upstream=upstream).splitlines()
+        return {tuple(line.split("\t", 1)) for line in lines}
 
     def rage(self, gateway, simulator):
         end = time.monotonic() + self.options.seconds
@@ -321,6 +353,7 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     directory = pathlib.Path(options.data or tempfile.mkdtemp(prefix="postern-storm-")).resolve()
+    directory.mkdir(parents=True, exist_ok=True)
     print(f"{options.seconds:.0f} s, {options.kills} kills, seed {options.seed}, store in {directory}", flush=True)
     storm = Storm(options, directory)
     try:

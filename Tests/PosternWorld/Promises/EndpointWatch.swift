@@ -69,7 +69,8 @@ final class EndpointWatch {
     private func judge(_ trial: Trial, at now: MonotonicInstant) {
         guard world.run === trial.run, !world.weather.isExcuse,
             world.snapshot(of: trial.service.name)?.isPaused == false,
-            trial.service.faults(from: trial.since + (.zero - Self.calm), to: now).allSatisfy({ $0.kind == .wrongEndpoint })
+            trial.service.faults(from: trial.since + (.zero - Self.calm), to: now)
+                .allSatisfy({ $0.kind == .wrongEndpoint })
         else { return }
         world.promises.coverage.visit("a wrong endpoint comes first")
         guard let late = trial.entries.first(where: { $0.arrivals == 0 && !$0.isWaived }) else { return }

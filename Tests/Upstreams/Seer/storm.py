@@ -11,6 +11,11 @@ class SeerStory(Story):
     field = "/seq"
     PATHS = {"activity": "/sactivity", "tincan": "/tincan", "instrumentation": "/sinstrumentation"}
 
+    def __init__(self, number, dice):
+        super().__init__(number, dice)
+        self.kind = list(self.PATHS)[number % 3]
+        self.endpoint = self.PATHS[self.kind]
+
     @staticmethod
     def settings(simulator):
         return {"baseURL": simulator.url("seer"), "clientId": "storm", "clientSecret": "storm-secret"}
@@ -18,12 +23,11 @@ class SeerStory(Story):
     def next(self):
         self.done += 1
         poison = self.dice.random() < 0.004
-        kind = list(self.PATHS)[self.number % 3]
         verb = "poison" if poison else "did"
-        if kind == "tincan":
+        if self.kind == "tincan":
             body = ('{"actor":{"mbox":"m"},"verb":{"id":"' + verb + '"},"object":{"id":"o","definition":{"type":"t"}},'
                     f'"context":{{"extensions":{{"appId":"a"}}}},"seq":"{self.number}/{self.done}"}}')
         else:
             body = ('{"actor":{"id":"a"},"verb":"' + verb + '","object":{"id":"o","objectType":"t"},'
                     f'"generator":{{"appId":"g"}},"seq":"{self.number}/{self.done}"}}')
-        return f"/v1/seer/{kind}", body, (self.PATHS[kind], f"{self.number}/{self.done}"), poison
+        return f"/v1/seer/{self.kind}", body, (self.endpoint, f"{self.number}/{self.done}"), poison
