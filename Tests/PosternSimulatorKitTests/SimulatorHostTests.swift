@@ -89,7 +89,7 @@ private func event(_ source: String, _ number: Int) -> String {
         ("reset-before", .interrupted, 0, "reset-before"), ("reset-after", .interrupted, 1, "reset-after"),
         ("truncate", .interrupted, 1, "truncate"), ("garbage", .garbled, 1, "garbage"),
         ("hang", .cancelled, 0, "hang"), ("hang-after", .cancelled, 1, "hang-after"),
-        ("cut=200", .interrupted, 0, "200"), ("cut=429/7", .interrupted, 0, "429"),
+        ("cut=503", .interrupted, 0, "503"), ("cut=429/7", .interrupted, 0, "429"),
     ]
 
     @Test(arguments: faults) func fault_isSeenOnTheWire_onAKeptConnectionToo(
