@@ -21,7 +21,8 @@ extension WorkerLoop {
             let tokens = machine.tokens
             let token = tokens.token(at: time.now)
             snapshot.token = .init(
-                isValid: token != nil, expiresAt: token?.expiresAt, failures: tokens.failures,
+                isValid: token != nil && !tokens.isRejected, expiresAt: tokens.isRejected ? nil : token?.expiresAt,
+                failures: tokens.failures,
                 credentialsRefused: tokens.credentialsRefused, retryAt: tokens.failures > 0 ? tokens.nextFetch : nil)
         }
         status.show(snapshot, transfer: transferOptions)

@@ -8,16 +8,25 @@ struct TokenCache: Equatable {
     /// The minimum time for which a new token is used, whatever its expiry: a wrong clock must not make the gateway
     /// fetch tokens without end. If the upstream does not accept the token, it rejects the request.
     static let shortestUse = Duration.seconds(1)
-    /// How long after its fetch a rejected token shows that the credentials are wrong, and how long after another endpoint
-    /// accepted it, that the one that rejects it rejects all. Later it may have expired, or been revoked: the upstream
-    /// may have been down since.
+    /// How long after its fetch a rejected token shows that another one would be rejected, too, and how long after another
+    /// endpoint accepted it, that the one that rejects it rejects all. Later it may have expired, or been revoked: the
+    /// upstream may have been down since.
     static let freshPeriod = Duration.seconds(120)
 
     private struct HeldToken: Equatable {
-        var token: Token
-        var fetchedAt: Timestamp
-        var renewAt: Timestamp
-        var expiresAt: Timestamp?
+        let token: Token
+        let fetchedAt: Timestamp
+        /// Whether it was rejected like the one before it. Until it is accepted, it is used only as long as it is fresh.
+        var isRejected = false
+
+        private var soonest: Timestamp { fetchedAt + TokenCache.shortestUse }
+        var renewAt: Timestamp { min(max(token.renewAt, soonest), freshUntil ?? .never) }
+        /// Nil if neither its issuer nor a rejection ends its use.
+        var expiresAt: Timestamp? {
+            let end = token.expiresAt.map { max($0, soonest) }
+            return [end, freshUntil].compactMap(\.self).min()
+        }
+        private var freshUntil: Timestamp? { isRejected ? fetchedAt + TokenCache.freshPeriod : nil }
     }
     private var held: HeldToken?
     /// The number of the fetch in flight. Results of other fetches are out of date.
@@ -50,11 +59,14 @@ struct TokenCache: Equatable {
         return held.token
     }
 
+    /// Whether the token to send with was rejected like the one before it.
+    var isRejected: Bool { held?.isRejected ?? false }
+
     /// The status that is stored for commands that read the store; never the token itself.
     var record: TokenRecord {
         TokenRecord(
             failures: failures, credentialsRefused: credentialsRefused, retryAtMs: retryAt?.milliseconds,
-            validUntilMs: held.map { ($0.expiresAt ?? .never).milliseconds })
+            validUntilMs: isRejected ? nil : held.map { ($0.expiresAt ?? .never).milliseconds })
     }
 
     /// The time of the next fetch, if a token is needed. A time in the past means now, nil that a fetch is in flight. A
@@ -92,10 +104,7 @@ struct TokenCache: Equatable {
         (credentialsRefused, hasHeldMessages) = (false, false)
         (error, retryAt) = (nil, nil)
         hasFetched = true
-        let soonest = now + Self.shortestUse
-        held = HeldToken(
-            token: token, fetchedAt: now, renewAt: max(token.renewAt, soonest),
-            expiresAt: token.expiresAt.map { max($0, soonest) })
+        held = HeldToken(token: token, fetchedAt: now)
     }
 
     /// A token that is still valid is used until it expires. `holdsMessages`: whether messages wait for the token.
@@ -134,14 +143,17 @@ struct TokenCache: Equatable {
         followsRefusal = false
         refusing.remove(endpoint)
         acceptedAt = now
+        held?.isRejected = false
     }
 
     enum RejectionMeaning: Equatable {
         /// The token was replaced already, or is now.
         case sendAgain
-        /// The previous token was rejected as well, and this one is fresh: the credentials are wrong.
+        /// The previous token was rejected as well, this one is fresh, and nothing was accepted in between: the credentials
+        /// are wrong.
         case credentialsAreBad
-        /// The token is not the cause: another endpoint, or another request to this one, was just accepted with it.
+        /// The token is not the cause: another endpoint, or another request to this one, was just accepted with it, or
+        /// this request was sent again with a fresh one.
         case endpointRefuses
     }
 
@@ -152,9 +164,15 @@ struct TokenCache: Equatable {
         guard generation == self.generation, let held else { return .sendAgain }
         let isRepeated = !refusing.insert(endpoint).inserted || hasNewToken
         if isRepeated, let acceptedAt, Self.isRecent(acceptedAt, at: now) { return .endpointRefuses }
+        if followsRefusal || hasNewToken, Self.isRecent(held.fetchedAt, at: now) {
+            // Another one would be rejected, too. The probes that follow soon share it.
+            guard followsRefusal else { return .endpointRefuses }
+            self.held?.isRejected = true
+            return .credentialsAreBad
+        }
         self.held = nil
-        defer { followsRefusal = true }
-        return followsRefusal && Self.isRecent(held.fetchedAt, at: now) ? .credentialsAreBad : .sendAgain
+        followsRefusal = true
+        return .sendAgain
     }
 
     private static func isRecent(_ moment: Timestamp, at now: Timestamp) -> Bool {

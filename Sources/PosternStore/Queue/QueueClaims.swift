@@ -127,8 +127,8 @@ public struct BatchHistory: Sendable, Equatable {
     public var isSplit = false
     /// How many requests the worker had sent at the latest doubtful response.
     public var requestsBefore = 0
-    /// Whether the batch was sent again because the token may have been stale. If it is refused once more although that
-    /// token is accepted from others, the token is not the cause.
+    /// Whether the batch was sent again because the token may have been stale. If it is refused once more although the
+    /// token is fresh, or is accepted from others, the token is not the cause.
     public var hasNewToken = false
 
     public init(failures: Int = 0, suspectedAfter: Int? = nil) {
@@ -137,5 +137,9 @@ public struct BatchHistory: Sendable, Equatable {
     }
 
     /// The same history without suspicion: any other response resets the count.
-    public var cleared: BatchHistory { BatchHistory(failures: failures) }
+    public var cleared: BatchHistory {
+        var history = BatchHistory(failures: failures)
+        history.hasNewToken = hasNewToken
+        return history
+    }
 }

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternStore
 import Testing
 
 @testable import PosternDelivery
@@ -57,6 +58,39 @@ import Testing
         let later = Self.now + .seconds(600 + seconds)
         let meaning = cache.refused(under: cache.generation, at: "http://u.test/limited", now: later)
         #expect(meaning == (isTheirs ? .endpointRefuses : .sendAgain))
+    }
+
+    /// The probes that follow soon share it, and later ones need a newer one.
+    @Test func tokenRejectedLikeTheOneBefore_isUsedWhileItIsFresh() {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        _ = cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now)
+        cache.fetched(token("new"), now: Self.now)
+        for seconds in [0, 60, 119] {
+            let later = Self.now + .seconds(seconds)
+            #expect(cache.token(at: later)?.value == "new")
+            #expect(cache.refused(under: cache.generation, at: "http://u.test/", now: later) == .credentialsAreBad)
+        }
+        #expect(cache.isRejected && cache.record.validUntilMs == nil)
+        #expect(cache.token(at: Self.now + .seconds(120)) == nil)
+        #expect(cache.nextFetch == Self.now + .seconds(120))
+        cache.accepted(under: cache.generation, at: "http://u.test/", now: Self.now)
+        #expect(!cache.isRejected && cache.token(at: Self.now + .seconds(7199))?.value == "new")
+        #expect(cache.nextFetch == Self.now + .seconds(3600))
+    }
+
+    /// Others were accepted with the old token while the new one was being fetched, and none with the new one yet.
+    @Test(arguments: [(120, true), (121, false)])
+    func requestThatIsRejectedAgain_withAFreshToken_costsNoOther(seconds: Int, isItsOwn: Bool) {
+        var cache = TokenCache()
+        cache.fetched(token("old"), now: Self.now)
+        _ = cache.refused(under: cache.generation, at: "http://u.test/", now: Self.now)
+        cache.accepted(under: cache.generation, at: "http://u.test/", now: Self.now)
+        cache.fetched(token("new"), now: Self.now)
+        let later = Self.now + .seconds(seconds)
+        let meaning = cache.refused(under: cache.generation, at: "http://u.test/", hasNewToken: true, now: later)
+        #expect(meaning == (isItsOwn ? .endpointRefuses : .sendAgain))
+        #expect((cache.token(at: later) != nil) == isItsOwn)
     }
 
     @Test func refusalAfterASuccess_isTheToken() {
