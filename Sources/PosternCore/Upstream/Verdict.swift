@@ -31,7 +31,8 @@ public enum Verdict: Sendable, Equatable {
 
 /// When to fail a message that is sent alone and gets only doubtful responses.
 public enum SuspectRule: Sendable, Equatable {
-    /// After `delivery.suspectTries` of them in a row, each with a success of something else after the one before.
+    /// After `delivery.suspectTries` of them in a row, each with a success of something else at its endpoint after the one
+    /// before.
     case ifOthersSucceed
     /// After that many tries, whatever happens to others, since further ones could do harm.
     case afterTries(Int)

@@ -5,16 +5,19 @@ import PosternStore
 ///
 /// A batch is sent again as it was. It is halved once the upstream has taken something that was sent after it, or after
 /// a few tries if nothing else could be sent at all. A message that is sent alone fails after `suspectTries` doubtful
-/// responses in a row, each with a success of something else after the one before. Where order forbids trying anything
-/// else, the tries count as well, but the message fails only once they have lasted `suspectPeriod`.
+/// responses in a row, each with a success of something else at its endpoint after the one before. Where order forbids
+/// trying anything else, the tries count as well, but the message fails only once they have lasted `suspectPeriod`.
 ///
 /// While every response is doubtful, a probe carries one message, which finds a message that the upstream accepts, if
 /// there is one.
 ///
 /// A response counts as an attempt only once a success of something else shows that the message was the cause.
 ///
-/// A rejection of the credentials or the URL is as doubtful, but begins with a hold of the endpoint: only what the same
-/// endpoint accepts shows that the messages are the cause. Without that, nothing counts, however long it lasts.
+/// Only what the same endpoint accepts shows that a message is the cause: an endpoint that is broken rejects every message,
+/// whatever others accept. A success elsewhere shows that the upstream as a whole works, so that a batch is halved.
+///
+/// A rejection of the credentials or the URL is as doubtful, but begins with a hold of the endpoint. Without a success of
+/// that endpoint, nothing counts, however long it lasts.
 extension DeliveryMachine {
     /// The number of doubtful responses to a batch after which it is halved if nothing else could be sent.
     private static let triesBeforeSplit = 3
@@ -24,15 +27,17 @@ extension DeliveryMachine {
     ) {
         let history = evaluation.history
         let wasAlone = requests - history.requestsBefore <= 1
-        let othersSucceeded = history.suspectedAfter.map { latestTaken > $0 } ?? false
+        let upstreamWorks = history.suspectedAfter.map { latestTaken > $0 } ?? false
         if case .afterTries(let limit) = rule, evaluation.batch.messages.count == 1 {
             suspect(&evaluation, after: after, limit: limit)
         } else if evaluation.batch.messages.count > 1 {
             let isBlocked = wasAlone && (others == .none || others == .blocked)
-            suspectBatch(&evaluation, after: after, othersSucceeded, isBlocked: isBlocked)
+            suspectBatch(&evaluation, after: after, upstreamWorks, isBlocked: isBlocked)
         } else {
+            let taken = health.endpoints[evaluation.flight.endpoint]?.latestTaken ?? 0
+            let othersSucceeded = history.suspectedAfter.map { taken > $0 } ?? false
             suspectAlone(
-                &evaluation, after: after, othersSucceeded, wasAlone: wasAlone,
+                &evaluation, after: after, othersSucceeded, saysNothingNew: wasAlone || upstreamWorks,
                 isBlocked: wasAlone && others == .blocked)
         }
     }
@@ -49,7 +54,7 @@ extension DeliveryMachine {
         if othersSucceeded, evaluation.batch.messages.count > 1 {
             suspectBatch(&evaluation, after: nil, true, isBlocked: false)
         } else if othersSucceeded || history.suspectTries > 0 && !othersFailed {
-            suspectAlone(&evaluation, after: nil, othersSucceeded, wasAlone: true, isBlocked: false)
+            suspectAlone(&evaluation, after: nil, othersSucceeded, saysNothingNew: true, isBlocked: false)
         } else {
             history.suspectedAfter = evaluation.flight.number
             history.requestsBefore = requests
@@ -74,16 +79,16 @@ extension DeliveryMachine {
         halve(&evaluation, history)
     }
 
-    /// `othersSucceeded`: whether something was accepted that was sent after the doubtful request before. `wasAlone`:
-    /// whether nothing else was sent since.
+    /// `othersSucceeded`: whether the endpoint accepted something that was sent after the doubtful request before.
+    /// `saysNothingNew`: whether nothing else was sent since, or the upstream accepted something, so that the same response
+    /// again says nothing new about the upstream.
     private mutating func suspectAlone(
-        _ evaluation: inout Evaluation, after: Duration?, _ othersSucceeded: Bool, wasAlone: Bool, isBlocked: Bool
+        _ evaluation: inout Evaluation, after: Duration?, _ othersSucceeded: Bool, saysNothingNew: Bool, isBlocked: Bool
     ) {
         var history = evaluation.history
         let isFirst = history.suspectTries == 0
         let counts = !isFirst && (othersSucceeded || isBlocked)
-        // If nothing else was sent since, the same failure again says nothing new about the upstream.
-        let isOutage = !othersSucceeded && !counts && (isFirst || !wasAlone)
+        let isOutage = !othersSucceeded && !counts && (isFirst || !saysNothingNew)
         // On the monotonic clock: a wall clock that is set forward must not make an outage look longer than it is.
         let sentAt = evaluation.flight.startedAt
         if isFirst { history.suspectedSince = sentAt }
