@@ -27,6 +27,8 @@ final class DeliveryHarness {
     let folder = ScratchFolder()
     /// The random number that the worker uses for its jitter, 0 ... 1.
     let random = SharedValue(1.0)
+    /// If it is there, such numbers are drawn with it.
+    let dice = SharedValue<SplitMix64?>(nil)
     private var run: Run?
 
     var outbox: Outbox { run!.outbox }
@@ -66,7 +68,11 @@ final class DeliveryHarness {
             queue: queue, settings: settings,
             dependencies: .init(
                 outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
-                random: { [random] in random.value }))
+                random: { [random, dice] in
+                    guard var drawn = dice.value else { return random.value }
+                    defer { dice.set(drawn) }
+                    return Double(drawn.below(1 << 20)) / Double(1 << 20)
+                }))
         run = Run(outbox: outbox, queue: queue, worker: worker)
     }
 

@@ -126,7 +126,7 @@ extension WorkerLoop {
         for group in settlement.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
         if let postponed = settlement.postponed {
             // The endpoint may have recovered meanwhile, or the hold was shortened.
-            let stillWaits = machine.health.wait(of: flight.endpoint, now: time.now) != nil
+            let stillWaits = machine.health.endpoints[flight.endpoint]?.repeatsAt != nil
             postpone(
                 flight.claim.narrowed(to: flight.batch.messages, history: postponed.history),
                 until: stillWaits ? postponed.until : time.now, for: postponed.reason)

@@ -8,6 +8,8 @@ import PosternStore
 extension WorkerLoop {
     /// The number of claims in one turn before events are processed again.
     static let claimsPerTurn = 16
+    /// The number of messages among which one is chosen that probes a held upstream.
+    private static let probeChoice = 64
 
     func sendWhatMayBeSent() {
         var claims = 0
@@ -48,9 +50,11 @@ extension WorkerLoop {
     }
 
     /// A probe carries messages that have not failed yet, if there are any. Otherwise a poison message could make every
-    /// probe fail, although the upstream would accept the others.
+    /// probe fail, although the upstream would accept the others. One that ends a hold is chosen among many.
     private func claim(now: Timestamp, mayRepeat: @escaping (BatchHistory, Int) -> Bool) throws -> Claim {
-        try queue.claim(
+        var limits = limits
+        if machine.choosesProbe { limits.maxMessages = max(limits.maxMessages, Self.probeChoice) }
+        return try queue.claim(
             limits, now: now, oldest: settings.expireAfter > .zero ? now - settings.expireAfter : nil,
             preferring: machine.health.upstream.state == .closed ? .inTurn : .fresh,
             limitsOfLane: { [upstream, settings] in upstream.limits(settings.limits, ofLane: $0) },
@@ -90,10 +94,11 @@ extension WorkerLoop {
         switch plan {
         case .send(let request, let count):
             if let wait = machine.health.wait(of: request.endpoint, now: now) {
-                postpone(claim, until: wait.until, for: wait.reason)
-            } else if let limit = machine.probeLimit(of: request.endpoint), count > limit {
-                queue.sendAgain(Array(claim.messages.dropFirst(limit)), from: now, history: claim.history)
-                self.plan(claim.narrowed(to: Array(claim.messages.prefix(limit))))
+                postpone(claim, until: wait.until + spread(at: request.endpoint), for: wait.reason)
+            } else if machine.probeLimit(of: request.endpoint) != nil, claim.messages.count > 1 {
+                let chosen = probe(of: claim)
+                queue.sendAgain(claim.messages.filter { $0.id != chosen.id }, from: now, history: claim.history)
+                self.plan(claim.narrowed(to: [chosen]))
             } else {
                 send(request, carrying: count, of: claim, now: now)
             }
@@ -104,6 +109,19 @@ extension WorkerLoop {
             postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
         case .park: queue.park(claim) { [inbox] in inbox.put(.waitNotStored($0)) }
         }
+    }
+
+    /// The message of a claim that a probe carries: any one that no other precedes in its lane. If it were the first, a
+    /// row of messages that are refused would keep those after it waiting for as many probes, and these become rare.
+    private func probe(of claim: Claim) -> Message {
+        let messages = claim.messages
+        let any = messages[min(Int(random() * Double(messages.count)), messages.count - 1)]
+        return any.lane == .none ? any : messages.first { $0.lane == any.lane } ?? any
+    }
+
+    /// Messages that wait for a held endpoint become due in any order, for the same reason.
+    private func spread(at endpoint: String) -> Duration {
+        machine.health.endpoints[endpoint]?.hold == nil ? .zero : UpstreamHealth.probePause * random()
     }
 
     func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil) {

@@ -125,6 +125,10 @@ struct DeliveryMachine: Equatable {
         return isProbe || health.endpoints[endpoint]?.hold != nil ? 1 : nil
     }
 
+    /// Whether the next request shows whether the messages, or the credentials or the URL, are the cause of a hold. It may
+    /// carry any message: the first ones may be a long row of those that are refused.
+    var choosesProbe: Bool { health.hold != nil && health.upstream.state != .closed }
+
     /// A batch was claimed; its request will be recorded, then sent.
     mutating func began(_ flight: InFlightBatch, now: Timestamp) {
         unsettled += 1

@@ -42,7 +42,7 @@ struct UpstreamHealth: Equatable {
     /// The time for which a success is evidence that the upstream works.
     static let evidenceLife = Duration.seconds(30)
     /// How long other requests to an endpoint wait while one probes it.
-    private static let probePause = Duration.seconds(1)
+    static let probePause = Duration.seconds(1)
 
     private(set) var upstream: Circuit
     /// Why an operator has to intervene before the upstream works.
@@ -97,9 +97,13 @@ struct UpstreamHealth: Equatable {
     private func othersWork(besides endpoint: String, now: Timestamp) -> Bool {
         endpoints.contains { name, other in
             name != endpoint && other.circuit.state == .closed
-                // If a success lies in the future, the clock was set back after it, and its age is unknown.
-                && other.lastSuccessAt.map { ($0 - Self.evidenceLife...$0 + Self.evidenceLife).contains(now) } ?? false
+                && other.lastSuccessAt.map { Self.isEvidence($0, at: now) } ?? false
         }
+    }
+
+    /// If the success lies in the future, the clock was set back after it, and its age is unknown.
+    private static func isEvidence(_ success: Timestamp, at now: Timestamp) -> Bool {
+        (success - evidenceLife...success + evidenceLife).contains(now)
     }
 
     // MARK: Results
@@ -175,8 +179,15 @@ struct UpstreamHealth: Equatable {
             upstream.state == .closed && (isHeld || !holdsAll && othersWork(besides: endpoint, now: now))
         let endpointWentDown = update(endpoint) { known in
             if known.circuit.state == .halfOpen { known.refusedProbes += 1 }
-            // Later than the upstream, so that the next probe of that reaches another endpoint, if there is one.
-            let wentDown = known.circuit.hold(until: probeAt(known.refusedProbes + 2))
+            // An endpoint that accepted something since its last refusal is probed by another message at once: the message
+            // is likely to be the cause. Otherwise, it is probed later than the upstream, so that the next probe of that
+            // reaches another endpoint, if there is one. A request that was sent before the hold does not prolong it.
+            let hasJustWorked =
+                known.refusedProbes == 0 && known.latestTaken > known.latestRefused
+                && known.lastSuccessAt.map { Self.isEvidence($0, at: now) } ?? false
+            let isNoProbe = known.hold != nil && known.circuit.reopensAt != nil
+            let wentDown = known.circuit.hold(
+                until: isNoProbe ? now : probeAt(hasJustWorked ? 0 : known.refusedProbes + 2))
             known.hold = reason
             known.lastError = error
             known.latestRefused = max(known.latestRefused, number)
@@ -252,6 +263,7 @@ struct UpstreamHealth: Equatable {
         for (name, known) in endpoints where known.cause == message {
             update(name) { known in
                 known.cause = nil
+                known.repeatsAt = nil
                 known.circuit.probeNow(now: now)
             }
             if causes.contains(name) { upstream.probeNow(now: now) }
