@@ -39,6 +39,7 @@ public final class World {
     private(set) lazy var callbacks = CallbackWatch(self)
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)
+    private(set) lazy var holds = HoldWatch(self)
     private let chance: Dice
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?

@@ -206,7 +206,7 @@ final class Promises: @unchecked Sendable {
             let snapshot = worker.snapshot
             guard snapshot != snapshots[story.name] else { continue }
             coverage.look(at: snapshot, after: snapshots[story.name])
-            checkHold(snapshot, of: story)
+            world.holds.look(at: snapshot, of: story)
             world.restraint.look(at: snapshot, of: story.name)
             world.credentials.look(at: snapshot, of: story.name)
             snapshots[story.name] = snapshot
@@ -217,18 +217,6 @@ final class Promises: @unchecked Sendable {
                 fail("the upstreams see no breach of protocol", "\(service.name): \(violation)")
             }
         }
-    }
-
-    /// The others may be held by a wrong clock, or by sessions that die, and any by a message that gets 401 or 403.
-    private func checkHold(_ snapshot: UpstreamSnapshot, of story: any Story) {
-        guard snapshot.hold == .credentials, story.traits.contains(.plainStatuses),
-            !world.plan.callers.contains(where: { $0.story.name == story.name && $0.poison > 0 })
-        else { return }
-        let faults = world.plan.faults.filter { $0.story.name == story.name }
-        // By a wrong clock, one may have expired before its time as well.
-        let deaths = faults.count { $0.kind == .tokensDie } + (world.wasClockSet ? 1 : 0)
-        guard !faults.contains(where: { $0.kind == .unauthorized }), deaths < 2 else { return }
-        fail("good credentials are not called bad", "\(story.name) is held for credentials")
     }
 
     private func look(atStoreOf run: World.Run) {
@@ -287,6 +275,7 @@ final class Promises: @unchecked Sendable {
         if let run = world.run {
             world.restraint.started(run)
             world.credentials.started(run)
+            world.holds.started()
             checkCredentials(run)
         }
         audit()

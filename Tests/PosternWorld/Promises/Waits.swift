@@ -46,6 +46,7 @@ final class Waits {
         progress.look()
         world.restraint.look()
         world.credentials.look()
+        world.holds.look()
     }
 
     /// Whatever waits for a time waits for one that comes.
