@@ -11,14 +11,18 @@ struct Check: ParsableCommand {
     @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))
     var config: String
 
-    @Option(help: ArgumentHelp("Check this store instead of the configured one.", valueName: "path"))
+    /// Empty for the configured one.
+    @Option(
+        defaultAsFlag: "",
+        help: ArgumentHelp(
+            "Check this store instead of the configured one, which is checked without a path, too.", valueName: "path"))
     var store: String?
 
     @Flag(help: "Write one JSON object, for programs.")
     var json = false
 
     func run() throws {
-        let report = CheckReport(on: ConfigurationLoader(file: config, store: store), asJSON: json)
+        let report = CheckReport(on: ConfigurationLoader(file: config, store: store == "" ? nil : store), asJSON: json)
         try writeResult(report.text)
         throw ExitCode(report.exitCode)
     }

@@ -99,6 +99,21 @@ import Testing
         #expect(ended.errors.contains("fault \"status=9\": a status is a number from 200 to 599"))
     }
 
+    /// `--store` has a path or none.
+    @Test(arguments: [
+        [], ["--store"], ["--store", "--json"], ["--json", "--store"], ["--store", "DIR/other.sqlite"],
+    ])
+    func check_examinesTheConfiguredStore_unlessAnotherIsNamed(options: [String]) async throws {
+        let (store, config) = (folder.file("store.sqlite"), folder.file("postern.json"))
+        try Data(repeating: 1, count: 5000).write(to: URL(filePath: store))
+        try Data(#"{"outbox":{"path":"\#(store)"}}"#.utf8).write(to: URL(filePath: config))
+        let ended = try await Binary.run(
+            ["check", "--config", config] + options.map { $0.replacing("DIR", with: folder.path) })
+        let isConfigured = !options.contains { $0.hasSuffix("other.sqlite") }
+        #expect(ended.exitCode == (isConfigured ? 78 : 0), "\(ended)")
+        #expect(ended.output.contains("outbox.path") == isConfigured, "\(ended)")
+    }
+
     @Test func healthcheck_saysWhyInOneLine_whenNobodyAnswers() async throws {
         let ended = try await Binary.run(["healthcheck", "--url", "http://127.0.0.1:1"])
         #expect(ended.exitCode == 1)
