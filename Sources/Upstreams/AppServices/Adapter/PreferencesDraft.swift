@@ -15,15 +15,7 @@ final class PreferencesDraft: StateDraft, @unchecked Sendable {
     /// Throws if the device has no preferences to send again, or the change makes more of anything than is allowed. Then the
     /// preferences remain what they were.
     func apply(_ change: PreferencesChange, to device: String, by id: MessageID, in state: any UpstreamState) throws {
-        if devices[device] == nil { devices[device] = EditedPreferences(try state.preferences(of: device)) }
-        bytesRead += devices[device]?.take(for: change) ?? 0
-        guard bytesRead <= Self.mostBytesRead else {
-            throw Self.error(
-                """
-                the items of the request change lists of more than \(Self.mostBytesRead >> 20) MiB in all; send them in several \
-                requests
-                """)
-        }
+        if devices[device] == nil { devices[device] = try read(device, for: change, in: state) }
         switch devices[device]?.apply(change, by: id, atMost: Rules.maxBytes) {
         case .applied, nil: break
         case .nothingToSend:
@@ -31,6 +23,23 @@ final class PreferencesDraft: StateDraft, @unchecked Sendable {
         case .tooLarge:
             throw Self.error("the preferences of the device would be larger than \(Rules.maxBytes) bytes")
         }
+    }
+
+    private func read(
+        _ device: String, for change: PreferencesChange, in state: any UpstreamState
+    ) throws -> EditedPreferences {
+        if case .replace = change { return EditedPreferences(try state.preferences(of: device)) }
+        guard bytesRead <= Self.mostBytesRead else { throw Self.tooMany }
+        let stored = try state.preferences(of: device)
+        bytesRead += stored?.lists.utf8.count ?? 0
+        guard bytesRead <= Self.mostBytesRead else { throw Self.tooMany }
+        return EditedPreferences(stored)
+    }
+
+    private static var tooMany: AcceptanceError {
+        error(
+            "the items of the request change lists of more than \(mostBytesRead >> 20) MiB in all; send them in several "
+                + "requests")
     }
 
     private static func error(_ detail: String) -> AcceptanceError {
@@ -51,8 +60,6 @@ struct EditedPreferences {
     /// Nil if there are none. While they are decoded, `lists` has the lists.
     private var stored: Preferences?
     private var lists: PreferenceLists?
-    /// Whether what is in the store was counted.
-    private var isTaken = false
 
     init(_ stored: Preferences?) { self.stored = stored }
 
@@ -62,13 +69,6 @@ struct EditedPreferences {
         guard var preferences = stored else { return nil }
         if let lists { preferences.lists = lists.text }
         return preferences
-    }
-
-    /// The bytes of the stored lists if `change` is the first one that needs them.
-    mutating func take(for change: PreferencesChange) -> Int {
-        if case .replace = change { isTaken = true }
-        defer { isTaken = true }
-        return isTaken ? 0 : stored?.lists.utf8.count ?? 0
     }
 
     /// Has no effect unless it returns `applied`. `limit`: for the bytes of the request that sends them.

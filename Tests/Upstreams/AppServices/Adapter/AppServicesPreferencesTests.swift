@@ -267,6 +267,13 @@ import Testing
             try draft.apply(edit, to: "another", by: MessageID(rawValue: 1024), in: state)
         }
         #expect(error?.reason == .invalidPayload && error?.detail.contains("2 MiB") == true)
+        // Nothing more is read, but what was read can be changed.
+        let reads = state.reads.value
+        #expect(throws: AcceptanceError.self) {
+            try draft.apply(edit, to: "one more", by: MessageID(rawValue: 1024), in: state)
+        }
+        try draft.apply(edit, to: "0", by: MessageID(rawValue: 1280), in: state)
+        #expect(state.reads.value == reads)
         // Whole lists are in the request, and count as its body.
         let other = PreferencesDraft()
         for device in 0...fits {
