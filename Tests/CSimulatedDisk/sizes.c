@@ -14,6 +14,8 @@ static int64_t resize(struct postern_disk *disk, struct file *file, const char *
     int error = disk_error(fault);
     if (fault == POSTERN_DISK_STOP) disk_stop(disk);
     if (!error && !file->is_mapped) file_resize(disk, file, size);
+    // SQLite empties the index of a log by making it shorter; others can take its blocks then.
+    if (!error && file->is_mapped) file_release(disk, file);
     if (!error && raw_ftruncate(descriptor, size) != 0) error = errno;
     return disk_note(disk, POSTERN_DISK_TRUNCATE, fault, error, counted, size, 0, 0);
 }
