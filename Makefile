@@ -75,7 +75,7 @@ webhooks: debug ## does the Python library of Standard Webhooks, from PyPI, veri
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)
 
-timing: build debug ## the tests that measure how long something takes, one at a time: needs a machine that is otherwise idle
+timing: build debug ## the tests that measure how long something takes, one at a time, each next to what it is compared with
 	POSTERN_TIMING=1 POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --no-parallel --filter Timing
 
 test-e2e: build debug ## the end-to-end tests alone, against the release binary

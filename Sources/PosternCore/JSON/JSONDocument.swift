@@ -114,6 +114,11 @@ public enum JSONKind: UInt8, Sendable {
         return hasEscapes ? JSONEscapes.resolve(rawString) : Array(rawString)
     }
 
+    /// Whether the string contains the character, which may be escaped. Allocates no memory.
+    public func holds(_ character: UInt8) -> Bool {
+        hasEscapes ? JSONEscapes.Resolved(rawString).contains(character) : rawString.contains(character)
+    }
+
     /// A string of white space alone (Unicode's `White_Space`), or an empty one.
     public var isBlankString: Bool {
         guard kind == .string else { return false }

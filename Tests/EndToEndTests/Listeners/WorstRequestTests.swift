@@ -5,13 +5,15 @@ import Testing
 extension EndToEnd {
     /// No request costs more than 8 times its body in memory (design, section 3.6): measured from outside, with the worst
     /// bodies of the largest size that is accepted. `RequestTiming` measures that none holds a server thread for more than
-    /// 50 ms, which takes optimized code.
+    /// 50 ms, which takes optimized code, and also with bodies that are small enough to be worked on at once.
     @Suite struct WorstRequests {
         struct Body: CustomTestStringConvertible, Sendable {
             let testDescription: String
             let path: String
             var type = "application/json"
-            let bytes: @Sendable () -> [UInt8]
+            private let make: @Sendable (_ size: Int) -> [UInt8]
+
+            func bytes(_ size: Int = WorstRequests.size) -> [UInt8] { make(size) }
 
             /// `unit`, repeated as often as it fits.
             init(
@@ -21,8 +23,8 @@ extension EndToEnd {
                 testDescription = name
                 self.path = path
                 self.type = type
-                bytes = {
-                    let count = (WorstRequests.size - start.utf8.count - end.utf8.count) / unit.utf8.count
+                make = { size in
+                    let count = (size - start.utf8.count - end.utf8.count) / unit.utf8.count
                     return Array((start + String(repeating: unit, count: count) + end).utf8)
                 }
             }
@@ -35,12 +37,17 @@ extension EndToEnd {
                 testDescription = name
                 self.path = path
                 self.type = type
-                bytes = { WorstRequests.members(start, escape, value, end) }
+                make = { WorstRequests.members(start, escape, value, end, size: $0) }
             }
         }
 
-        private static let size = 4 << 20
+        fileprivate static let size = 4 << 20
+        /// A call that is answered at once is carried out on the server thread if it is not larger.
+        fileprivate static let smallSize = 64 << 10
         private static let event = "/v1/samsara/event"
+        private static let calls = "/v1/streamone/call"
+        private static let proxy = "/v1/streamone/proxy/item/edit"
+        private static let preview = "?dryRun=true"
         private static let lines = "application/x-ndjson"
         private static let events = "/v1/cloudevents"
         private static let one = "application/cloudevents+json"
@@ -73,7 +80,31 @@ extension EndToEnd {
             Body("tags that are not strings", "/v1/curio/user_tags", #"{"userTags":{"#, value: "0", "}}"),
             Body("arguments of a call", "/v1/streamone/call", call + #""arguments":{"#, value: "0", "}}"),
             Body("an argument of numbers", "/v1/streamone/call", call + #""arguments":{"a":[0"#, ",0.1", "]}}"),
-            Body("accounts of a call", "/v1/streamone/call", call + #""accounts":["a""#, #","a""#, "]}"),
+            Body("exponents of a call", calls, call + #""arguments":{"a":[0"#, ",1e-300", "]}}"),
+            Body("short exponents of a call", calls, call + #""arguments":{"a":[0"#, ",1e-1", "]}}"),
+            Body("named exponents of a call", calls, call + #""arguments":{"#, value: "1e0", "}}"),
+            Body("a long zero fraction", calls, call + #""arguments":{"a":9007199254740992."#, "0", "}}"),
+            Body("zero fractions", calls, call + #""arguments":{"a":[0"#, ",9007199254740992.000", "]}}"),
+            Body("a long exponent", calls, call + #""arguments":{"a":1e-"#, "9", "}}"),
+            Body("accounts of a call", calls, call + #""accounts":["a""#, #","a""#, "]}"),
+            Body("accounts with escapes", calls, call + #""accounts":["a""#, #","\u0061""#, "]}"),
+            Body("accounts with escaped commas", calls, call + #""accounts":["a""#, #","\u002c""#, "]}"),
+            Body("decimals of a call that is answered at once", proxy, #"{"a":[0"#, ",0.1", "]}"),
+            Body("exponents of a call that is answered at once", proxy, #"{"a":[0"#, ",1e-1", "]}"),
+            Body("named exponents of a call that is answered at once", proxy, "{", value: "1e0", "}"),
+            Body("a zero fraction of a call that is answered at once", proxy, #"{"a":9007199254740992."#, "0", "}"),
+            Body(
+                "a long coordinate", "/v1/curio/location", #"{"visitorCode":"v","longitude":1,"latitude":1."#, "0", "}"),
+            Body("a long exponent of a coordinate", "/v1/curio/location", #"{"latitude":1e-"#, "9", "}"),
+            Body(
+                "a preview of characters that are escaped", calls + preview, call + #""arguments":{"a":""#, "%", #""}}"#
+            ),
+            Body("a preview of escapes", calls + preview, call + #""arguments":{"a":""#, #"\u00e9"#, #""}}"#),
+            Body("a preview of decimals", calls + preview, call + #""arguments":{"a":[0"#, ",0.1", "]}}"),
+            Body("a preview of accounts", calls + preview, call + #""accounts":["a""#, #",",""#, "]}"),
+            Body(
+                "a preview of control characters", event + preview,
+                #"{"timestamp":1,"sourceId":"a","eventName":"b","data":""#, #"\u0001"#, #""}"#),
             Body("a call that is answered at once", "/v1/streamone/proxy/item/edit", "{", value: "0", "}"),
             Body("members of an activity", "/v1/seer/activity", #"{"actor":{"#, value: "0", "}}"),
             Body("a statement's names with escapes", "/v1/seer/tincan", "{", escape: "\\t", value: "0", "}"),
@@ -103,7 +134,9 @@ extension EndToEnd {
         /// So many that a body holds fewer than 10 000 objects of them, the most that a request may hold.
         private static let sixtyMembers = (0..<60).map { #""m\#($0)":0"# }.joined(separator: ",")
 
-        private static func members(_ start: String, _ escape: String, _ value: String, _ end: String) -> [UInt8] {
+        private static func members(_ start: String, _ escape: String, _ value: String, _ end: String, size: Int)
+            -> [UInt8]
+        {
             let digits = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
             let (escape, value) = (Array(escape.utf8), Array(value.utf8))
             var bytes = Array(start.utf8)
@@ -169,16 +202,24 @@ extension EndToEnd {
     }
 
     @Suite(.enabled(if: Timing.isMeasured)) struct RequestTiming {
+        private static let promised = Duration.milliseconds(50)
+
+        /// Each measurement is divided by how slow the processor is just before and after it. One that is within the
+        /// promise shows that the code is; the others were disturbed.
         @Test(arguments: WorstRequests.bodies) func request_takesLittleTime(body: WorstRequests.Body) async throws {
             try await WorstRequests.withGateway(for: body) { process, post in
-                let bytes = body.bytes()
-                var best = Duration.seconds(3600)
-                for _ in 0..<3 {
-                    let before = try process.timeOfServerThreads()
-                    try post(bytes)
-                    best = min(best, try process.timeOfServerThreads() - before)
+                for size in [WorstRequests.size, WorstRequests.smallSize] {
+                    let bytes = body.bytes(size)
+                    var times: [Duration] = []
+                    repeat {
+                        let slowness = Timing.slowness()
+                        let before = try process.timeOfServerThreads()
+                        try post(bytes)
+                        let time = try process.timeOfServerThreads() - before
+                        times.append(time / max(slowness, Timing.slowness()))
+                    } while (times.last ?? .zero) > Self.promised && times.count < 10
+                    #expect((times.last ?? .zero) <= Self.promised, "\(size) bytes: \(times)")
                 }
-                #expect(best <= .milliseconds(50))
             }
         }
     }

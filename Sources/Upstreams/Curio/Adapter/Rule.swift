@@ -89,8 +89,5 @@ extension JSONValue {
     fileprivate func isOne(of texts: [StaticString]) -> Bool { kind == .string && texts.contains(where: equals) }
 
     /// Whether a string contains U+0000, where devices would truncate it.
-    var holdsNUL: Bool {
-        guard hasEscapes else { return false }
-        return stringBytes?.contains(0) ?? false
-    }
+    var holdsNUL: Bool { hasEscapes && holds(0) }
 }
