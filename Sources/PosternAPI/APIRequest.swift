@@ -1,3 +1,4 @@
+import PosternCompression
 import PosternCore
 import PosternHTTP
 import PosternJSON
@@ -94,31 +95,24 @@ final class APIRequest: AdmittedRequest {
                     slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
                     headers: [("Accept", "application/json")])
             }
-            let (memory, reserved) = (handler.context.memory, memory(forBody: body.count))
-            let needed = bytesNeeded(forDecoded: decoded.count) + (coding == .gzip ? body.count : 0)
-            let missing = max(0, needed - reserved)
-            guard memory.take(missing, besides: reserved) else { throw .overloaded }
-            defer { memory.give(missing) }
             match.respond(decoded, reply)
         } catch {
             reply.refuse(error)
         }
     }
 
-    /// What reading and parsing take. How large a compressed body becomes is estimated; the rest is taken when it is
-    /// known.
+    /// The most that reading and parsing may take. A compressed body is taken for one that is compressed as far as is
+    /// accepted.
     func memory(forBody bytes: Int) -> Int {
         switch coding {
         case .identity: bytesNeeded(forDecoded: bytes)
-        case .gzip: bytes + bytesNeeded(forDecoded: min(Self.usualRatio * bytes, handler.context.limits.maxBodyBytes))
+        case .gzip:
+            bytes + bytesNeeded(forDecoded: Gzip.mostBytes(from: bytes, maxBytes: handler.context.limits.maxBodyBytes))
         }
     }
 
     /// An open route parses nothing before it knows its caller.
     private func bytesNeeded(forDecoded bytes: Int) -> Int { isUnproven ? bytes : Self.memoryToParse(bytes) }
-
-    /// How many times its size a compressed body usually has.
-    private static let usualRatio = 8
 
     /// The memory that a body of that many bytes and parsing it may take (`postern_json.cpp`): the promise is 8 times the
     /// body. Small bodies are parsed in the buffers that a thread has.

@@ -6,6 +6,13 @@ public enum Gzip {
     private static let windowBits: Int32 = 15 + 16
     /// Output up to this size is accepted whatever its ratio: a short text of one repeated byte is not an attack.
     public static let ratioFreeBytes = 64 << 10
+    /// The largest ratio of output to input that is accepted of a longer output.
+    public static let maxRatio = 200
+
+    /// The size of the longest output that `decompress` returns for that many bytes.
+    public static func mostBytes(from bytes: Int, maxBytes: Int) -> Int {
+        min(maxBytes, max(ratioFreeBytes, maxRatio * bytes))
+    }
 
     /// `level` is 0 (store) to 9 (smallest).
     public static func compress(_ bytes: [UInt8], level: Int = 6) -> [UInt8] {
@@ -43,7 +50,7 @@ public enum Gzip {
     ///   - maxBytes: of output.
     ///   - maxRatio: output to input read so far; counts above `ratioFreeBytes` of output.
     public static func decompress(
-        _ bytes: [UInt8], maxBytes: Int, maxRatio: Int = 200
+        _ bytes: [UInt8], maxBytes: Int, maxRatio: Int = maxRatio
     ) throws(GzipError) -> [UInt8] {
         try bytes.withUnsafeBufferPointer { input throws(GzipError) in
             var inflater = Inflater(input, maxBytes: maxBytes, maxRatio: maxRatio)

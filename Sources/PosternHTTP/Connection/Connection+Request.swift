@@ -36,7 +36,9 @@ extension Connection {
         var position = 0
         switch reader.read(input, from: &position, admit: admit) {
         case .more: waitForMore(wasIdle: wasIdle)
-        case .complete: if reserve(forBody: reader.body.count) { progress = .received }
+        case .complete:
+            reserveWhatIsRead()
+            progress = .received
         case .stopped: stopReading(refusal)
         case .refused(let fault): refuse(fault)
         }
@@ -49,7 +51,7 @@ extension Connection {
             if wasIdle { setDeadline(now + core.settings.headerTimeout) }
             return
         }
-        guard reserve(forBody: reader.body.count) else { return }
+        guard reserveForChunks() else { return stopReading(rejection(Self.overloaded)) }
         if bodyStartedAt == nil {
             bodyStartedAt = now
             keptOpenAt = now
@@ -85,7 +87,7 @@ extension Connection {
         switch core.handler.admit(head) {
         case .accept(let maxBodyBytes, let request):
             admitted = request
-            if case .length(let length) = parsed.framing.body, length <= maxBodyBytes, !hasRoom(forBody: length) {
+            guard reserve(forBody: expectedBytes(of: parsed.framing, upTo: maxBodyBytes)) else {
                 refusal = rejection(Self.overloaded)
                 return .stop
             }
@@ -109,12 +111,31 @@ extension Connection {
 
     // MARK: The memory budget
 
+    /// The size for which memory is reserved with the head. The size of a chunked body is not known: a client that waits
+    /// for `100 Continue` is told now whether there is room for the longest one; the others send little in most cases,
+    /// see `reserveForChunks`.
+    private func expectedBytes(of framing: Framing, upTo limit: Int) -> Int {
+        switch framing.body {
+        case .none: 0
+        // A longer one is rejected without being read.
+        case .length(let length): length <= limit ? length : 0
+        case .chunked: expectsContinue ? limit : min(limit, HTTPServerSettings.largeBody)
+        }
+    }
+
+    /// As soon as a chunked body is large, reserves what the longest one takes, so that it is rejected while little of
+    /// it was read, or not at all. Returns false if there is no room.
+    private func reserveForChunks() -> Bool {
+        guard reader.missingBodyBytes == nil, reader.body.count > HTTPServerSettings.largeBody else { return true }
+        return reserve(forBody: reader.limit)
+    }
+
     /// Reserves what the request takes if its body has that many bytes. Returns false if there is no room.
-    private func hasRoom(forBody bytes: Int) -> Bool {
+    private func reserve(forBody bytes: Int) -> Bool {
         let memory = core.memory
-        let isLarge = bytes > HTTPServerSettings.largeBody
-        let needed = admitted?.memory(forBody: bytes) ?? bytes
-        let missing = min(needed, memory.shareOfLarge) - reservedBytes
+        let needed = bytesNeeded(forBody: bytes)
+        let isLarge = needed > HTTPServerSettings.largeBody
+        let missing = needed - reservedBytes
         guard missing > 0 else { return true }
         guard memory.take(missing, besides: reservedBytes, upTo: isLarge ? memory.shareOfLarge : nil) else {
             return false
@@ -123,11 +144,17 @@ extension Connection {
         return true
     }
 
-    /// As above, for a chunked body, whose size is not known beforehand. Stops reading if there is no room.
-    private func reserve(forBody bytes: Int) -> Bool {
-        let hasRoom = hasRoom(forBody: bytes)
-        if !hasRoom { stopReading(rejection(Self.overloaded)) }
-        return hasRoom
+    /// The body is complete, so it is not rejected. Gives back what was reserved for a longer one. If its last part has
+    /// made it large, that part has at most `readAheadBytes`, and takes what it needs.
+    private func reserveWhatIsRead() {
+        let needed = bytesNeeded(forBody: reader.body.count)
+        if needed > reservedBytes { core.memory.takeAnyway(needed - reservedBytes) }
+        if needed < reservedBytes { core.memory.give(reservedBytes - needed) }
+        reservedBytes = needed
+    }
+
+    private func bytesNeeded(forBody bytes: Int) -> Int {
+        min(admitted?.memory(forBody: bytes) ?? bytes, core.memory.shareOfLarge)
     }
 
     private func releaseReservation() {

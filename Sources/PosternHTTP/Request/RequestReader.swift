@@ -41,7 +41,8 @@ struct RequestReader {
     /// The head as sent, as far as it has arrived.
     private var headBytes: [UInt8] = []
     private var phase = Phase.head
-    private var limit = 0
+    /// The most bytes that the body may have.
+    private(set) var limit = 0
     private var keepsBody = true
 
     /// Whether no byte of a request has arrived.
@@ -158,7 +159,7 @@ struct RequestReader {
     }
 
     private mutating func append(_ part: UnsafeBufferPointer<UInt8>, _ missing: Int) {
-        if body.isEmpty { body.reserveCapacity(min(missing, 1 << 20)) }
+        if body.isEmpty { body.reserveCapacity(missing) }
         body.append(contentsOf: part)
     }
 }

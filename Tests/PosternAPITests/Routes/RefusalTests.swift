@@ -1,3 +1,4 @@
+import PosternCompression
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -378,20 +379,36 @@ import Testing
         }
     }
 
-    /// A body that is admitted is not refused once it was read.
-    @Test func burstOfLargeBodies_isRefusedBeforeTheBodies_orAccepted() throws {
-        let body = Array(#"{"n":1,"filler":"\#(String(repeating: "x", count: 100_000))"}"#.utf8)
+    /// How a body's size is announced.
+    enum Announcement: CaseIterable { case length, chunked, gzip }
+
+    /// A body that is admitted is not refused once it was read, however little its headers say of its size.
+    @Test(arguments: Announcement.allCases)
+    func burstOfLargeBodies_isRefusedBeforeTheBodies_orAccepted(announcement: Announcement) throws {
+        var random = SplitMix64(state: 7)
+        let filler = (0..<25_000).map { _ in String(random.next() % 10_000) }.joined(separator: " ").prefix(100_000)
+        let text = Array(#"{"n":1,"filler":"\#(filler)"}"#.utf8)
         var setup = Setup()
-        setup.limits = RequestLimits()
+        setup.limits.maxBodyBytes = 200_000
+        let chunks = Array("\(String(text.count, radix: 16))\r\n".utf8) + text + Array("\r\n0\r\n\r\n".utf8)
+        let packed = Gzip.compress(text)
+        let (body, needed, header): ([UInt8], Int, String) =
+            switch announcement {
+            case .length: (text, 8 * text.count, "Content-Length: \(text.count)")
+            case .chunked: (chunks, 8 * 200_000, "Transfer-Encoding: chunked")
+            // The most that it may become.
+            case .gzip:
+                (packed, packed.count + 8 * 200_000, "Content-Encoding: gzip\r\nContent-Length: \(packed.count)")
+            }
         // Seven eighths hold three of them.
-        setup.memory = ByteBudget((3 * 8 * body.count + 1000) * 8 / 7)
+        setup.memory = ByteBudget((3 * needed + 1000) * 8 / 7)
         setup.bodyMemory = setup.memory
         try withPausedGateway(setup) { gateway in
             let clients = try (0..<24).map { _ in try HTTPClient(port: gateway.port) }
             for client in clients {
                 client.send(
                     "POST /v1/picky/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                        + "Expect: 100-continue\r\nContent-Length: \(body.count)\r\n\r\n")
+                        + "Expect: 100-continue\r\n\(header)\r\n\r\n")
             }
             let first = try clients.map { try $0.answer() }
             let admitted = zip(clients, first).filter { $1.status == 100 }.map(\.0)
@@ -402,6 +419,42 @@ import Testing
             for client in admitted { client.send(body) }
             for client in admitted { #expect(try client.answer().status == 202) }
             #expect(gateway.queued == admitted.count + 1)
+            #expect(eventually { gateway.context.memory.bytesInUse == 0 })
+        }
+    }
+
+    /// Most chunked bodies are small, and their clients wait for nothing: they take little until they become large.
+    @Test func chunkedBody_isRefused_onceItIsLarge_orReadToItsEnd() throws {
+        let (most, part) = (200_000, 70_000)
+        var setup = Setup()
+        setup.limits.maxBodyBytes = most
+        setup.memory = ByteBudget((2 * 8 * most + 100_000) * 8 / 7)
+        setup.bodyMemory = setup.memory
+        let start = #"{"n":1,"filler":""#
+        let first = start + String(repeating: "x", count: part - start.utf8.count)
+        let last = String(repeating: "y", count: 100_000) + "\"}"
+        func chunk(_ text: String) -> String { "\(String(text.utf8.count, radix: 16))\r\n\(text)\r\n" }
+        try withPausedGateway(setup) { gateway in
+            func begin() throws -> HTTPClient {
+                let client = try HTTPClient(port: gateway.port)
+                client.send(
+                    "POST /v1/picky/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                        + "Transfer-Encoding: chunked\r\n\r\n\(chunk(first))")
+                return client
+            }
+            var admitted: [HTTPClient] = []
+            for count in 1...2 {
+                admitted.append(try begin())
+                #expect(eventually { gateway.context.memory.bytesInUse == count * 8 * most })
+            }
+            for _ in 0..<3 { try begin().answer().problem(503, "overloaded") }
+            let (small, tiny) = (try HTTPClient(port: gateway.port), chunk(#"{"n":2}"#))
+            small.send(
+                "POST /v1/picky/event HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    + "Transfer-Encoding: chunked\r\n\r\n\(tiny)0\r\n\r\n")
+            #expect(try small.answer().status == 202)
+            for client in admitted { client.send(chunk(last) + "0\r\n\r\n") }
+            for client in admitted { #expect(try client.answer().status == 202) }
             #expect(eventually { gateway.context.memory.bytesInUse == 0 })
         }
     }
