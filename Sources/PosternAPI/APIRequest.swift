@@ -21,11 +21,13 @@ final class APIRequest: AdmittedRequest {
     let unprovenBody: MemoryLease?
     /// When its headers had arrived.
     let receivedAt: MonotonicInstant
+    /// How long the response is delayed, because the request has a wrong key that it does not need.
+    private let delay: Duration
 
     /// Throws the problem if the request can be rejected before its body is read.
     init(
         _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler,
-        at receivedAt: MonotonicInstant
+        at receivedAt: MonotonicInstant, delay: Duration = .zero
     ) throws(Problem) {
         var query = QueryReader(head.query, of: match.route)
         isDryRun = match.route.body.holdsMessages && query.flag("dryRun")
@@ -51,6 +53,7 @@ final class APIRequest: AdmittedRequest {
         self.caller = caller
         self.handler = handler
         self.receivedAt = receivedAt
+        self.delay = delay
     }
 
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
@@ -61,6 +64,11 @@ final class APIRequest: AdmittedRequest {
     }
 
     func answer(_ body: [UInt8], _ responder: Responder) {
+        guard delay > .zero else { return proceed(body, responder) }
+        handler.run(after: delay) { [self] in proceed(body, responder) }
+    }
+
+    private func proceed(_ body: [UInt8], _ responder: Responder) {
         let reply = MeteredResponder(self, responder, bytes: body.count)
         guard isUnproven, coding == .gzip, !body.isEmpty else { return take(body, reply) }
         // A few kilobytes of gzip may take as long as a body of the largest size.

@@ -110,15 +110,17 @@ public final class GatewayHandler: HTTPHandler {
         let checksHost = gatekeeper.checksHost(of: head, match, at: context.time.now)
         if let problem = callers.refusal(of: head, checksHost: checksHost) {
             count(problem, of: match)
-            return refuse(problem, head, metrics, nil, since: now)
+            let delay = gatekeeper.delayOfWrongKey(head, match, at: context.time.now, now)
+            return refuse(problem, head, metrics, nil, since: now, delay: delay)
         }
         if let permission = callers.preflight(head) {
             metrics.count(permission.status)
             return .refuse(permission)
         }
         let caller: Caller?
+        var delay = Duration.zero
         switch gatekeeper.decide(head, match, time: context.time, at: now) {
-        case .pass(let found): caller = found
+        case .pass(let found, let wait): (caller, delay) = (found, wait)
         case .refuse(let problem, let known, let delay):
             count(problem, of: match)
             return refuse(problem, head, metrics, known, since: now, delay: delay)
@@ -127,7 +129,7 @@ public final class GatewayHandler: HTTPHandler {
             switch routing {
             case .failure(let problem): throw problem.problem(in: context, for: caller)
             case .success(let match):
-                let request = try APIRequest(head, match, caller, self, at: now)
+                let request = try APIRequest(head, match, caller, self, at: now, delay: delay)
                 let limit = context.limits.maxBodyBytes
                 return .accept(
                     maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit, request)
@@ -189,8 +191,14 @@ public final class GatewayHandler: HTTPHandler {
                 duration: context.time.instant - since))
     }
 
-    /// Calls `action` after the delay, or at once if too many wait already.
-    private func run(after delay: Duration, _ action: @escaping @Sendable () -> Void) {
+    /// Calls `action` when a failed authentication from that address may be answered.
+    func whenFailed(from address: PeerAddress, _ action: @escaping @Sendable () -> Void) {
+        run(after: gatekeeper.failed(from: address, at: context.time.instant), action)
+    }
+
+    /// Calls `action` after the delay, or at once if there is none, or too many wait already.
+    func run(after delay: Duration, _ action: @escaping @Sendable () -> Void) {
+        guard delay > .zero else { return action() }
         let count = delayedRefusals.wrappingAdd(1, ordering: .relaxed).newValue
         guard count <= Self.mostDelayedRefusals else {
             delayedRefusals.wrappingSubtract(1, ordering: .relaxed)

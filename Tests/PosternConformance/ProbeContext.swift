@@ -20,6 +20,7 @@ final class ProbeContext: UpstreamRouteContext {
     func check<T: Sendable>(
         _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T
     ) async throws(OverloadError) -> T { work { false } }
+    func delayRefusal() async {}
     func reserveToParse(_ bytes: Int) {}
 
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {

@@ -17,8 +17,9 @@ final class Gatekeeper: Sendable {
     func setOpensMetrics(_ opens: Bool) { opensMetrics.store(opens, ordering: .relaxed) }
 
     enum Decision {
-        /// Nil if no key is configured, or if the route requires none.
-        case pass(Caller?)
+        /// The caller is nil if no key is configured, or if the route requires none. A wrong key on a route that
+        /// requires none delays the response.
+        case pass(Caller?, delay: Duration = .zero)
         case refuse(Problem, Caller? = nil, delay: Duration = .zero)
     }
 
@@ -29,8 +30,13 @@ final class Gatekeeper: Sendable {
             return .refuse(Self.certificateRequired)
         }
         guard !keys.isEmpty else { return .pass(nil) }
-        // Who probes the gateway learns more with a key.
-        guard !isOpen(match) else { return .pass(match?.route.isProbe == true ? caller(of: head, at: time.now) : nil) }
+        guard !isOpen(match) else {
+            // Who probes the gateway learns more with a key.
+            let isProbe = match?.route.isProbe == true
+            return .pass(
+                isProbe ? caller(of: head, at: time.now) : nil,
+                delay: delayOfWrongKey(head, match, at: time.now, instant))
+        }
         let caller: Caller
         switch authenticate(head, at: time.now) {
         case .caller(let found): caller = found
@@ -48,6 +54,22 @@ final class Gatekeeper: Sendable {
     private func authenticate(_ head: RequestHead, at time: Timestamp) -> KeyRing.Authentication {
         let name: String? = if case .verified(let name) = head.clientCertificate { name } else { nil }
         return keys.authenticate(head.header("Authorization"), certificateName: name, now: time)
+    }
+
+    /// Counts a wrong key on a route that requires none, but shows whether a key is valid.
+    func delayOfWrongKey(
+        _ head: RequestHead, _ match: RouteMatch?, at time: Timestamp, _ instant: MonotonicInstant
+    ) -> Duration {
+        guard match?.route.isProbe == true || isOpenMetrics(match), !keys.isEmpty else { return .zero }
+        switch authenticate(head, at: time) {
+        case .caller, .missing: return .zero
+        case .unknown, .expired: return failed(from: head.peer, at: instant)
+        }
+    }
+
+    /// Counts a failed authentication. Returns the delay of its response.
+    func failed(from address: PeerAddress, at instant: MonotonicInstant) -> Duration {
+        failures.withLock { $0.failed(from: address, at: instant) }
     }
 
     /// Nil without a valid key.
@@ -86,8 +108,7 @@ final class Gatekeeper: Sendable {
     }
 
     private func failed(_ detail: String, _ head: RequestHead, _ instant: MonotonicInstant) -> Decision {
-        let delay = failures.withLock { $0.failed(from: head.peer, at: instant) }
-        return .refuse(Self.unauthorized(detail, error: "invalid_token"), delay: delay)
+        .refuse(Self.unauthorized(detail, error: "invalid_token"), delay: failed(from: head.peer, at: instant))
     }
 
     // MARK: Refusals

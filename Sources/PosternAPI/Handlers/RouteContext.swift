@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 import PosternDelivery
+import PosternHTTP
 import PosternStore
 import Synchronization
 
@@ -38,6 +39,12 @@ struct RouteContext: UpstreamRouteContext {
     private final class PendingResult<T: Sendable>: Sendable {
         let continuation = Mutex<CheckedContinuation<T?, Never>?>(nil)
         func set(_ value: T?) { continuation.withLock { $0.take() }?.resume(returning: value) }
+    }
+
+    func delayRefusal() async {
+        await withCheckedContinuation { continuation in
+            request.handler.whenFailed(from: request.head.peer) { continuation.resume() }
+        }
     }
 
     func reserveToParse(_ bytes: Int) throws(OverloadError) {

@@ -185,6 +185,10 @@ public protocol UpstreamRouteContext: Sendable {
         _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T
     ) async throws(OverloadError) -> T
 
+    /// Counts a caller that has not proven who it is like one with a wrong key, and returns when it may be answered: at
+    /// once after the first few failures of an address, later after more of them.
+    func delayRefusal() async
+
     /// Reserves the memory that it takes to parse a body of so many bytes, until the end of the request. On a route
     /// that is open, nothing is reserved before, so it is called when the caller has proven who it is.
     func reserveToParse(_ bytes: Int) throws(OverloadError)

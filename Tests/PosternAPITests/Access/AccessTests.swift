@@ -49,6 +49,8 @@ import Testing
         try withPausedGateway(setup) { gateway in
             let id = try gateway.accept()
             gateway.handler.adopt(keys, opensMetrics: opensMetrics)
+            // Of probes.
+            gateway.transport.answerAll { _ in .status(200) }
             try body(gateway, id)
         }
     }
@@ -72,6 +74,34 @@ import Testing
             }
             let start = ContinuousClock.now
             try gateway.client.ask("GET", "/v1/upstreams", headers: wrong).problem(401, "unauthorized")
+            #expect(ContinuousClock.now - start >= .milliseconds(50))
+        }
+    }
+
+    /// Their responses show whether a key is valid, so a wrong one counts there as it does elsewhere. The status is for any
+    /// probe.
+    @Test(arguments: [
+        ("/readyz", "127.0.0.1", 200), ("/readyz", "evil.example", 200), ("/livez", "127.0.0.1", 200),
+        ("/metrics", "127.0.0.1", 200), ("/metrics", "evil.example", 403),
+    ])
+    func wrongKey_isDelayed_whereNoneIsRequired(path: String, host: String, status: Int) throws {
+        try withKeys(opensMetrics: true) { gateway, _ in
+            func ask(_ key: String?) throws -> (status: Int, took: Duration) {
+                let client = try HTTPClient(port: gateway.port)
+                let start = ContinuousClock.now
+                let line = key.map { "Authorization: Bearer \($0)\r\n" } ?? ""
+                client.send("GET \(path) HTTP/1.1\r\nHost: \(host)\r\n\(line)\r\n")
+                return (try client.answer().status, ContinuousClock.now - start)
+            }
+            for key in ["wrong", "key-old"] {
+                for _ in 0..<6 { #expect(try ask(key).status == status) }
+            }
+            let refused = try ask("wrong")
+            #expect(refused.status == status && refused.took >= .milliseconds(50), "\(refused.took)")
+            // The same delays meet requests that require a key.
+            let start = ContinuousClock.now
+            try gateway.client.ask("GET", "/v1/upstreams", headers: [("Authorization", "Bearer wrong")])
+                .problem(401, "unauthorized")
             #expect(ContinuousClock.now - start >= .milliseconds(50))
         }
     }

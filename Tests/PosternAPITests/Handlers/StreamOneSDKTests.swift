@@ -63,6 +63,23 @@ import Testing
     }
 
     /// Not a problem document, and not a 400: the SDK could read neither. Order and duplicates arrive as they were sent.
+    /// Like a wrong key. A call with the right signature is not delayed, nor is the first of an address with a wrong one.
+    @Test func callWithAWrongSignature_isDelayed_afterTheFirstFew() throws {
+        try Self.withGateway { gateway in
+            func post(_ body: String, signedFor signed: String) throws -> (status: Int?, took: Duration) {
+                let start = ContinuousClock.now
+                let answer = try gateway.client.post(
+                    Self.target("item/view", body: signed), body,
+                    headers: [("Content-Type", "application/x-www-form-urlencoded")])
+                return (answer.json["header"]["status"].int, ContinuousClock.now - start)
+            }
+            for _ in 0..<12 { #expect(try post("a=1", signedFor: "a=2").status == 3) }
+            let refused = try post("a=1", signedFor: "a=2")
+            #expect(refused.status == 3 && refused.took >= .milliseconds(50), "\(refused.took)")
+            #expect(try post("a=1", signedFor: "a=1").status == 0)
+        }
+    }
+
     @Test func refusal_isHTTP200_withThePlatformsStatus() throws {
         try Self.withGateway { gateway in
             let good = Self.target("item/view")

@@ -14,6 +14,8 @@ final class StreamOneHarness: UpstreamRouteContext {
     var time: any TimeSource { clock }
     let computations = try! BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
     var state: DictionaryState { stored.withLock { $0 } }
+    /// How many times state was read.
+    let reads = Mutex(0)
     /// How many times state was written.
     let writes = Mutex(0)
     /// When values that may be lost are deleted.
@@ -35,6 +37,10 @@ final class StreamOneHarness: UpstreamRouteContext {
         return work { Task.isCancelled }
     }
 
+    /// How often a caller could not prove who it is.
+    let refusals = Mutex(0)
+    func delayRefusal() async { refusals.withLock { $0 += 1 } }
+
     func reserveToParse(_ bytes: Int) throws(OverloadError) {
         if overload.withLock({ $0 }) == .memory { throw OverloadError() }
     }
@@ -48,6 +54,7 @@ final class StreamOneHarness: UpstreamRouteContext {
     func read<T: Sendable>(
         _ body: @escaping @Sendable (any UpstreamState) throws -> T
     ) async throws(StateError) -> T {
+        reads.withLock { $0 += 1 }
         let seen: T
         do {
             seen = try body(state)

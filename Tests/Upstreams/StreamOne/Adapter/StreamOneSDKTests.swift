@@ -128,6 +128,26 @@ import Testing
         let unknown = try upstream.call("item/edit", by: StreamOneSDK(session: ("Another", "guessed")), harness)
         #expect(harness.checks.withLock { $0.count } == before + 2)
         #expect(refused.status == 282 && refused.json?.text == unknown.json?.text)
+        // The store is read for one that is in memory, too.
+        harness.reads.withLock { $0 = 0 }
+        _ = try upstream.call("item/edit", by: known, harness)
+        #expect(harness.reads.withLock { $0 } == 1)
+        _ = try upstream.call("item/edit", by: StreamOneSDK(session: ("Another", "guessed")), harness)
+        #expect(harness.reads.withLock { $0 } == 2)
+    }
+
+    /// Whatever it is that does not prove who sends the call.
+    @Test func callThatIsNotProven_countsAsAFailedAuthentication() throws {
+        let upstream = try StreamOneSamples.upstream()
+        #expect(try upstream.call("item/view", by: StreamOneSDK(psk: "wrong"), harness).status == 3)
+        #expect(
+            try upstream.call("item/view", by: StreamOneSDK(session: ("Another", "guessed")), harness).status == 282)
+        #expect(try upstream.call("item/view", harness) { $0.body = "a" }.status == 6)
+        #expect(harness.refusals.withLock { $0 } == 3)
+        transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
+        #expect(try upstream.call("item/view", harness).status == 0)
+        #expect(try upstream.call("item/View", harness).status == 5)
+        #expect(harness.refusals.withLock { $0 } == 3)
     }
 
     /// Every client can sign with an empty key.

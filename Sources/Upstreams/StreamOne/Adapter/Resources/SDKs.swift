@@ -83,12 +83,15 @@ struct SDKs: Sendable {
         }
         switch proof {
         case .signed where isOutside || session != nil: return
-        case .signed, .unsigned:
-            throw isOutside
-                ? .init(3, "the signature does not match")
-                : .init(282, "the session has ended, was not started by this gateway, or did not sign this call")
-        case .isNoForm: throw SDKCall.isNoForm
         case .abandoned: throw CallFailure.abandoned.refusal
+        case .signed, .unsigned, .isNoForm: break
         }
+        // An unknown session was looked up in the store, and a known one may not have been.
+        if let session { await client.sessions.readInVain(session.id, context) }
+        await context.delayRefusal()
+        if proof == .isNoForm { throw SDKCall.isNoForm }
+        throw isOutside
+            ? .init(3, "the signature does not match")
+            : .init(282, "the session has ended, was not started by this gateway, or did not sign this call")
     }
 }

@@ -63,6 +63,12 @@ final class Sessions: Sendable {
         return nil
     }
 
+    /// Takes as long as finding out that there is no session of that id.
+    func readInVain(_ id: String, _ context: any UpstreamRouteContext) async {
+        let owner = owner(of: id)
+        _ = try? await context.read { try $0.credential(of: owner) }
+    }
+
     /// The stored session, unless something newer is known by now.
     private func lookUp(_ id: String, _ context: any UpstreamRouteContext) async throws(StateError) -> Session? {
         defer { state.withLock { $0.endLookup(id) } }
