@@ -234,6 +234,7 @@ private struct ListQuery {
         var query = reply.request.query
         filter.visible = reply.caller?.key.upstreams
         filter.read(MessageFilter.names, from: &query)
+        filter.last = query.value("last", "must be the id of a message") { MessageID($0) }
         filter.state = query.value("state", QueryReader.oneOf(MessageState.allCases.map(\.name))) {
             MessageState(name: $0)
         }

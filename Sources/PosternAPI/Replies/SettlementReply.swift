@@ -75,7 +75,7 @@ final class SettlementReply: PendingReply {
                 json.raw("messages", JSONWriter.array(messages))
                 if messages.count < notices.count {
                     json.number("messagesOmitted", notices.count - messages.count)
-                    json.string("next", messages.isEmpty ? nil : Self.rest(after: notices[messages.count - 1].id))
+                    json.string("next", rest(of: notices, after: messages.count))
                 }
                 guard let rejected else { return }
                 json.raw("rejected", JSONWriter.array(shownRejected))
@@ -87,8 +87,14 @@ final class SettlementReply: PendingReply {
     /// For the members that count.
     private static let otherBytes = 512
 
-    /// The page of the list on which the next message is the first one.
-    private static func rest(after id: MessageID) -> String { "/v1/messages?cursor=\(MessageCursor(id, in: .oldest))" }
+    /// The list of the messages that are left out. One transaction has stored them, so no message of another request is
+    /// among them, unless some had been stored before. Nil in that case, and for a key that cannot read the list.
+    private func rest(of notices: [SettledNotice], after count: Int) -> String? {
+        guard receipt.repeated.isEmpty, reply.caller?.key.scopes.contains(.read) ?? true, count > 0,
+            let last = notices.last
+        else { return nil }
+        return "/v1/messages?cursor=\(MessageCursor(notices[count - 1].id, in: .oldest))&last=\(last.id)"
+    }
 
     /// Of elements of an array, with the comma of each.
     private static func bytes(of texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count + 1 } }

@@ -171,7 +171,9 @@ struct Route: Sendable {
 
         Route(
             .get, "/v1/messages",
-            query: ["upstream", "state", "waitingFor"] + MessageFilter.names + ["order", "limit", "cursor", "include"],
+            query: ["upstream", "state", "waitingFor"] + MessageFilter.names + [
+                "last", "order", "limit", "cursor", "include",
+            ],
             readsQuery: true, .scope(.read), .plain { $0.messages.list($2) }),
         Route(
             .get, "/v1/messages/{id}", query: ["include"], readsQuery: true, .scope(.read),

@@ -16,6 +16,8 @@ public struct MessageFilter: Sendable, Equatable {
     public var createdAfter: Timestamp?
     /// Messages that were accepted before that time.
     public var createdBefore: Timestamp?
+    /// Messages up to this one, in the order of acceptance.
+    public var last: MessageID?
     /// Only messages whose latest attempt failed with this class; nil for all.
     public var errorClass: AttemptError.Class?
     /// A part of the detail of the last error, in upper or lower case.

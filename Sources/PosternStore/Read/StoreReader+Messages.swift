@@ -238,6 +238,7 @@ extension StoreReader {
         if let end = filter.createdBefore {
             ids.last = try firstID(in: table, of: number, acceptedFrom: end + Self.clockTolerance) - 1
         }
+        if let last = filter.last { ids.last = min(ids.last, last.rawValue) }
         return ids
     }
 

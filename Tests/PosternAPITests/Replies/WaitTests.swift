@@ -107,6 +107,8 @@ import Testing
                 "POST", "/v1/plain/thing", Array(body.utf8),
                 headers: [("Content-Type", "application/x-ndjson")] + Self.wait(60, ", handling=lenient"))
             #expect(eventually { gateway.queued == 30_000 })
+            // That of another request.
+            _ = try HTTPClient(port: gateway.port).post("/v1/plain/thing", "{}")
             // Their time does not end any more.
             gateway.context.timer.stop()
             let cancelled = try HTTPClient(port: gateway.port).post("/v1/messages/cancel", #"{"upstream":"plain"}"#)
@@ -118,10 +120,42 @@ import Testing
             #expect(answer.json["messagesOmitted"].int == 30_000 - shown.count)
             let rejected = answer.json["rejected"].array.count
             #expect(rejected > 1000 && answer.json["rejectedOmitted"].int == 20_000 - rejected)
-            let next = try gateway.client.get(try #require(answer.json["next"].string))
+            // Its other messages, and none of another request.
+            let next = try #require(answer.json["next"].string)
             let last = try #require(shown.last?["id"].string.flatMap { MessageID($0) })
-            let id = try #require(next.json["messages"][0]["id"].string.flatMap { MessageID($0) })
-            #expect(id.sequence == last.sequence + 1)
+            var ids: [Int64] = []
+            var page: String? = next
+            while let link = page {
+                let list = try gateway.client.get("\(link)&limit=1000").json
+                ids += list["messages"].array.compactMap { $0["id"].string.flatMap { MessageID($0) }?.sequence }
+                page = list["next"].string.map { next.replacing(#/cursor=[^&]*/#, with: "cursor=\($0)") }
+            }
+            #expect(ids == (1...Int64(30_000 - shown.count)).map { last.sequence + $0 })
+        }
+    }
+
+    /// The list requires it.
+    @Test func link_isLeftOut_withoutTheScopeForReading() throws {
+        var setup = Setup()
+        (setup.limits.maxMessagesPerRequest, setup.limits.maxBodyBytes) = (100_000, 4 << 20)
+        setup.upstreams = [PlainUpstream("plain", kinds: ["thing"])]
+        try withPausedGateway(setup) { gateway in
+            let text = "key-writer"
+            gateway.handler.adopt(
+                [APIKey(name: "writer", sha256: KeyText.digest(of: text), scopes: [.write, .admin])],
+                opensMetrics: false)
+            let key = [("Authorization", "Bearer \(text)")]
+            gateway.client.sendRequest(
+                "POST", "/v1/plain/thing", Array(String(repeating: "{}\n", count: 30_000).utf8),
+                headers: key + [("Content-Type", "application/x-ndjson")] + Self.wait(60))
+            #expect(eventually { gateway.queued == 30_000 })
+            // Its time does not end any more.
+            gateway.context.timer.stop()
+            let other = try HTTPClient(port: gateway.port)
+            #expect(try other.post("/v1/messages/cancel", #"{"upstream":"plain"}"#, headers: key).status == 200)
+            let answer = try gateway.client.answer()
+            #expect(answer.json["messagesOmitted"].int ?? 0 > 0, "\(answer.text.prefix(300))")
+            #expect(answer.text.contains(#""next":null"#))
         }
     }
 
