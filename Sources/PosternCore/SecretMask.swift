@@ -37,6 +37,9 @@ public struct SecretMask: Sendable {
     /// The same for bytes, which need not be UTF-8.
     public func masked(_ text: [UInt8]) -> [UInt8] { scan(text, mayBeCut: false) }
 
+    /// The same for the start of a text, which may end inside a secret.
+    public func maskedStart(of text: [UInt8]) -> [UInt8] { scan(text, mayBeCut: true) }
+
     /// Shortens a text, which may have been cut anywhere, even inside a secret, to what a person reads.
     public func excerpt(_ text: String) -> String {
         let text = needles.isEmpty ? text : String(decoding: scan(Array(text.utf8), mayBeCut: true), as: UTF8.self)

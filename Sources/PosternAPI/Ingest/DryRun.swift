@@ -3,13 +3,20 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown.
+/// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown. The response has about 1 MiB at
+/// most: a request may be several times as long as its messages.
 struct DryRun {
     let context: APIContext
+
+    /// For what a request is shown with besides its body, and for the end of the response.
+    private static let otherBytes = 64 << 10
+    private static let longestURL = 8 << 10
 
     func answer(_ request: IngestRequest) throws(Problem) -> HTTPResponse {
         guard request.rejected.isEmpty else { throw IngestReply(request, context).invalidPayload }
         var requests: [String] = []
+        var room = MessageHandler.pageBytes - Self.otherBytes
+        var omitted = 0
         for target in context.targets {
             let messages = zip(request.messages, request.kinds).filter { $1.target === target }.enumerated().map {
                 preview($1.0, index: $0, of: target)
@@ -20,11 +27,16 @@ struct DryRun {
             for (lane, limits) in lanes(of: messages, target) {
                 var rest = lane[...]
                 while !rest.isEmpty {
+                    guard room > 0 else {
+                        omitted += rest.count
+                        break
+                    }
                     var batch = firstBatch(of: rest, limits)
                     let later = rest.dropFirst(batch.count)
                     var others: [Message] = []
                     if target.upstream.sendsKindsApart { (batch, others) = batch.dividedByKind() }
-                    let (request, count) = plan(batch, target, notes)
+                    let (request, count) = plan(batch, target, notes, within: room)
+                    room -= request.utf8.count + 1
                     requests.append(request)
                     let taken = max(1, count)
                     rest = others.isEmpty ? rest.dropFirst(taken) : batch.dropFirst(taken) + others + later
@@ -37,6 +49,7 @@ struct DryRun {
                 json.flag("dryRun", true)
                 json.number("accepted", request.messages.count)
                 json.raw("requests", JSONWriter.array(requests))
+                if omitted > 0 { json.number("messagesOmitted", omitted) }
             })
     }
 
@@ -45,7 +58,7 @@ struct DryRun {
         Message(
             id: MessageID(sequence: 1 << 54 + Int64(index), upstream: target.queue.number), kind: message.kind,
             lane: message.lane, key: message.key, acceptedAt: message.acceptedAt,
-            payload: Array(message.bytes[message.range]))
+            payload: message.range == message.bytes.indices ? message.bytes : Array(message.bytes[message.range]))
     }
 
     /// The messages that share requests, in the order of their first, and the limits of one request, as a worker would
@@ -84,7 +97,7 @@ struct DryRun {
 
     /// `notes`: what accompanies the credentials that were handed in, by owner.
     private func plan(
-        _ messages: [Message], _ target: ConfiguredUpstream, _ notes: [String: String]
+        _ messages: [Message], _ target: ConfiguredUpstream, _ notes: [String: String], within room: Int
     ) -> (json: String, count: Int) {
         let now = context.time.now
         let token = Token(value: SecretMask.mask, renewAt: now, expiresAt: nil)
@@ -97,7 +110,7 @@ struct DryRun {
         }
         switch plan {
         case .send(let request, let count):
-            return (show(request, of: target, carrying: count), count)
+            return (show(request, of: target, carrying: count, within: room), count)
         case .settle(let count, _, let reason, _):
             return (
                 JSONWriter.object { json in
@@ -119,21 +132,54 @@ struct DryRun {
         }
     }
 
-    private func show(_ request: UpstreamRequest, of target: ConfiguredUpstream, carrying count: Int) -> String {
+    private func show(
+        _ request: UpstreamRequest, of target: ConfiguredUpstream, carrying count: Int, within room: Int
+    ) -> String {
         let mask = target.upstream.mask(besides: request.proofs)
         return JSONWriter.object { json in
             json.string("upstream", target.name.description)
             json.number("messages", count)
             json.string("method", request.method.rawValue)
-            json.string("url", target.upstream.shown(url: request.url, mask))
+            json.string("url", shown(url: request.url, of: target, mask))
             json.object("headers") { headers in
                 for header in request.headers {
                     headers.string(header.name, target.upstream.shown(header: header, mask))
                 }
                 if request.gzip { headers.string("Content-Encoding", "gzip") }
             }
-            json.string("body", mask.masked(String(decoding: request.body, as: UTF8.self)))
+            let shown = Self.start(of: request.body, within: room - json.text.utf8.count)
+            let omitted = request.body.count - shown.count
+            let text = omitted > 0 ? mask.maskedStart(of: Array(shown)) : mask.masked(request.body)
+            json.string("body", String(decoding: text, as: UTF8.self))
+            if omitted > 0 { json.number("bodyBytesOmitted", omitted) }
         }
+    }
+
+    /// Twice as much of the URL is masked as is shown, so that no secret is cut.
+    private func shown(url: String, of target: ConfiguredUpstream, _ mask: SecretMask) -> String {
+        guard url.utf8.count > Self.longestURL else { return target.upstream.shown(url: url, mask) }
+        let start = String(decoding: url.utf8.prefix(2 * Self.longestURL), as: UTF8.self)
+        return String(decoding: target.upstream.shown(url: start, mask).utf8.prefix(Self.longestURL), as: UTF8.self)
+            + "…"
+    }
+
+    /// As much of a body as `room` bytes of a JSON string hold in any case.
+    private static func start(of body: [UInt8], within room: Int) -> ArraySlice<UInt8> {
+        var rest = room
+        let start = body.prefix { byte in
+            // What is longest in JSON: the escapes of control characters, and of characters with several bytes that act
+            // in a terminal.
+            switch byte {
+            case ..<0x20, 0x7F: rest -= 6
+            case 0x80...: rest -= 3
+            case UInt8(ascii: "\""), UInt8(ascii: "\\"): rest -= 2
+            default: rest -= 1
+            }
+            return rest >= 0
+        }
+        guard start.count < body.count else { return start }
+        // The last character may be cut.
+        return start.dropLast(start.reversed().prefix { $0 & 0xC0 == 0x80 }.count + 1)
     }
 }
 

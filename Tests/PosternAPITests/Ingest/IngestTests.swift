@@ -402,6 +402,33 @@ import Testing
         }
     }
 
+    /// Design, section 3.6: a response has about 1 MiB at most. Escapes make a request longer than its messages.
+    @Test func dryRun_showsAsMuchAsFits() throws {
+        var setup = Setup()
+        setup.limits.maxBodyBytes = 4 << 20
+        (setup.delivery.batchMaxMessages, setup.delivery.batchMaxBytes) = (1, 4 << 20)
+        try withPausedGateway(setup) { gateway in
+            for filler in [#"\u0001"#, #"\""#, "é\\n", "plain "] {
+                let text = #"{"n":1,"filler":"\#(String(repeating: filler, count: 3_000_000 / filler.utf8.count))"}"#
+                let long = try gateway.client.post("/v1/picky/event?dryRun=true", text)
+                #expect(long.status == 200 && long.body.count <= 1 << 20 && long.body.count > 400 << 10)
+                let shown = try #require(long.json["requests"][0]["body"].string)
+                #expect("[\(text)]".utf8.starts(with: shown.utf8) && !shown.contains("\u{FFFD}"))
+                #expect(long.json["requests"][0]["bodyBytesOmitted"].int == text.utf8.count + 2 - shown.utf8.count)
+            }
+            let events =
+                "["
+                + [String](repeating: #"{"n":1,"filler":"\#(Self.filler)"}"#, count: 900)
+                .joined(separator: ",") + "]"
+            let many = try gateway.client.post("/v1/picky/event?dryRun=true", events)
+            #expect(many.status == 200 && many.body.count <= 1 << 20)
+            let requests = many.json["requests"].array.count
+            #expect(requests > 100 && many.json["messagesOmitted"].int == 900 - requests)
+        }
+    }
+
+    private static let filler = String(repeating: "x", count: 2000)
+
     @Test func dryRun_namesBadPayloads() throws {
         try withPausedGateway { gateway in
             try gateway.client.post("/v1/picky/event?dryRun=true", #"{"n":"x"}"#).problem(422, "invalid-payload")
