@@ -135,6 +135,39 @@ import Testing
         #expect(try Self.arguments(#"{"a":\#(list(10_000))}"#).faults.map(\.pointer) == ["/a/\(most)"])
     }
 
+    /// More take many times the memory of the body when the call is sent, and no platform reads them.
+    @Test func call_hasALimitedNumberOfArguments() throws {
+        func object(_ count: Int) -> String {
+            "{" + (0..<count).map { "\"a\($0)\":1" }.joined(separator: ",") + "}"
+        }
+        let most = StreamOneEncoding.mostPairs
+        #expect(try Self.arguments(object(most)).texts.count == most)
+        #expect(try Self.arguments(object(most + 1)).faults.map(\.detail) == ["must have at most 10000 members"])
+    }
+
+    /// They are parts of the URL. A call that no server takes would be retried without end.
+    @Test(arguments: [
+        (#""account":"#, "\"", "\"", "/account"), (#""accounts":"#, "[\"", "\"]", "/accounts"),
+        (#""customer":"#, "\"", "\"", "/customer"), (#""timezone":"#, "\"", "\"", "/timezone"),
+    ])
+    func textOfTheURL_isLimited(name: String, start: String, end: String, pointer: String) throws {
+        func check(_ payload: JSONValue) -> [String] {
+            do throws(InvalidPayload) {
+                _ = try StreamOneCall(payload, defaultAccount: nil, .checked)
+                return []
+            } catch {
+                return error.faults.kept.map { "\($0.pointer) \($0.detail)" }
+            }
+        }
+        func faults(_ bytes: Int) throws -> [String] {
+            let value = start + String(repeating: "x", count: bytes - start.count - end.count) + end
+            let payload = #"{"command":"item","action":"edit",\#(name)\#(value)}"#
+            return try JSONParser().parse(Array(payload.utf8)) { check($0) }.get()
+        }
+        #expect(try faults(65_536) == [])
+        #expect(try faults(65_537) == ["\(pointer) must have at most 65536 characters"])
+    }
+
     @Test(arguments: ["1e-65600", "1e-999999999", "1e-99999999999999999999999", "-0.5E-00099999999999"])
     func number_isRefusedByItsLength_beforeItIsWrittenOut(number: String) throws {
         #expect(try Self.arguments(#"{"a":\#(number)}"#).faults.map(\.pointer) == ["/a"])

@@ -96,11 +96,7 @@ extension StreamOneCall {
         let command = Self.name(payload["command"], "/command", &faults)
         let action = Self.name(payload["action"], "/action", &faults)
         let scope = Scope(payload, defaultAccount: defaultAccount, extent, &faults)
-        var timezone: String?
-        if let value = payload["timezone"], value.kind != .null {
-            if value.kind != .string { faults.add("/timezone", "must be a string") }
-            timezone = value.string.flatMap { $0.isEmpty ? nil : $0 }
-        }
+        let timezone = Scope.text(payload["timezone"], "/timezone", &faults).flatMap { $0.isEmpty ? nil : $0 }
         var arguments: [Argument] = []
         // What was admitted needs no second check.
         if extent != .addressed, let value = payload["arguments"], value.kind != .null {
@@ -133,6 +129,14 @@ extension StreamOneCall {
             faults.add(pointer, "must be an object")
             return []
         }
+        // Counted no further than necessary.
+        guard
+            object.members.prefix(StreamOneEncoding.mostPairs + 1).reduce(0, { count, _ in count + 1 })
+                <= StreamOneEncoding.mostPairs
+        else {
+            faults.add(pointer, "must have at most \(StreamOneEncoding.mostPairs) members")
+            return []
+        }
         var arguments: [Argument] = []
         var growth = 0
         // Growing the array would take twice the memory for a large one.
@@ -150,6 +154,10 @@ extension StreamOneCall {
 }
 
 extension Scope {
+    /// Of the scope, and of the time zone: they are parts of the URL, which no server takes if it is much longer. libcurl
+    /// takes none of 8 MB.
+    private static let mostBytes = 64 << 10
+
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
     fileprivate init(
         _ payload: JSONValue, defaultAccount: String?, _ extent: StreamOneCall.Extent, _ faults: inout PayloadErrors
@@ -159,25 +167,31 @@ extension Scope {
         var accounts: [String]?
         if let list = payload["accounts"], list.kind != .null {
             if list.kind != .array { faults.add("/accounts", "must be an array of strings") }
-            for (index, element) in list.elements.enumerated() {
+            let isTooLong = list.bytes.count > Self.mostBytes
+            if isTooLong { faults.add("/accounts", "must have at most \(Self.mostBytes) characters") }
+            for (index, element) in list.elements.enumerated() where !isTooLong {
                 if !element.isFilledString {
                     faults.add("/accounts/\(index)", "must be a non-empty string")
-                } else if element.holdsComma {
+                } else if element.holds(UInt8(ascii: ",")) {
                     faults.add("/accounts/\(index)", "must have no comma")
                 }
             }
             let kept = extent != .checked && faults.isEmpty ? Int.max : 1
-            accounts = list.elements.prefix(kept).map { $0.string ?? "" }
+            accounts = list.elements.prefix(isTooLong ? 0 : kept).map { $0.string ?? "" }
         }
         let given = RequestedScope(account: account, accounts: accounts, customer: customer)
         for fault in given.faults { faults.add("/\(fault.name)", fault.detail) }
         self = given.scope(defaultAccount: defaultAccount)
     }
 
-    private static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadErrors) -> String? {
+    fileprivate static func text(_ value: JSONValue?, _ pointer: String, _ faults: inout PayloadErrors) -> String? {
         guard let value, value.kind != .null else { return nil }
         guard value.kind == .string else {
             faults.add(pointer, "must be a string")
+            return nil
+        }
+        guard value.bytes.count <= mostBytes else {
+            faults.add(pointer, "must have at most \(mostBytes) characters")
             return nil
         }
         return value.string
@@ -210,13 +224,5 @@ extension Scope {
             if let accounts { return accounts.isEmpty ? .none : .accounts(accounts) }
             return defaultAccount.map { .accounts([$0]) } ?? .none
         }
-    }
-}
-
-extension JSONValue {
-    /// Of a string.
-    fileprivate var holdsComma: Bool {
-        let comma = UInt8(ascii: ",")
-        return hasEscapes ? stringBytes?.contains(comma) ?? false : rawString.contains(comma)
     }
 }
