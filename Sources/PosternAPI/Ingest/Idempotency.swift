@@ -91,8 +91,10 @@ final class IdempotentRequest: Sendable {
     ) {
         self.key = sha256([request.caller?.key.name ?? ""], Array(key.text.utf8))
         let isBinaryEvent = request.match.route.body == .events && CloudEventMode(request.head) == .binary
+        // The same text may be one payload, which is a list, or several.
+        let form = request.form == .lines ? ["lines"] : []
         fingerprint = sha256(
-            [request.head.method, request.head.path, request.head.query?.text ?? ""],
+            [request.head.method, request.head.path, request.head.query?.text ?? ""] + form,
             isBinaryEvent ? CloudEventAttributes.text(of: request.head) + body : body)
         self.requests = requests
     }

@@ -112,6 +112,18 @@ import Testing
         }
     }
 
+    /// A list, for example, is one payload on a line of its own, and several payloads as the whole body.
+    @Test func sameText_inAnotherForm_isAnotherRequest() throws {
+        try withPausedGateway { gateway in
+            let lines = [("Content-Type", "application/x-ndjson")]
+            let first = try post(#"{"n":1}"#, Self.key("one") + lines, to: gateway)
+            #expect(first.status == 202 && first.json["accepted"].int == 1, "\(first.text)")
+            try post(#"{"n":1}"#, Self.key("one"), to: gateway).problem(422, "idempotency-mismatch")
+            #expect(same(try post(#"{"n":1}"#, Self.key("one") + lines, to: gateway), first))
+            #expect(gateway.queued == 1)
+        }
+    }
+
     @Test func quotedAndBareKey_areTheSame() throws {
         try withPausedGateway { gateway in
             _ = try post(#"{"n":1}"#, Self.key(#""a\"b\\c""#), to: gateway)
