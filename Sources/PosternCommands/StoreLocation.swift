@@ -1,29 +1,33 @@
-import PosternCore
+public import PosternCore
 public import PosternGateway
 import PosternStore
 
 /// The location of the store that a command works on, and of the gateway that may be using it.
-public struct StoreLocation: Sendable, Equatable {
+public struct StoreLocation: Sendable {
     /// The path of the SQLite file.
     public let path: String
     /// Nil if the address of the gateway is not known.
     public let gateway: GatewayAddress?
+    /// The upstreams of the configuration; empty if only the path is known.
+    let upstreams: [RegisteredUpstream]
 
-    public init(path: String, gateway: GatewayAddress? = nil) {
+    public init(path: String, gateway: GatewayAddress? = nil, upstreams: [any Upstream] = []) {
         self.path = path
         self.gateway = gateway
+        self.upstreams = upstreams.map { RegisteredUpstream($0) }
     }
 
     /// The location that a configuration gives; `choice` takes precedence over its address.
     public init(_ loader: ConfigurationLoader, _ choice: GatewayAddress.Choice = .init()) throws(CommandFailure) {
-        let configuration: GatewayConfiguration
+        let loaded: ConfigurationLoader.LoadedConfiguration
         do throws(ConfigurationProblems) {
-            configuration = try loader.load().configuration
+            loaded = try loader.load()
         } catch {
             throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
         }
-        path = configuration.outbox.absolutePath
-        gateway = try GatewayAddress(of: configuration.server, choice)
+        self.init(
+            path: loaded.configuration.outbox.absolutePath,
+            gateway: try GatewayAddress(of: loaded.configuration.server, choice), upstreams: loaded.upstreams)
     }
 
     func summaries() throws(CommandFailure) -> [UpstreamSummary] {

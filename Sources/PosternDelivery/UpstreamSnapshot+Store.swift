@@ -11,7 +11,9 @@ extension UpstreamSnapshot {
         circuit = record.reopensAtMs.map { .open(until: Timestamp(milliseconds: $0)) } ?? .closed
         failures = record.failures
         hold = record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(HoldReason.init(rawValue:))
-        endpoints = (record.waitingEndpoints ?? []).map { EndpointWait(name: $0) }
+        endpoints = (record.waitingEndpoints ?? []).map { name in
+            EndpointWait(name: name, reason: record.endpointHolds?[name].flatMap(HoldReason.init(rawValue:)))
+        }
         isDisabled = record.obstacle == .disabled
         token = record.token.map { token in
             TokenStatus(
@@ -38,6 +40,17 @@ extension QueuedFacts {
 }
 
 extension UpstreamSnapshot {
+    /// Why messages of a kind wait if the queue of `upstream` is mixed, whose rows do not say so. If the whole upstream
+    /// waits, that says it.
+    public func wait(of kind: Kind, for upstream: RegisteredUpstream) -> KindWait? {
+        guard upstream.laneRule == .mixed else { return nil }
+        guard upstream.kinds.contains(kind) else { return KindWait(.credentials, until: nil) }
+        guard circuit == .closed, let name = upstream.endpoint(of: kind),
+            let endpoint = endpoints.first(where: { $0.name == name })
+        else { return nil }
+        return KindWait(endpoint.waitingFor, until: endpoint.until)
+    }
+
     /// What a lane waits for; nil if it does not wait.
     public func wait(of lane: LaneRecord, now: Timestamp) -> WaitStatus? {
         let status = wait(of: QueuedFacts(lane), now: now) { false }

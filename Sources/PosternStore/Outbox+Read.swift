@@ -22,10 +22,12 @@ public struct MessageRecord: Sendable, Equatable {
     public var payload: [UInt8]?
     /// The number of its lane in the queue, to find earlier messages of the lane.
     public var lane: Int64 = 0
-    /// The name of its separate lane, while it is queued.
+    /// The name of its lane. The store knows that of a separate lane; of a mixed one it knows only the digest.
     public var laneName: String?
-    /// The digest of the name of its mixed lane, while it is queued; nil if it has none.
-    public var laneDigest: Int64? { state == .queued && laneName == nil && lane != 0 ? lane : nil }
+    /// The digest of the name of its mixed lane, as long as the name is not known.
+    public var laneDigest: Int64? { laneName == nil && lane != 0 ? lane : nil }
+    /// What is shown of its lane: the name, or the digest. Nil if it has none, or was delivered: receipts do not have it.
+    public var laneText: String? { laneName ?? laneDigest.map(Lane.text(ofDigest:)) }
     /// When a queued message expires; nil if it does not.
     public var expiresAt: Timestamp?
     /// For a queued message: what its wait is derived from. Only `StoreView` derives from the rows whether the message
@@ -51,6 +53,25 @@ public struct QueuedFacts: Sendable, Equatable {
     public var isRetry = false
 
     public init() {}
+
+    /// Adds why messages of its kind wait.
+    public mutating func add(_ wait: KindWait) {
+        laneWaitsFor = wait.reason
+        laneWaitsUntil = wait.until.map { max($0, nextAttemptAt ?? $0) }
+    }
+}
+
+/// Why all messages of a kind wait in a mixed queue, whose rows do not say so: for what they need, not for a time of
+/// their own.
+public struct KindWait: Sendable, Equatable {
+    public let reason: WaitReason
+    /// Nil if no time is known.
+    public let until: Timestamp?
+
+    public init(_ reason: WaitReason, until: Timestamp?) {
+        self.reason = reason
+        self.until = until
+    }
 }
 
 extension MessageRecord {
@@ -146,14 +167,15 @@ extension Outbox {
     }
 
     /// The results of `body` for the lanes with queued messages, after `cursor`; lanes for which it returns nil are
-    /// omitted. A page may have fewer than `limit` if few of very many match; `next` continues from there.
+    /// omitted. A page may have fewer than `limit` if few of very many match; `next` continues from there. `waits`: why
+    /// messages of a kind wait, if rows do not say so.
     public func lanes<T>(
         of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int,
-        _ body: @escaping (LaneRecord) -> T?
+        waits: @escaping (Kind) -> KindWait?, _ body: @escaping (LaneRecord) -> T?
     ) throws(StoreError) -> (lanes: [T], next: Int64?) {
         let now = time.now
         return try readMessages {
-            try $0.lanes(of: number, in: state, after: cursor, limit: limit, now: now, body)
+            try $0.lanes(of: number, in: state, after: cursor, limit: limit, now: now, waits: waits, body)
         }
     }
 

@@ -127,7 +127,7 @@ struct FilterOptions: ParsableArguments {
     var key: String?
 
     @Option(
-        help: ArgumentHelp("Only queued ones of this lane: its name, or what a list of lanes shows.", valueName: "lane")
+        help: ArgumentHelp("Only those of this lane: its name, or what a list of lanes shows.", valueName: "lane")
     )
     var lane: String?
 

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternStore
 import Testing
+import WebhookAdapter
 
 @testable import PosternDelivery
 
@@ -88,5 +89,20 @@ import Testing
     @Test(arguments: rows) func reasonAndTime_areTheTrueOnes(row: Row) {
         let status = row.snapshot.wait(of: row.facts, now: Self.now) { row.isHeldUp }
         #expect(status == row.expected, "\(row.name)")
+    }
+
+    /// The rows of a mixed queue say nothing of it.
+    @Test func kindOfAMixedQueue_waitsForItsEndpoint_orUntilItIsConfigured() throws {
+        let kinds = SettingValue.objects(["a": [:], "b": ["path": "/b"]])
+        let upstream = RegisteredUpstream(
+            try UpstreamType.webhook.make(#require(UpstreamName("w")), ["url": .text("http://h"), "kinds": kinds]))
+        var snapshot = UpstreamSnapshot()
+        snapshot.endpoints = [.init(name: "POST http://h/b", reason: .credentials, until: Self.soon)]
+        #expect(snapshot.wait(of: "b", for: upstream) == KindWait(.credentials, until: Self.soon))
+        #expect(snapshot.wait(of: "a", for: upstream) == nil)
+        #expect(snapshot.wait(of: "gone", for: upstream) == KindWait(.credentials, until: nil))
+        // The time of the whole upstream is then the true one.
+        snapshot.circuit = .open(until: Self.later)
+        #expect(snapshot.wait(of: "b", for: upstream) == nil)
     }
 }

@@ -91,8 +91,6 @@ struct BulkRequest: Sendable {
             guard value.kind == .array, let ids = Self.ids(value) else { return "must be an array of message ids" }
             self.ids = ids
         case "dryRun": return takeDryRun(value)
-        // Only queued messages have a lane.
-        case "lane" where !action.states.contains(.queued): return "is unknown"
         case let name where MessageFilter.names.contains(name):
             guard let text = value.string else { return "must be a string" }
             return filter.set(name, to: text)

@@ -9,20 +9,16 @@ extension UpstreamHandler {
         let query: LaneQuery
         do throws(Problem) { query = try LaneQuery(reply) } catch { return reply.send(error) }
         context.read(reply) { [context] () throws(StoreError) in
-            let (snapshot, now) = (context.target(number)?.worker.snapshot ?? .disabled, context.time.now)
+            let (target, now) = (context.target(number), context.time.now)
+            let snapshot = target?.worker.snapshot ?? .disabled
             let page = try context.outbox.lanes(
-                of: number, in: query.state, after: query.cursor, limit: query.limit
+                of: number, in: query.state, after: query.cursor, limit: query.limit,
+                waits: { kind in target.flatMap { snapshot.wait(of: kind, for: $0.upstream) } }
             ) { lane in
                 snapshot.wait(of: lane, now: now).map { (lane, $0) }
             }
             var names = LaneNames(context)
-            let lanes = page.lanes.map { lane, wait in
-                var lane = lane
-                if let digest = lane.digest {
-                    lane.key = names.name(of: digest, first: MessageID(rawValue: lane.number))
-                }
-                return LaneJSON.lane(lane, wait)
-            }
+            let lanes = page.lanes.map { lane, wait in LaneJSON.lane(names.adding(to: lane), wait) }
             return .json(200, LaneJSON.page(lanes, next: page.next))
         }
     }

@@ -17,14 +17,13 @@ public enum MessageJSON {
         showsPayload: Bool = false
     ) -> String {
         message(
-            record, waitStatus: WaitStatus(of: record, context: context), laneName: lanes.name(of: record),
-            attempts: attempts, showsPayload: showsPayload, isSimulated: context.isSimulated)
+            lanes.adding(to: record), waitStatus: WaitStatus(of: record, context: context), attempts: attempts,
+            showsPayload: showsPayload, isSimulated: context.isSimulated)
     }
 
-    /// `laneName`: that of a mixed lane, if it is known. `attempts`: nil leaves them out.
+    /// `attempts`: nil leaves them out.
     public static func message(
-        _ record: MessageRecord, waitStatus: WaitStatus, laneName: String? = nil, attempts: [AttemptRow]? = nil,
-        showsPayload: Bool = false,
+        _ record: MessageRecord, waitStatus: WaitStatus, attempts: [AttemptRow]? = nil, showsPayload: Bool = false,
         isSimulated: Bool = false
     ) -> String {
         JSONWriter.object { json in
@@ -33,7 +32,7 @@ public enum MessageJSON {
             json.string("kind", record.kind.description)
             json.string("state", record.state.name)
             json.string("key", record.key)
-            json.string("lane", record.laneName ?? laneName ?? record.laneDigest.map(Lane.text(ofDigest:)))
+            json.string("lane", record.laneText)
             json.number("attempts", record.attempts)
             json.time("createdAt", record.acceptedAt)
             json.time("nextAttemptAt", waitStatus.nextAttemptAt)
@@ -117,7 +116,9 @@ extension WaitStatus {
         let target = context.target(record.id.upstream)
         var facts = record.facts
         facts.isInFlight = target?.queue.isInFlight(record.id) ?? false
-        self = (target?.worker.snapshot ?? .disabled).wait(of: facts, now: context.time.now) {
+        let snapshot = target?.worker.snapshot ?? .disabled
+        if let wait = target.flatMap({ snapshot.wait(of: record.kind, for: $0.upstream) }) { facts.add(wait) }
+        self = snapshot.wait(of: facts, now: context.time.now) {
             target?.queue.isHeldUp(record.id, lane: record.lane) ?? false
         }
     }

@@ -1,3 +1,4 @@
+import PosternAPI
 public import PosternCore
 import PosternDelivery
 import PosternProcess
@@ -19,11 +20,16 @@ public struct OutboxInspection: Sendable {
         } catch {
             throw CommandFailure(error)
         }
-        report = OutboxReport(summaries: summaries, now: now)
+        report = OutboxReport(summaries: summaries, upstreams: location.upstreams, now: now)
     }
 
     private func reading<T>(_ read: () throws(StoreError) -> T) throws(CommandFailure) -> T {
         do throws(StoreError) { return try read() } catch { throw CommandFailure(error) }
+    }
+
+    /// Without a configuration, mixed lanes are shown as digests.
+    private func laneNames() -> LaneNames {
+        LaneNames(upstream: report.upstream, message: { [view] in try? view.message($0, payload: true) })
     }
 
     /// The counts and the health of every upstream.
@@ -39,12 +45,15 @@ public struct OutboxInspection: Sendable {
         let record = try reading { () throws(StoreError) in
             try MessageID(id).flatMap { (id) throws(StoreError) in try view.message(id, payload: payload) }
         }
-        guard let record else {
+        guard var record else {
             throw CommandFailure(
                 CommandFailure.no,
                 "There is no message \(id.printable()): it was never accepted here, or is no longer kept.")
         }
-        let attempts = try reading { () throws(StoreError) in try view.attempts(of: record.id) }
+        var names = laneNames()
+        record = names.adding(to: record)
+        let id = record.id
+        let attempts = try reading { () throws(StoreError) in try view.attempts(of: id) }
         return asJSON
             ? report.messageJSON(record, attempts: attempts, showsPayload: payload)
             : report.message(record, attempts: attempts, showsPayload: payload)
@@ -71,7 +80,9 @@ public struct OutboxInspection: Sendable {
             last = found.map { $0.count > room } == true ? messages.last?.id : page.next
         } while last != nil && messages.count < limit
         let next = last.map { MessageCursor($0, in: order) }
-        return (asJSON ? report.listJSON(messages, next: next) : report.list(messages), next)
+        guard asJSON else { return (report.list(messages), next) }
+        var names = laneNames()
+        return (report.listJSON(messages.map { names.adding(to: $0) }, next: next), next)
     }
 
     /// Up to `limit` lanes of an upstream that wait, after `cursor`; `next` is the cursor of what follows, nil at the
@@ -84,13 +95,18 @@ public struct OutboxInspection: Sendable {
         var next = cursor
         repeat {
             let page = try reading { () throws(StoreError) in
-                try view.lanes(of: upstream.number, in: state, after: next, limit: limit - found.count) {
+                try view.lanes(
+                    of: upstream.number, in: state, after: next, limit: limit - found.count,
+                    waits: { report.wait(of: $0, for: upstream.number) }
+                ) {
                     report.waiting($0, of: upstream)
                 }
             }
             found += page.lanes
             next = page.next
         } while next != nil && found.count < limit
+        var names = laneNames()
+        found = found.map { (lane: names.adding(to: $0.lane), wait: $0.wait) }
         return (asJSON ? report.lanesJSON(found, next: next) : report.lanes(found), next)
     }
 
@@ -101,7 +117,8 @@ public struct OutboxInspection: Sendable {
         var next = cursor
         repeat {
             let page = try self.page(filter, after: next, limit: Self.pageSize, payload: true)
-            for record in page.messages { try write(report.exportLine(record)) }
+            var names = laneNames()
+            for record in page.messages { try write(report.exportLine(names.adding(to: record))) }
             next = page.next
         } while next != nil
     }

@@ -10,11 +10,13 @@ public import PosternStore
 /// Shows a payload only if it was requested.
 public struct OutboxReport: Sendable {
     let summaries: [UpstreamSummary]
+    private let upstreams: [UpstreamName: RegisteredUpstream]
     let now: Timestamp
 
-    /// `summary`: of the same store as what is to be shown.
-    public init(summaries: [UpstreamSummary], now: Timestamp) {
+    /// `summary`: of the same store as what is to be shown. `upstreams`: those that are configured, if that is known.
+    public init(summaries: [UpstreamSummary], upstreams: [RegisteredUpstream] = [], now: Timestamp) {
         self.summaries = summaries
+        self.upstreams = Dictionary(upstreams.map { ($0.name, $0) }) { first, _ in first }
         self.now = now
     }
 
@@ -124,7 +126,7 @@ public struct OutboxReport: Sendable {
         var lines: [(String, String?)] = [
             ("id", "\(record.id)"), ("upstream", record.upstream), ("kind", "\(record.kind)"),
             ("state", record.state.name), ("key", record.key),
-            ("lane", record.laneName ?? record.laneDigest.map(Lane.text(ofDigest:))),
+            ("lane", record.laneText),
             ("attempts", "\(record.attempts)"),
             ("created", "\(record.acceptedAt)"), ("waits for", waitStatus.waitingFor?.rawValue),
             ("next attempt", waitStatus.nextAttemptAt?.description), ("settled", record.settledAt?.description),
@@ -229,7 +231,22 @@ public struct OutboxReport: Sendable {
     func waitStatus(of record: MessageRecord) -> WaitStatus {
         guard record.state == .queued else { return WaitStatus() }
         let upstream = summaries.first { $0.number == record.id.upstream }.map(snapshot) ?? .disabled
-        return upstream.wait(of: record.facts, now: now) { record.isHeldUp }
+        var facts = record.facts
+        if let wait = wait(of: record.kind, for: record.id.upstream) { facts.add(wait) }
+        return upstream.wait(of: facts, now: now) { record.isHeldUp }
+    }
+
+    /// The configured upstream with that number in the store.
+    func upstream(_ number: UpstreamNumber) -> RegisteredUpstream? {
+        summaries.first { $0.number == number }.flatMap { upstreams[$0.name] }
+    }
+
+    /// Why messages of a kind wait, if rows do not say so. The time is only known to the gateway.
+    func wait(of kind: Kind, for number: UpstreamNumber) -> KindWait? {
+        guard let summary = summaries.first(where: { $0.number == number }), let upstream = upstream(number) else {
+            return nil
+        }
+        return snapshot(of: summary).wait(of: kind, for: upstream)
     }
 
     private func snapshot(of upstream: UpstreamSummary) -> UpstreamSnapshot {

@@ -5,6 +5,15 @@ extension Lane {
         return String(repeating: "0", count: 16 - digits.count) + digits
     }
 
+    /// Whether `text` is its name, or the digest of its name as it is shown.
+    public func isCalled(_ text: String) -> Bool {
+        switch self {
+        case .none: false
+        case .named(let name, _): name == text
+        case .digest(let digest): Self.text(ofDigest: digest) == text || Self.digest(of: text.utf8) == self
+        }
+    }
+
     /// FNV-1a of 64 bits. Digests are stored, so this never changes.
     ///
     /// Worked values of the hash: `` is 0xcbf29ce484222325, `a` is 0xaf63dc4c8601ec8c, `foobar` is 0x85944171f73967e8.

@@ -99,6 +99,9 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         batching?.limits(configured, ofLane: name) ?? limits(configured)
     }
 
+    /// See `BatchingUpstream.endpoint(of:)`.
+    public func endpoint(of kind: Kind) -> String? { batching?.endpoint(of: kind) }
+
     /// Nil if the lane excludes no other one.
     public func exclusion(ofLane name: String) -> String? { exclusive?.exclusion(ofLane: name) }
 

@@ -7,6 +7,9 @@ public protocol BatchingUpstream: Upstream {
     /// Whether a request carries messages of one kind only, for example because each kind has its own address. If so,
     /// `plan` never gets messages of two kinds. False by default.
     var sendsKindsApart: Bool { get }
+    /// The endpoint of all requests that carry messages of `kind`; nil if it depends on more than the kind, or if there is
+    /// only one.
+    func endpoint(of kind: Kind) -> String?
     /// What one request may carry, given what the configuration allows.
     func limits(_ configured: BatchLimits) -> BatchLimits
     /// The same for requests of one named lane; never more than the above.
@@ -16,6 +19,7 @@ public protocol BatchingUpstream: Upstream {
 extension BatchingUpstream {
     public var laneRule: LaneRule { .separate }
     public var sendsKindsApart: Bool { false }
+    public func endpoint(of kind: Kind) -> String? { nil }
     /// The configured limits by default.
     public func limits(_ configured: BatchLimits) -> BatchLimits { configured }
     /// The same for every lane by default.

@@ -51,8 +51,10 @@ extension WorkerLoop {
         }
         record.hold = machine.health.hold?.rawValue
         record.lastError = machine.lastError
-        let waiting = machine.health.waitingEndpoints.keys
-        record.waitingEndpoints = waiting.isEmpty ? nil : waiting.sorted()
+        let waiting = machine.health.waitingEndpoints
+        record.waitingEndpoints = waiting.isEmpty ? nil : waiting.keys.sorted()
+        let holds = waiting.compactMapValues { $0.hold?.rawValue }
+        record.endpointHolds = holds.isEmpty ? nil : holds
         record.obstacle = upstream.missingSettings.isEmpty ? nil : .missingSettings
         record.token = upstream.tokenSource == nil ? nil : machine.tokens.record
         record.lastSuccessAtMs = saved.lastSuccessAtMs

@@ -9,7 +9,7 @@ public struct MessageFilter: Sendable, Equatable {
     public var kind: Kind?
     public var state: MessageState?
     public var key: String?
-    /// Only queued messages of the lane with this name, digest, or number.
+    /// Only messages of the lane with this name, digest, or, while they are queued, number. None is delivered.
     public var lane: String?
     /// Messages that were accepted at that time or later. A search by time assumes that the clock was never set back by
     /// more than a minute.
@@ -65,9 +65,8 @@ public struct MessageFilter: Sendable, Equatable {
 
     private func isOfLane(_ record: MessageRecord) -> Bool {
         guard let lane else { return true }
-        guard record.state == .queued, record.lane != 0 else { return false }
-        if let name = record.laneName { return name == lane || "\(record.lane)" == lane }
-        return Lane.text(ofDigest: record.lane) == lane || Lane.digest(of: lane.utf8) == .digest(record.lane)
+        guard let name = record.laneName else { return Lane(number: record.lane).isCalled(lane) }
+        return name == lane || record.lane != 0 && "\(record.lane)" == lane
     }
 
     public func matches(_ record: MessageRecord) -> Bool {

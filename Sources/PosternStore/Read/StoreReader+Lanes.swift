@@ -46,13 +46,13 @@ extension StoreReader {
     /// The results of `body` for the lanes after `cursor`, without nil.
     func lanes<T>(
         of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int, now: Timestamp,
-        _ body: @escaping (LaneRecord) -> T?
+        waits: (Kind) -> KindWait?, _ body: @escaping (LaneRecord) -> T?
     ) throws -> (lanes: [T], next: Int64?) {
         var page = LanePage(limit: limit, state: state, body: body)
         let busy = try lanes(of: inFlight(of: number), in: number)
         switch try LaneRule(stored: number, with: sql) {
         case .separate: try addSeparate(of: number, after: cursor, now: now, busy, to: &page)
-        case .mixed: try addMixed(of: number, after: cursor, now: now, busy, to: &page)
+        case .mixed: try addMixed(of: number, after: cursor, now: now, busy, waits, to: &page)
         }
         return (page.lanes, page.next)
     }
@@ -165,15 +165,25 @@ extension StoreReader {
 
     private struct MixedLane {
         /// The first message that is not scheduled for later, or else the first one.
-        var first: (id: MessageID, waiting: Int64, dueAt: Timestamp?)
+        var first: (id: MessageID, waiting: Int64, dueAt: Timestamp?, kind: Int)
         var count = 0
+
+        /// What its messages wait for, and until when.
+        func wait(for kindWait: KindWait?, now: Timestamp) -> (state: LaneRecord.State, until: Timestamp?) {
+            let dueAt = first.dueAt.flatMap { $0 > now ? $0 : nil }
+            if dueAt != nil, first.waiting == QueueColumn.scheduled { return (.scheduled, dueAt) }
+            if let kindWait, kindWait.until.map({ $0 > now }) ?? true {
+                return (.held, kindWait.until.map { max($0, dueAt ?? $0) })
+            }
+            return dueAt == nil ? (.ready, nil) : (.backingOff, dueAt)
+        }
     }
 
     /// Lanes of the first rows of the queue, and of those that are to be sent again, which are bounded by the scan limit.
     /// Another index would have to be written with every message.
     private func addMixed<T>(
         of number: UpstreamNumber, after cursor: Int64?, now: Timestamp, _ busy: Set<Int64>,
-        to page: inout LanePage<T>
+        _ waits: (Kind) -> KindWait?, to page: inout LanePage<T>
     ) throws {
         var lanes: [Int64: MixedLane] = [:]
         var (rows, last) = (0, MessageID(rawValue: 0))
@@ -182,15 +192,15 @@ extension StoreReader {
             guard lane != 0 else { return }
             let (waiting, dueAt) = (row[2] as Int64, row[3] as Timestamp?)
             let isLater = waiting == QueueColumn.scheduled && dueAt.map { $0 > now } ?? false
-            var found = lanes[lane] ?? MixedLane(first: (row[0], waiting, dueAt))
+            var found = lanes[lane] ?? MixedLane(first: (row[0], waiting, dueAt, row[4]))
             let firstIsLater =
                 found.first.waiting == QueueColumn.scheduled && found.first.dueAt.map { $0 > now } ?? false
-            if firstIsLater, !isLater { found.first = (row[0], waiting, dueAt) }
+            if firstIsLater, !isLater { found.first = (row[0], waiting, dueAt, row[4]) }
             found.count += 1
             lanes[lane] = found
         }
         try sql.walk(
-            "SELECT id, lane, waiting, nextAttemptAtMs FROM queue_# WHERE id > 0 ORDER BY id LIMIT ?", of: number,
+            "SELECT id, lane, waiting, nextAttemptAtMs, kind FROM queue_# WHERE id > 0 ORDER BY id LIMIT ?", of: number,
             Self.rowsPerPage
         ) { row in
             visit(row)
@@ -201,7 +211,7 @@ extension StoreReader {
         if !isComplete {
             try sql.walk(
                 """
-                SELECT id, lane, waiting, nextAttemptAtMs FROM queue_#
+                SELECT id, lane, waiting, nextAttemptAtMs, kind FROM queue_#
                 WHERE waiting = 1 AND nextAttemptAtMs IS NOT NULL AND id > ?
                 """, of: number, last
             ) { row in
@@ -212,17 +222,17 @@ extension StoreReader {
         for (digest, lane) in lanes.sorted(by: { $0.value.first.id < $1.value.first.id })
         where lane.first.id.rawValue > cursor ?? 0 {
             guard page.hasRoom() else { return }
-            let isDue = lane.first.dueAt.map { $0 <= now } ?? true
-            let state: LaneRecord.State =
-                isDue ? .ready : lane.first.waiting == QueueColumn.scheduled ? .scheduled : .backingOff
+            let kindWait = waits(kinds.kind(lane.first.kind))
+            let (state, until) = lane.wait(for: kindWait, now: now)
             guard page.shows(state), let times = try times(of: lane.first.id, in: number) else {
                 page.pass(lane.first.id.rawValue, rows: 1)
                 continue
             }
             page.add(
                 LaneRecord(
-                    number: lane.first.id.rawValue, digest: digest, key: nil, state: state, waitsFor: nil,
-                    until: isDue ? nil : lane.first.dueAt, since: times.since, queued: lane.count,
+                    number: lane.first.id.rawValue, digest: digest, key: nil, state: state,
+                    waitsFor: state == .held ? kindWait?.reason : nil, until: until, since: times.since,
+                    queued: lane.count,
                     isCountComplete: isComplete, oldestAt: times.acceptedAt, isInFlight: busy.contains(digest)))
         }
     }

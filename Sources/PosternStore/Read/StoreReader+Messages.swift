@@ -15,10 +15,8 @@ extension StoreReader {
         }
 
         func mayHold(_ filter: MessageFilter) -> Bool {
-            // Only queued messages have a lane.
-            if self != .queue, filter.lane != nil { return false }
-            // Receipts have no error.
-            if self == .delivered, filter.needsError { return false }
+            // Receipts have neither a lane nor an error.
+            if self == .delivered, filter.lane != nil || filter.needsError { return false }
             return filter.state.map(holds) ?? true
         }
     }
@@ -99,12 +97,16 @@ extension StoreReader {
         var (rows, bytes) = (0, 0)
         var end: Int64?
         let ids = try range(in: table, of: number, filter).after(cursor, page.order)
-        let lanes = try filter.lane.map { try self.lanes(called: $0, of: number) }
+        let lanes = table == .queue ? try filter.lane.map { try self.lanes(called: $0, of: number) } : nil
+        func isOfLane(_ row: borrowing SQLRow) -> Bool {
+            guard table == .ended, let lane = filter.lane else { return lanes?.contains(row[12]) ?? true }
+            return Lane(stored: row[12], group: nil).isCalled(lane)
+        }
         try walk(table, of: number, ids, page.order, payload: payload) { row in
             let id: Int64 = row[0]
             guard !page.isOver(at: id) else { return false }
             rows += 1
-            if matches(row, filter), lanes?.contains(row[12]) ?? true {
+            if matches(row, filter), isOfLane(row) {
                 let error = filter.needsError ? error(in: row) : nil
                 if error != nil { rows += Self.rowsPerError }
                 if filter.matches(error) {
@@ -131,7 +133,7 @@ extension StoreReader {
     }
 
     /// The columns are the same for all tables: id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs,
-    /// result, payload, and four that only the queue has.
+    /// result, payload, and four that receipts do not have: of ended messages only the lane counts.
     private static func statement(_ table: Table, _ order: MessageOrder) -> StaticString {
         switch (table, order) {
         case (.queue, .oldest):
@@ -159,13 +161,13 @@ extension StoreReader {
         case (.ended, .oldest):
             """
             SELECT id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs, result,
-              CASE WHEN ?3 THEN payload END
+              CASE WHEN ?3 THEN payload END, NULL, 0, lane, NULL
             FROM ended_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.ended, .newest):
             """
             SELECT id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs, result,
-              CASE WHEN ?3 THEN payload END
+              CASE WHEN ?3 THEN payload END, NULL, 0, lane, NULL
             FROM ended_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         }
@@ -186,7 +188,10 @@ extension StoreReader {
             id: row[0], upstream: names[number]?.description ?? "unknown", kind: kinds.kind(row[1]), state: row[2],
             key: row[3], attempts: row[4], acceptedAt: row[5], settledAt: row[7], lastError: error(in: row),
             result: row[8], payload: row[9])
-        guard record.state == .queued else { return record }
+        guard record.state == .queued else {
+            if record.state != .delivered { record.take(Lane(stored: row[12], group: nil)) }
+            return record
+        }
         record.facts.nextAttemptAt = row[10]
         record.facts.isRetry = row[11] as Int64 == QueueColumn.retrying
         record.lane = row[12]
@@ -201,6 +206,13 @@ extension StoreReader {
             record.laneName = lane[3]
         }
         return record
+    }
+}
+
+extension MessageRecord {
+    fileprivate mutating func take(_ lane: Lane) {
+        if case .named(let name, _) = lane { laneName = name }
+        self.lane = lane.number
     }
 }
 

@@ -50,9 +50,9 @@ public final class StoreView: Sendable {
 
     public func lanes<T>(
         of number: UpstreamNumber, in state: LaneRecord.State?, after cursor: Int64?, limit: Int,
-        _ body: @escaping (LaneRecord) -> T?
+        waits: @escaping (Kind) -> KindWait?, _ body: @escaping (LaneRecord) -> T?
     ) throws(StoreError) -> (lanes: [T], next: Int64?) {
-        try read { try $0.lanes(of: number, in: state, after: cursor, limit: limit, now: now, body) }
+        try read { try $0.lanes(of: number, in: state, after: cursor, limit: limit, now: now, waits: waits, body) }
     }
 
     public func messages(

@@ -98,6 +98,8 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public var lastSuccessAtMs: Int64?
     /// The names of endpoints that wait although the upstream does not; nil if there are none.
     public var waitingEndpoints: [String]?
+    /// `credentials` or `configuration` for those of them that are held for that; nil if there are none.
+    public var endpointHolds: [String: String]?
     /// Nil if the upstream requires none.
     public var token: TokenRecord?
     /// Nil if the gateway sends.

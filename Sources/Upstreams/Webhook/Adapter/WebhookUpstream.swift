@@ -53,6 +53,8 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, L
 
     // MARK: Sending
 
+    func endpoint(of kind: Kind) -> String? { targets[kind.description]?.name }
+
     func limits(_ configured: BatchLimits) -> BatchLimits { body.limits(configured) }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -107,6 +107,9 @@ import Testing
         func endpoint(_ kind: Kind) throws -> String {
             try fixture.request(for: [message(1, of: kind)], to: upstream).endpoint
         }
+        // By which the messages that wait for it are known.
+        for kind in upstream.kinds { #expect(try upstream.endpoint(of: kind) == endpoint(kind)) }
+        #expect(upstream.endpoint(of: "gone") == nil)
         #expect(try endpoint("m") == "POST http://h/a?v=***&sig=***")
         #expect(try endpoint("k") == "POST http://h/a?v=***&***&sig=*** (k)")
         #expect(try endpoint("n") == "POST http://h/a?v=***&***&sig=*** (n)")
