@@ -130,7 +130,7 @@ final class APIRequest: AdmittedRequest {
 extension Problem {
     /// - Parameter form: How `body` was read.
     init(_ fault: JSONError, in body: [UInt8], form: BodyForm = .json) {
-        var text = "\(fault.sentence(in: body)) at byte \(fault.offset)"
+        var text = fault.description(in: body)
         if form == .lines {
             text += ", on line \(fault.position(in: body).line)"
         } else if fault.reason == .trailing, body[..<fault.offset].last == UInt8(ascii: "\n") {

@@ -72,6 +72,9 @@ public struct JSONError: Error, Sendable, Equatable, CustomStringConvertible {
         }
     }
 
+    /// The same with the byte where it is.
+    public func description(in text: [UInt8]) -> String { "\(sentence(in: text)) at byte \(offset)" }
+
     /// The string at the beginning of `text` with its quotes, shortened.
     private static func quotedName(_ text: ArraySlice<UInt8>) -> String {
         var isEscaped = false

@@ -72,7 +72,7 @@ struct IngestValidation {
             case .failure(let error) where error.reason == .empty: break
             case .failure(let error):
                 guard start.index < context.limits.maxMessagesPerRequest else { throw tooMany }
-                let detail = "the line is not acceptable JSON: \(error) of the line"
+                let detail = "the line is not acceptable JSON: \(error.description(in: Array(line))) of the line"
                 reject(start.index, InvalidPayload([PayloadError("", detail)]), nil)
                 start.index += 1
             }

@@ -68,13 +68,13 @@ final class Router: Sendable {
     /// that does not exist, the problem of the first route that it would fit.
     func match(_ method: String, _ path: String) -> Result<RouteMatch, RoutingProblem> {
         if method == "POST", let known = ingests[path] { return .success(known) }
-        guard path.hasPrefix("/") else { return .failure(.notFound) }
+        guard path.hasPrefix("/") else { return .failure(.notFound()) }
         let parts = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
         let segments = parts.compactMap { percentDecoded($0.utf8).map { Substring($0) } }
         // Nothing has a name that is not valid UTF-8.
-        guard segments.count == parts.count else { return .failure(.notFound) }
+        guard segments.count == parts.count else { return .failure(.notFound()) }
         let wanted = method == "HEAD" ? "GET" : method
-        var (problem, others) = (RoutingProblem.notFound, Set<String>())
+        var (problem, others) = (RoutingProblem.notFound(), Set<String>())
         if let name = upstreamName(in: segments), context.target(named: name) == nil {
             problem = .unknownUpstream(name)
         }
@@ -92,7 +92,17 @@ final class Router: Sendable {
                 others.formUnion(route.method == .get ? ["GET", "HEAD"] : [route.method.rawValue])
             }
         }
-        return .failure(others.isEmpty ? problem : .methodNotAllowed(others.sorted().joined(separator: ", ")))
+        guard others.isEmpty else { return .failure(.methodNotAllowed(others.sorted().joined(separator: ", "))) }
+        if case .notFound = problem, path.last == "/" { problem = .notFound(instead: known(method, path.dropLast())) }
+        return .failure(problem)
+    }
+
+    /// `path`, if there is such a path.
+    private func known(_ method: String, _ path: Substring) -> String? {
+        switch match(method, String(path)) {
+        case .success, .failure(.methodNotAllowed): String(path)
+        case .failure: nil
+        }
     }
 
     /// The methods of a path in `openapi.yaml`, where upstreams of several types share it: an upstream of type `curio`
@@ -134,13 +144,13 @@ final class Router: Sendable {
             return .success(Bound(.upstream(known)) { respond(handlers, number, $1) })
         case .batch(let respond):
             return target(values["name"]).flatMap { target in
-                guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound) }
+                guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound()) }
                 return .success(
                     Bound(.upstream(target.name)) { respond(handlers, target, BatchID(rawValue: number), $1) })
             }
         case .payloads(let respond):
             guard let name = values["upstream"], !UpstreamName.reserved.contains(name) else {
-                return .failure(.notFound)
+                return .failure(.notFound())
             }
             return target(name).flatMap { target in
                 guard let kind = target.endpoint(values["kind"] ?? "") else {
@@ -208,7 +218,8 @@ final class RouteMatch: Sendable {
 
 /// Why a request has no route.
 enum RoutingProblem: Error {
-    case notFound
+    /// There is no such path; `instead` is the one that was probably meant.
+    case notFound(instead: String? = nil)
     case noSuchMessage
     case unknownUpstream(String)
     case unknownKind(String, of: UpstreamName, known: [String])
@@ -218,8 +229,11 @@ enum RoutingProblem: Error {
     /// The texts name no upstream that `caller` may not use.
     func problem(in context: APIContext, for caller: Caller?) -> Problem {
         switch self {
-        case .notFound:
-            Problem(slug: .notFound, status: 404, detail: "There is no such path. See /openapi.yaml.")
+        case .notFound(let other):
+            Problem(
+                slug: .notFound, status: 404,
+                detail: "There is no such path" + (other.map { "; there is \($0), without a slash at its end" } ?? "")
+                    + ". See /openapi.yaml.")
         case .noSuchMessage: MessageHandler.noSuchMessage
         case .unknownUpstream(let name):
             Problem(

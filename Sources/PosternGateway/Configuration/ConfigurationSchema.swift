@@ -81,6 +81,8 @@ struct ConfigurationSchema {
         let neighbours = all.filter { Array($0.dropLast()) == parent }.map { $0[$0.count - 1] }
         if let near = nearestName(to: name, among: neighbours) { return "did you mean \(dotted(parent + [near]))?" }
         let elsewhere = all.filter { $0[$0.count - 1].lowercased() == name.lowercased() }
+            // Another upstream may be of another type.
+            .filter { $0[0] != "upstreams" || parent.first != "upstreams" || $0.starts(with: parent.prefix(2)) }
             .min { (-shared($0, settingPath), dotted($0)) < (-shared($1, settingPath), dotted($1)) }
         if let elsewhere { return "did you mean \(dotted(elsewhere))?" }
         let listed = parent.isEmpty ? Self.sectionNames : neighbours.sorted()

@@ -150,7 +150,7 @@ import Testing
             #expect(details[0] == "the line is not acceptable JSON: unexpected end of the text at byte 6 of the line")
             #expect(details[1].contains("more text after the JSON value at byte 7"))
             #expect(rejected[2]["errors"][0]["pointer"].string == "/n")
-            #expect(details[3].contains("duplicate member name at byte 7"))
+            #expect(details[3].contains(#"duplicate member name "n" at byte 7"#))
             let payloads = try answer.json["ids"].strings.map { id in
                 let record = try gateway.outbox.message(try #require(MessageID(id)), payload: true)
                 return String(decoding: record?.payload ?? [], as: UTF8.self)

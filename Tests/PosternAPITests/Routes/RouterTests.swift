@@ -52,7 +52,7 @@ import Testing
         switch router.match(method, path) {
         case .success(let match): "\(match.route.method.rawValue) \(match.route.template.text)"
         case .failure(.methodNotAllowed(let allowed)): "allowed: \(allowed)"
-        case .failure(.notFound): "not found"
+        case .failure(.notFound(let other)): "not found" + (other.map { ", but \($0)" } ?? "")
         case .failure(.noSuchMessage): "no such message"
         case .failure(.unknownUpstream(let name)): "unknown upstream \(name)"
         case .failure(.unknownKind(let kind, _, let known)): "unknown kind \(kind), not \(known.joined())"
@@ -99,9 +99,12 @@ import Testing
 
     @Test(arguments: [
         ("/", "not found"), ("/v1", "not found"), ("/v1/", "not found"), ("*", "not found"), ("x/livez", "not found"),
-        ("/v2/plain/thing", "not found"), ("/livez/", "not found"), ("/v1/stream/thing", "not found"),
+        ("/v2/plain/thing", "not found"), ("/livez/", "not found, but /livez"), ("/livez//", "not found"),
+        ("/v1/stream/thing", "not found"),
         ("/v1/keys/thing", "not found"), ("/v1/nodes/thing", "not found"),
-        ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "not found"), ("/v1/upstreams/", "not found"),
+        ("/v1/messages/no-id", "no such message"), ("/v1/messages/", "not found, but /v1/messages"),
+        ("/v1/upstreams/", "not found, but /v1/upstreams"), ("/v1/plain/thing/", "not found, but /v1/plain/thing"),
+        ("/v1/messages/retry/", "not found, but /v1/messages/retry"), ("/v1/plain/riddle/", "not found"),
         ("/v1/plain/", "not found"), ("/v1/messages//attempts", "not found"),
         ("/v1/upstreams/plain/burn", "not found"), ("/v1/upstreams/plain/batches/x", "not found"),
         ("/v1/plain/thing/more", "not found"), ("/v1/plain/shelves//books", "not found"),

@@ -75,6 +75,15 @@ import Testing
             Set(loader.examine(triesToStart: false).warnings.map(\.description)) == Set(expected.map(\.description)))
     }
 
+    /// It may be of another type, with other settings.
+    @Test func settingOfAnotherUpstream_isNoAdvice() throws {
+        let scratch = try ScratchConfiguration(
+            #"{"upstreams": {"app": {"type": "appservices"}, "one": {"type": "streamone", "baseURL": "http://h"}}}"#)
+        let found = scratch.loader(environment: [:], types: types).examine(triesToStart: false).problems
+        #expect(found.map(\.description).first?.hasPrefix("upstreams.one.baseURL is unknown; allowed here: ") == true)
+        #expect(found.count == 1 && "\(found)".contains("apiUrl"))
+    }
+
     @Test func optionalSetting_isNull_orHasAValue() throws {
         let values = try values(
             #"""

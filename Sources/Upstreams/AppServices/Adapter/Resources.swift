@@ -94,7 +94,7 @@ enum Resources {
         let found: Auth?
         switch read {
         case .success(let auth): found = auth
-        case .failure(let fault): return UpstreamRouteChange(answer: .notJSON(fault))
+        case .failure(let fault): return UpstreamRouteChange(answer: .notJSON(fault, in: request.body))
         }
         guard faults.found.isEmpty, let auth = found else {
             return UpstreamRouteChange(
@@ -132,7 +132,7 @@ enum Resources {
         }
         let read = JSONParser.ofThisThread.parse(request.body) { APNsPayload.read($0, received: reception) }
         switch read {
-        case .failure(let fault): return .notJSON(fault)
+        case .failure(let fault): return .notJSON(fault, in: request.body)
         case .success(.success(let text)): return .json(text)
         case .success(.failure(let invalid)):
             return Self.invalid("The body is not a valid APNs payload; see errors.", invalid.faults)

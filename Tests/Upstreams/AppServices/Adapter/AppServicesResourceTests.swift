@@ -247,6 +247,14 @@ import Testing
         #expect(detail.contains("`\(name)`"))
     }
 
+    /// In the words of other bodies.
+    @Test func bodyThatIsNotJSON_isExplained() throws {
+        let comma = try read(.post, "notifications/parse", #"{"aps":{},}"#)
+        #expect(comma == .invalidJSON("a comma after the last element at byte 10", offset: 10))
+        let token = try change("users/\(Items.u1)/token", #"{"a":1,"a":2}"#).answer
+        #expect(token == .invalidJSON(#"duplicate member name "a" at byte 7"#, offset: 7))
+    }
+
     @Test(arguments: [
         ("[]", [""]), ("{}", ["/aps"]), (#"{"aps":"x"}"#, ["/aps"]),
         (

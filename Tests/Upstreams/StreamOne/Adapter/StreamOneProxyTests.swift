@@ -77,6 +77,8 @@ import Testing
                 try upstream.ask(.post, path, query: query, body: body, harness).problem, "\(path) \(body)")
             #expect(problem.status == status && problem.slug == slug, "\(path) \(body)")
         }
+        let comma = try upstream.ask(.post, "proxy/item/view", body: #"{"a":1,}"#, harness).problem
+        #expect(comma?.detail == "a comma after the last element at byte 7")
         #expect(try upstream.ask(.post, "proxy/item/view", session: "none", harness).problem?.slug == "unknown-session")
         let user = try self.upstream(["authenticationType": .text("user")])
         #expect(try user.ask(.post, "proxy/item/view", session: "none", harness).problem?.slug == "conflict")

@@ -127,7 +127,7 @@ extension UpstreamRouteRequest {
         }
         switch parsed {
         case .success(let value): return value
-        case .failure(let fault): throw UpstreamRouteError(.notJSON(fault))
+        case .failure(let fault): throw UpstreamRouteError(.notJSON(fault, in: body))
         }
     }
 }
