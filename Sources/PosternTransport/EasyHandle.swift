@@ -1,4 +1,6 @@
 internal import CCurl
+import Glibc
+internal import PosternCore
 
 /// Owns one `CURL *` and the buffer for its error text. Reused for one transfer after the other.
 final class EasyHandle {
@@ -36,7 +38,8 @@ final class EasyHandle {
 
     /// The error, as libcurl describes it.
     func detail(of code: CURLcode) -> String {
-        errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
+        let text = errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
+        return text == Self.noResolver ? SystemLimitError.thread("that resolves the name", EAGAIN).description : text
     }
 
     /// The part of connecting that has not ended: the name, the address, or the handshake.
@@ -48,6 +51,9 @@ final class EasyHandle {
         // libcurl counts a connection before its handshake. A lookup takes a microsecond at least.
         return connections > 0 ? "TLS" : lookupMicroseconds > 0 ? "TCP" : "DNS"
     }
+
+    /// Each name is resolved on a thread of its own.
+    private static let noResolver = "getaddrinfo() thread failed to start"
 
     var status: Int {
         var status = 0

@@ -55,7 +55,16 @@ struct RouteContext: UpstreamRouteContext {
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         var request = request
         request.add(traceParent: traceParent)
-        return await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
+        let result = await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
+        if case .failure(let failure) = result, failure.reason != .cancelled {
+            context.logger.info(
+                "request of a caller failed",
+                metadata: [
+                    "upstream": "\(target.name)", "request.id": "\(self.request.head.requestID)",
+                    "error": "\(failure.detail)",
+                ])
+        }
+        return result
     }
 
     func read<T: Sendable>(

@@ -1,4 +1,6 @@
+import Foundation
 import Glibc
+import PosternConformance
 import PosternTestKit
 import Testing
 
@@ -41,20 +43,77 @@ extension EndToEnd {
             #expect(refusals >= 10)
         }
 
+        private static let asUser = [
+            "/usr/bin/setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups", "/usr/bin/prlimit",
+        ]
+
+        /// Nothing listens there.
+        private static let platform = [
+            "type": "streamone", "apiUrl": "http://127.0.0.1:9", "id": "9yC-4pQxT_2a",
+            "psk": "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu",
+        ]
+
+        /// A name of this machine that leads to loopback. The resolver of libcurl does not look for `localhost`.
+        private static let nameOfLoopback: String? = {
+            let lines = (try? String(contentsOfFile: "/etc/hosts", encoding: .utf8))?.split(separator: "\n") ?? []
+            let names = lines.map { $0.split(whereSeparator: \.isWhitespace) }.filter { $0.first == "127.0.0.1" }
+            return names.flatMap { $0.dropFirst() }.first { !$0.contains("localhost") && !$0.hasPrefix("#") }.map(
+                String.init)
+        }()
+
+        /// The only threads that are started later are those on which libcurl resolves names.
+        @Test(.timeLimit(.minutes(10)), .enabled(if: isRoot && !Binary.isSanitized && nameOfLoopback != nil))
+        func delivery_saysWhy_andIsTriedAgain_ifNoThreadCanResolveTheName() async throws {
+            let hook = try HostedSimulator("webhook")
+            let name = try #require(Self.nameOfLoopback)
+            var settings = Settings(upstreams: [
+                "hook": ["type": "webhook", "url": hook.url.replacing("127.0.0.1", with: name)],
+                "one": Self.platform.merging(["apiUrl": "http://\(name):9"]) { $1 },
+            ])
+            settings.delivery = ["retryBaseSeconds": 0.05, "retryMaxSeconds": 0.1]
+            let directory = try GatewayDirectory(settings)
+            let program = Self.program(withThreads: 100, for: directory.folder.file("data"))
+            let gateway = try await directory.start(program: program)
+            let process = "\(gateway.process.pid)"
+            try #require(ChildProcess.succeeds(Self.asUser + ["--pid", process, "--nproc=1:"]))
+            let reason =
+                "cannot start the thread that resolves the name: Resource temporarily unavailable; raise the limit"
+            let client = try gateway.client()
+            #expect(try client.post("/v1/upstreams/one/probe", "").json["detail"].string?.hasPrefix(reason) == true)
+            _ = try await gateway.process.line(of: .errors) {
+                $0.contains("request of a caller failed") && $0.contains(reason)
+            }
+            let id = try #require(try client.post("/v1/hook/event", "{}").json["id"].string)
+            let line = try await gateway.process.line(of: .errors) { $0.contains("batch attempted") }
+            #expect(line.contains(reason), "\(line)")
+            #expect(try gateway.message(id)["lastError"]["detail"].string?.contains(reason) == true)
+            try #require(ChildProcess.succeeds(Self.asUser + ["--pid", process, "--nproc=100:"]))
+            try gateway.waitForState("delivered", of: id)
+            try await gateway.stop()
+        }
+
         /// Every request is answered by the threads that the start has begun.
         @Test(.timeLimit(.minutes(10)), .enabled(if: isRoot && !Binary.isSanitized))
         func requests_areAnswered_ifNoThreadCanBeAdded() async throws {
-            let directory = try GatewayDirectory(Settings(upstreams: ["hook": ["type": "webhook"]]))
+            let directory = try GatewayDirectory(
+                Settings(upstreams: [
+                    "hook": ["type": "webhook"],
+                    "one": Self.platform,
+                ]))
             let program = Self.program(withThreads: 100, for: directory.folder.file("data"))
             let gateway = try await directory.start(program: program)
-            let limit = ["/usr/bin/prlimit", "--pid", "\(gateway.process.pid)", "--nproc=1:1"]
-            let asUser = ["/usr/bin/setpriv", "--reuid", "54321", "--regid", "54321", "--clear-groups"]
-            try #require(ChildProcess.succeeds(asUser + limit))
+            let limit = ["--pid", "\(gateway.process.pid)", "--nproc=1:1"]
+            try #require(ChildProcess.succeeds(Self.asUser + limit))
             let client = try gateway.client()
             let dryRun = try client.post("/v1/hook/event?dryRun=true", "{}")
             #expect(dryRun.status == 200, "\(dryRun)")
             #expect(try client.post("/v1/hook/event", "{}").status == 202)
             #expect(try client.get("/v1/messages?upstream=hook").status == 200)
+            // Those that wait for a response of an upstream, too.
+            #expect(try client.post("/v1/upstreams/one/probe", "").json["outcome"].string == "unreachable")
+            #expect(
+                try client.post("/v1/one/sessions", #"{"username":"a","password":"b","userip":"1.2.3.4"}"#).status
+                    >= 500)
             try await gateway.stop()
         }
 
