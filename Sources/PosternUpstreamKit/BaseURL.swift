@@ -114,14 +114,14 @@ extension SettingField {
         }
     }
 
-    /// A URL that is used exactly as it is configured; empty if there is none.
+    /// A URL that is used exactly as it is configured, with its query; empty if there is none.
     package static func spelledURL(
         _ name: String, _ property: Property<String>, isAddress: Bool = false, _ summary: String
     ) -> Self {
         Self(name, .url, property, isAddress: isAddress, summary) {
             .text($0)
         } decode: { value throws(SettingMismatch) in
-            if let text = value.text, !text.isEmpty { _ = try BaseURL(setting: text) }
+            if let text = value.text, !text.isEmpty { _ = try BaseURL(setting: text, mayHaveQuery: true) }
             return value.text
         }
     }

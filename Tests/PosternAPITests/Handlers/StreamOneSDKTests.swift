@@ -1,3 +1,5 @@
+import InMemoryLogging
+import Logging
 import PosternCore
 import PosternTestKit
 import Testing
@@ -9,9 +11,12 @@ import Testing
 @Suite struct StreamOneSDKTests {
     private static let psk = "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"
 
-    private static func withGateway(_ body: (TestGateway) throws -> Void) throws {
+    private static func withGateway(
+        _ log: InMemoryLogHandler = InMemoryLogHandler(), _ body: (TestGateway) throws -> Void
+    ) throws {
         let settings = try StreamOneSettings(["id": .text("9yC-4pQxT_2a"), "psk": .text(psk)])
         var setup = Setup()
+        setup.log = log
         setup.upstreams = [StreamOneUpstream(try #require(UpstreamName("streamone")), settings)]
         try PosternAPITests.withGateway(setup) { gateway in
             gateway.transport.answerAll { _ in
@@ -62,7 +67,6 @@ import Testing
         }
     }
 
-    /// Not a problem document, and not a 400: the SDK could read neither. Order and duplicates arrive as they were sent.
     /// Like a wrong key. A call with the right signature is not delayed, nor is the first of an address with a wrong one.
     @Test func callWithAWrongSignature_isDelayed_afterTheFirstFew() throws {
         try Self.withGateway { gateway in
@@ -80,6 +84,31 @@ import Testing
         }
     }
 
+    /// The platform's answers go to the caller. They may repeat what it sent.
+    @Test(arguments: [
+        (200, #"{"header":{"status":0,"statusmessage":"OK Geheimnis"},"body":[]}"#),
+        (200, #"{"header":{"status":9,"statusmessage":"Geheimnis"},"body":null}"#),
+        (200, #"{"header":{"status":52,"statusmessage":"Geheimnis"},"body":null}"#), (200, "Geheimnis"),
+        (403, "Geheimnis"), (500, "Geheimnis"),
+    ])
+    func answerOfThePlatform_isNotInTheLog(status: Int, text: String) throws {
+        var log = InMemoryLogHandler()
+        log.logLevel = .trace
+        try Self.withGateway(log) { gateway in
+            gateway.transport.answerAll { _ in .status(status, text) }
+            let form = [("Content-Type", "application/x-www-form-urlencoded")]
+            for action in ["item/view", "session/create"] {
+                let target = Self.target(action, body: "user=ann")
+                let answer = try gateway.client.post(target, "user=ann", headers: form)
+                #expect(answer.status >= 200)
+            }
+            #expect(!gateway.transport.requests.isEmpty)
+        }
+        #expect(!log.entries.isEmpty)
+        #expect(!log.entries.contains { "\($0.message) \($0.metadata)".contains("Geheimnis") })
+    }
+
+    /// Not a problem document, and not a 400: the SDK could read neither. Order and duplicates arrive as they were sent.
     @Test func refusal_isHTTP200_withThePlatformsStatus() throws {
         try Self.withGateway { gateway in
             let good = Self.target("item/view")

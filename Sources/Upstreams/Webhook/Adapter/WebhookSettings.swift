@@ -61,7 +61,7 @@ struct WebhookSettings: SettingsSection {
         .secret("auth.token", \.auth.token, simulated: "simulated-token", "Token for bearer.", problem: tokenProblem),
         .spelledURL(
             "auth.tokenURL", \.auth.tokenURL, isAddress: true,
-            "Where oauth2 gets its token for client credentials (RFC 6749, section 4.4)."),
+            "Where oauth2 gets its token for client credentials (RFC 6749, section 4.4); may have a query."),
         .text(
             "auth.clientId", \.auth.clientID, rule: .printable, simulated: "simulated-client", "Client id for oauth2."),
         .secret("auth.clientSecret", \.auth.clientSecret, simulated: "simulated-secret", "Client secret for oauth2."),

@@ -56,7 +56,7 @@ import Testing
             ]
         ),
         ("url", .text("http://h/?a=b#c"), ["must not have a fragment"]),
-        ("auth.tokenURL", .text("http://h/?a=b"), ["must not have a query or fragment"]),
+        ("auth.tokenURL", .text("http://h/?a=b#c"), ["must not have a fragment"]),
         ("query", .strings(["": "x"]), ["must not contain an empty name"]),
         ("headers", .strings(["authorization": "x"]), ["must not contain Authorization, which auth.type basic sets"]),
         (
