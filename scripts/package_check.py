@@ -233,6 +233,12 @@ def check_restricted(pod):
           and len(pod["containers"]) == 1 and "hostPort" not in str(container), "the pod fits the profile restricted")
 
 
+def overlays():
+    """Those that docs/deploying.md prints."""
+    blocks = (ROOT / "docs/deploying.md").read_text().split("```yaml\n")[1:]
+    return [block for block in (block.split("```")[0] for block in blocks) if block.startswith("patches:")]
+
+
 def check_manifests(work):
     directory = ROOT / "deploy/kubernetes"
     rendered = work / "kubernetes.yaml"
@@ -240,9 +246,24 @@ def check_manifests(work):
     validate = ROOT / ".build/python/bin/kubernetes-validate"
     run(validate, "--strict", "--quiet", rendered, directory / "secret.example.yaml", directory / "backup.yaml")
     check(True, "Kubernetes would take the manifests")
+    for number, overlay in enumerate(overlays()):
+        place = work / f"overlay-{number}"
+        place.mkdir()
+        (place / "kustomization.yaml").write_text(f"resources: [{os.path.relpath(directory, place)}]\n{overlay}")
+        rendered_overlay = work / f"overlay-{number}.yaml"
+        rendered_overlay.write_text(run("kubectl", "kustomize", "--load-restrictor", "LoadRestrictionsNone", place))
+        run(validate, "--strict", "--quiet", rendered_overlay)
+        check(rendered_overlay.read_text() != rendered.read_text(), f"and overlay {number + 1} of docs/deploying.md")
     to_json = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(open(sys.argv[1])))))"
-    objects = json.loads(run(ROOT / ".build/python/bin/python", "-c", to_json, rendered))
-    check_restricted(next(one for one in objects if one["kind"] == "StatefulSet")["spec"]["template"]["spec"])
+    parsed = lambda file: json.loads(run(ROOT / ".build/python/bin/python", "-c", to_json, file))
+    gateway = next(one for one in parsed(rendered) if one["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    backup = parsed(directory / "backup.yaml")[0]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    for pod in gateway, backup:
+        check_restricted(pod)
+    # Refused because there is no store here, not because of its options.
+    command = [argument.replace("/data/", f"{work}/none/") for argument in backup["containers"][0]["args"]]
+    done = subprocess.run([ROOT / ".build/release/postern", *command], capture_output=True, text=True, timeout=60)
+    check(done.returncode not in (0, 64) and "usage" not in done.stderr.lower(), "the job's command is one of the gateway's")
     # The gateway takes the configuration in them, with the secrets of the example.
     secrets = work / "secrets"
     secrets.mkdir()
