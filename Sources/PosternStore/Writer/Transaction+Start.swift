@@ -31,6 +31,13 @@ extension Transaction {
                 "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",
                 of: attempt.upstream, text, id)
         }
+        // It may be the first of several requests of the message.
+        guard attempt.ids.count == 1, let id = ids.first else { return }
+        try sql.run(
+            """
+            UPDATE queue_# SET progress = coalesce(progress, x''), nextAttemptAtMs = iif(waiting = ?, NULL, nextAttemptAtMs),
+              waiting = iif(waiting = ?, 0, waiting) WHERE id = ?
+            """, of: attempt.upstream, QueueColumn.scheduled, QueueColumn.scheduled, id)
     }
 
     /// Ends an attempt whose messages are marked.

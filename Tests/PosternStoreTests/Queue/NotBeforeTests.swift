@@ -116,6 +116,25 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// The result of its first request, which would have named it as begun, is lost with the process.
+    @Test func dueMessage_doesNotComeBeforeALaterOne_ofWhichARequestMayHaveArrived() throws {
+        let store = try TestStore()
+        var queue = try store.register(PlainUpstream(laneRule: .separate))
+        let lane = lane(.separate)
+        let start = store.time.now
+        let earlier = try store.append(to: queue, lane: lane, notBefore: start + .seconds(4))
+        let begun = try store.append(to: queue, lane: lane, notBefore: start + .seconds(2))
+        store.time.advance(by: .seconds(2))
+        let claim = try store.claim(queue)
+        #expect(claim.messages.map(\.id) == [begun])
+        try store.openAttempt(claim.messages, of: queue)
+        store.time.advance(by: .seconds(2))
+        try store.reopen()
+        queue = try store.register(PlainUpstream(laneRule: .separate))
+        #expect(try store.drain(queue) == [begun, earlier])
+        #expect(try store.isBalanced())
+    }
+
     /// A message that is queued again has its old position, but not before one that has begun.
     @Test func messageThatIsQueuedAgain_doesNotComeBetweenTheRequestsOfALaterOne() throws {
         let store = try TestStore()
