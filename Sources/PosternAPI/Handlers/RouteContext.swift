@@ -61,7 +61,7 @@ struct RouteContext: UpstreamRouteContext {
                 "request of a caller failed",
                 metadata: [
                     "upstream": "\(target.name)", "request.id": "\(self.request.head.requestID)",
-                    "error": "\(failure.detail)",
+                    "error": "\(target.upstream.mask.excerpt(failure.detail))",
                 ])
         }
         return result
