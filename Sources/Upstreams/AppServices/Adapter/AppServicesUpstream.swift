@@ -151,17 +151,21 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         guard let held = try context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
             return .park
         }
-        // Only a dry run has a message that the stored preferences do not contain yet.
-        var stored = EditedPreferences(try context.state.preferences(of: item.device))
-        if let change = item.preferences, stored.revision.map({ $0 < id }) ?? true {
-            stored.apply(change, by: id, atMost: .max)
-        }
         let device = try item.kind.isOfDevice ? context.state.device(item.device) : Device()
         return .send(
             requests.request(
-                step, for: item, lists: stored.preferences?.lists,
+                step, for: item, lists: try lists(of: item, id, in: context.state),
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
+    }
+
+    /// The preferences of the item's device. Only a dry run has a message that the stored ones do not contain yet.
+    private func lists(of item: Item, _ id: MessageID, in state: any UpstreamState) throws -> String? {
+        let stored = try state.preferences(of: item.device)
+        guard let change = item.preferences, stored.map({ $0.revision < id }) ?? true else { return stored?.lists }
+        var edited = EditedPreferences(stored)
+        edited.apply(change, by: id, atMost: .max)
+        return edited.preferences?.lists
     }
 }
 

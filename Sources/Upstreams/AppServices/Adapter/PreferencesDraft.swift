@@ -63,8 +63,6 @@ struct EditedPreferences {
 
     init(_ stored: Preferences?) { self.stored = stored }
 
-    var revision: MessageID? { stored?.revision }
-
     var preferences: Preferences? {
         guard var preferences = stored else { return nil }
         if let lists { preferences.lists = lists.text }
