@@ -34,6 +34,8 @@ import Testing
 
     @Test func everyRoute_isServedWhereTheTableSays() throws {
         try withListeners { gateway in
+            // Of probes.
+            gateway.transport.answerAll { _ in .status(200) }
             for route in Route.common + Self.resources.map({ Route($0) }) {
                 for (listener, port) in [(Route.Listener.main, gateway.port), (.admin, gateway.adminPort)] {
                     let isServed = try self.isServed(route, on: port, gateway.accept())
