@@ -2,15 +2,23 @@ import Glibc
 
 /// A socket bound to a free port of the loopback address; not listening yet.
 public func boundSocket() -> Int32 {
+    guard let socket = boundSocket(at: 0) else { preconditionFailure("no free port") }
+    return socket
+}
+
+/// The same at a certain port; nil if that is in use.
+public func boundSocket(at port: UInt16) -> Int32? {
     let socket = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
+    address.sin_port = port.bigEndian
     address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
     let code = withUnsafeBytes(of: &address) {
         bind(socket, $0.assumingMemoryBound(to: sockaddr.self).baseAddress, socklen_t($0.count))
     }
-    precondition(code == 0, "no free port")
-    return socket
+    if code == 0 { return socket }
+    close(socket)
+    return nil
 }
 
 public func port(of socket: Int32) -> UInt16 {
