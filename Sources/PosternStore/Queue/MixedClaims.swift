@@ -186,11 +186,17 @@ struct MixedClaims: QueueClaims {
         if !scan.isGroup { scan.history = BatchHistory() }
     }
 
+    /// The group that has been due longest. A probe carries one of those under suspicion only if there are no others: they
+    /// have made probes fail already, and there may be one in each lane.
     private func nextGroup(for request: ClaimRequest) -> Int? {
-        groups.indices.lazy.filter { index in
+        func rank(_ group: Group) -> (isSuspected: Int, dueAt: Timestamp, first: MessageID) {
+            let isSuspected = request.preference == .fresh && group.history.suspectedAfter != nil
+            return (isSuspected ? 1 : 0, group.dueAt, group.ids[0])
+        }
+        return groups.indices.lazy.filter { index in
             let group = groups[index]
             return group.dueAt <= request.now && !group.isBlocked && request.mayRepeat(group.history, group.ids.count)
-        }.min { (groups[$0].dueAt, groups[$0].ids[0]) < (groups[$1].dueAt, groups[$1].ids[0]) }
+        }.min { rank(groups[$0]) < rank(groups[$1]) }
     }
 
     /// The messages without an earlier one that waits or has to be sent first, unless that one is in the same request.

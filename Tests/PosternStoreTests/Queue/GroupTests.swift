@@ -84,6 +84,20 @@ import Testing
         #expect(try store.claim(queue, preferring: .fresh).messages.map(\.id) == [failed])
     }
 
+    /// A row of suspects, one in each lane, would otherwise fail one probe after the other.
+    @Test func probe_takesWhatIsNotSuspected_howeverLongOthersAreDue() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        let ids = try store.append(2, to: queue)
+        let suspect = try store.claim(queue, most: 1).messages
+        queue.sendAgain(suspect, from: store.time.now, history: BatchHistory(suspectedAfter: 7))
+        store.time.advance(by: .milliseconds(1))
+        // It was claimed, and not sent, because its endpoint waits.
+        queue.sendAgain(try store.claim(queue, most: 1, preferring: .fresh).messages, from: store.time.now)
+        #expect(try store.claim(queue, preferring: .fresh).messages.map(\.id) == [ids[1]])
+        #expect(try store.claim(queue, preferring: .fresh).messages.map(\.id) == [ids[0]])
+    }
+
     @Test(arguments: [LaneRule.mixed, .separate])
     func suspect_isLeftWhereItIs_asLongAsItMayNotBeRepeated(laneRule: LaneRule) throws {
         let store = try TestStore()
