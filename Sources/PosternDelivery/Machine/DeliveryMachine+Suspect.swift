@@ -21,6 +21,9 @@ import PosternStore
 extension DeliveryMachine {
     /// The number of doubtful responses to a batch after which it is halved if nothing else could be sent.
     private static let triesBeforeSplit = 3
+    /// The same if something else was sent that proves nothing, such as other messages under suspicion. In an outage no
+    /// batch is sent that often: probes carry one message.
+    private static let triesBeforeSplitInAnyCase = 6
 
     mutating func suspect(
         _ evaluation: inout Evaluation, after: Duration?, _ rule: SuspectRule, _ others: OtherMessages
@@ -66,7 +69,9 @@ extension DeliveryMachine {
         _ evaluation: inout Evaluation, after: Duration?, _ othersSucceeded: Bool, isBlocked: Bool
     ) {
         var history = evaluation.history
-        let isStuck = isBlocked && (history.isSplit || history.failures + 1 >= Self.triesBeforeSplit)
+        let tries = history.failures + 1
+        let isStuck =
+            isBlocked && (history.isSplit || tries >= Self.triesBeforeSplit) || tries >= Self.triesBeforeSplitInAnyCase
         history.suspectedAfter = history.suspectedAfter ?? evaluation.flight.number
         history.requestsBefore = requests
         guard othersSucceeded || isStuck else {
