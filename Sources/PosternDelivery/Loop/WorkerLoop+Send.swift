@@ -9,7 +9,7 @@ extension WorkerLoop {
     /// The number of claims in one turn before events are processed again.
     static let claimsPerTurn = 16
     /// The number of messages among which one is chosen that probes a held upstream.
-    private static let probeChoice = 64
+    private static let probeChoice = 512
 
     func sendWhatMayBeSent() {
         var claims = 0
@@ -111,12 +111,13 @@ extension WorkerLoop {
         }
     }
 
-    /// The message of a claim that a probe carries: any one that no other precedes in its lane. If it were the first, a
-    /// row of messages that are refused would keep those after it waiting for as many probes, and these become rare.
+    /// The message of a claim that a probe carries: the first one of any lane. If it were the first of all, a row of
+    /// messages that are refused would keep those after it waiting for as many probes, and these become rare. Each lane
+    /// counts once: a long one behind a refused message is no reason to try that more often.
     private func probe(of claim: Claim) -> Message {
-        let messages = claim.messages
-        let any = messages[min(Int(random() * Double(messages.count)), messages.count - 1)]
-        return any.lane == .none ? any : messages.first { $0.lane == any.lane } ?? any
+        var lanes: Set<Lane> = []
+        let first = claim.messages.filter { $0.lane == .none || lanes.insert($0.lane).inserted }
+        return first[min(Int(random() * Double(first.count)), first.count - 1)]
     }
 
     /// Messages that wait for a held endpoint become due in any order, for the same reason.
