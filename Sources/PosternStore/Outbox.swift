@@ -32,7 +32,7 @@ public final class Outbox: Sendable {
     /// The result of the key rotation for the credentials of earlier runs.
     public let keyRotation: KeyRotationReport
     let lock: StoreLock
-    private let check: IntegrityCheck
+    let check: IntegrityCheck
     let health = StoreHealth()
     /// The state of the log when the store was opened.
     private let log: Inode?
@@ -329,12 +329,14 @@ public final class Outbox: Sendable {
     /// before the log fills the disk. `frames`: pages in the log after a checkpoint.
     func noteLog(frames: Int) {
         let bytes = frames * StoreFile.pageSize
-        guard bytes > options.maxLogBytes / 16 else { return isLogPinned.store(false, ordering: .relaxed) }
-        if check.giveWay() {
+        let isLong = bytes > options.maxLogBytes / 16
+        // On a full disk, the log has room for few commits.
+        if isLong || isFull && frames > 0, check.giveWay() {
             return logger.info(
                 "store integrity check interrupted, because it keeps the write-ahead log from being reset; it begins again later",
                 metadata: ["store.path": "\(path)", "bytes": .stringConvertible(bytes)])
         }
+        guard isLong else { return isLogPinned.store(false, ordering: .relaxed) }
         if !isLogPinned.exchange(true, ordering: .relaxed) {
             logger.warning(
                 "a long read keeps the write-ahead log from being reset; it grows until that read ends",

@@ -8,12 +8,14 @@ import Testing
 /// Starts on a disk without a free block, after a process that was killed.
 @Suite struct FullDiskStartTests {
     /// A store that fills its disk, and other programs that take the rest. Returns how many messages it has.
-    private func fill(_ store: DiskStore, _ process: DiskStore.Process, dice: inout SplitMix64) throws -> Int {
+    private func fill(
+        _ store: DiskStore, _ process: DiskStore.Process, lengths: [Int] = [400, 700], dice: inout SplitMix64
+    ) throws -> Int {
         store.disk.capacityBytes = Int.random(in: 20...32, using: &dice) << 20
         var count = 0
         #expect(throws: AppendError.self) {
             while true {
-                try process.append(100, length: [400, 700].randomElement(using: &dice)!)
+                try process.append(100, length: lengths.randomElement(using: &dice)!)
                 count += 100
             }
         }
@@ -79,14 +81,18 @@ import Testing
     }
 
     /// Delivers some of the oldest messages. Returns false if there are none.
-    @discardableResult private func deliver(_ count: Int, _ process: DiskStore.Process) throws -> Bool {
+    @discardableResult private func deliver(
+        _ count: Int, _ process: DiskStore.Process, isRecorded: Bool = true
+    ) throws -> Bool {
         let (outbox, queue) = (process.outbox, process.queue)
         let limits = BatchLimits(maxMessages: count, maxBytes: 1 << 20)
         let messages = try queue.claim(limits, now: outbox.time.now, oldest: nil, preferring: .inTurn).messages
         guard !messages.isEmpty else { return false }
         let batch = outbox.nextBatch()
-        try process.threads.result {
-            outbox.openAttempt(batch, carrying: messages.map(\.id), at: outbox.time.now, of: queue, completion: $0)
+        if isRecorded {
+            try process.threads.result {
+                outbox.openAttempt(batch, carrying: messages.map(\.id), at: outbox.time.now, of: queue, completion: $0)
+            }
         }
         var settlement = Settlement(batch: batch, outcome: .delivered, endedAt: outbox.time.now)
         settlement.delivered = messages
@@ -95,6 +101,26 @@ import Testing
         }
         process.queue.release(messages)
         return true
+    }
+
+    /// A claim, or any other read, keeps the log from being reset at the moment at which that is tried.
+    @Test func log_isReset_forTheFirstCommitThatDoesNotFit_onceTheReadHasEnded() throws {
+        let store = DiskStore(seed: 7)
+        var dice = SplitMix64(state: 7)
+        try store.run { process in
+            _ = try fill(store, process, lengths: [7000], dice: &dice)
+            let error = #expect(throws: StoreError.self) {
+                try process.outbox.read { sql in
+                    _ = try sql.value("SELECT count(*) FROM upstreams", as: Int.self)
+                    while try deliver(32, process, isRecorded: false) {}
+                }
+            }
+            guard case .full = error else {
+                Issue.record("\(String(describing: error))")
+                return
+            }
+            #expect(try deliver(32, process, isRecorded: false))
+        }
     }
 
     @Test func firstRefusal_isThatTheDiskIsFull_ifTheLogHasNoRoomEither() throws {

@@ -12,6 +12,8 @@ final class Checkpoints {
     static let due: Int32 = 256
     /// The same while the disk is full: the log must not grow.
     static let dueWhenFull: Int32 = 32
+    /// How long `restart` waits for reads that have begun, in milliseconds.
+    private static let patience: Int32 = 100
 
     private let index: LogIndex
     /// The value that `countPages` writes; freed with this object.
@@ -40,13 +42,16 @@ final class Checkpoints {
     /// Returns whether every page is in the file. Throws the error of SQLite, unless a reader prevented the checkpoint.
     ///
     /// - Parameter mode: `passive` moves as many pages as readers allow. `restart` moves all of them, after which the
-    ///   WAL is reset and keeps its blocks; after `truncate` it is empty.
+    ///   WAL is reset and keeps its blocks; after `truncate` it is empty. `restart` is for a full disk, where the WAL has
+    ///   room for few commits: it waits a moment for readers, which are short.
     @discardableResult func run(_ mode: Database.CheckpointMode, on db: Database) throws -> Bool {
         guard index.isTrusted || index.forgetCheckpoints() else {
             throw StoreError.failed(detail: "the index of the write-ahead log cannot be written")
         }
         var logged: Int32 = 0
         var moved: Int32 = 0
+        if mode == .restart { sqlite3_busy_timeout(db.sqliteConnection, Self.patience) }
+        defer { if mode == .restart { sqlite3_busy_timeout(db.sqliteConnection, 0) } }
         let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, mode.rawValue, &logged, &moved)
         // A log that starts over is still reported with its previous length.
         frames = code == SQLITE_OK && mode != .passive ? 0 : Int(max(0, logged))

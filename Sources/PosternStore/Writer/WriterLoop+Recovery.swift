@@ -45,10 +45,11 @@ extension WriterLoop {
         let isNews = !outbox.isFull
         let full = error.isFull ? error : .full(detail: "\(error)")
         outbox.becameFull(full)
-        if isNews {
-            checkpoint(.restart)
-            releasePages()
-        }
+        // A read may have kept the log from being reset, so that it took the room of this commit.
+        let wasUsed = checkpoints.framesInLog > 0
+        checkpoint(.restart)
+        let hasMoreRoom = isNews || wasUsed && checkpoints.framesInLog == 0
+        if isNews { releasePages() }
         var changes: [OutboxWriter.Job] = []
         // Queues that drop their oldest messages get one more try, at the cost of those.
         var evicting: [OutboxWriter.Job] = []
@@ -66,7 +67,7 @@ extension WriterLoop {
         for job in rejected {
             answer(job, with: isUndone ? full : .unknown(detail: "\(error)"))
         }
-        if changes.count == jobs.count, !isNews {
+        if changes.count == jobs.count, !hasMoreRoom {
             separate(changes, after: full)
         } else if !changes.isEmpty {
             commit(changes)
