@@ -159,7 +159,7 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
             transfer.onlyConnects
             ? ConnectionPool() : pools.pool(for: transfer.options, at: now, open: { ConnectionPool() })
         guard let pool, let handle = idle.popLast() ?? EasyHandle() else {
-            let failure = TransferFailure(.unreachable, mayHaveArrived: false, detail: "libcurl is out of memory")
+            let failure = TransferFailure(.lackedResources, mayHaveArrived: false, detail: "libcurl is out of memory")
             return transfer.complete(.failure(failure))
         }
         if let problem = transfer.prepare(handle, on: pool, settings) {

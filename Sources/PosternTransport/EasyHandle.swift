@@ -38,9 +38,12 @@ final class EasyHandle {
 
     /// The error, as libcurl describes it.
     func detail(of code: CURLcode) -> String {
-        let text = errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
-        return text == Self.noResolver ? SystemLimitError.thread("that resolves the name", EAGAIN).description : text
+        if lacksThread { return SystemLimitError.thread("that resolves the name", EAGAIN).description }
+        return errorText.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: errorText)
     }
+
+    /// Whether it failed because no thread could be started. libcurl has no code of its own for that.
+    var lacksThread: Bool { String(cString: errorText) == Self.noResolver }
 
     /// The part of connecting that has not ended: the name, the address, or the handshake.
     var phase: String {

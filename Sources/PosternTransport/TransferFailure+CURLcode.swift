@@ -15,6 +15,7 @@ extension TransferFailure {
     private static func reason(of code: CURLcode, bytesSent: Int) -> Reason {
         switch code {
         case CURLE_OPERATION_TIMEDOUT: .timeout
+        case CURLE_OUT_OF_MEMORY where bytesSent == 0: .lackedResources
         // For a response that is not HTTP at all, libcurl reports "unsupported protocol", HTTP/0.9.
         case CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING,
             CURLE_UNSUPPORTED_PROTOCOL where bytesSent > 0:

@@ -14,6 +14,12 @@ extension UpstreamHandler {
                 memory: MemoryLease(0, of: context.memory))
             let report = await target.upstream.probe(in: lent)
             if Task.isCancelled { return reply.abandon() }
+            if report.lackedResources {
+                return reply.send(
+                    Problem(
+                        slug: .overloaded, status: 503, detail: "Nothing was sent: \(report.detail).",
+                        headers: [("Retry-After", "5")]))
+            }
             let duration = context.time.instant - startedAt
             reply.send(
                 .json(

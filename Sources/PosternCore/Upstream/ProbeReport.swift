@@ -18,11 +18,19 @@ public struct ProbeReport: Sendable, Equatable {
     public var status: Int?
     /// For people. May quote the response: `RegisteredUpstream` masks secrets in it.
     public var detail: String
+    /// Whether the gateway had no thread or no memory for the request, so that nothing was found.
+    public var lackedResources = false
 
     public init(_ outcome: Outcome, status: Int? = nil, detail: String) {
         self.outcome = outcome
         self.status = status
         self.detail = detail
+    }
+
+    /// The report if there was no response.
+    public init(_ failure: TransferFailure) {
+        self.init(.unreachable, detail: failure.detail)
+        lackedResources = failure.reason == .lackedResources
     }
 
     /// How long a probe waits for a response.
@@ -49,7 +57,7 @@ extension UpstreamRouteContext {
     ) async -> ProbeReport {
         switch await send(request, timeout: ProbeReport.timeout, isAbortable: true) {
         case .success(let response): interpret(response)
-        case .failure(let failure): ProbeReport(.unreachable, detail: failure.detail)
+        case .failure(let failure): ProbeReport(failure)
         }
     }
 

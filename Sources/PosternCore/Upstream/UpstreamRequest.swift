@@ -109,6 +109,8 @@ public struct TransferFailure: Error, Sendable, Equatable {
     public enum Reason: String, Sendable {
         /// No connection could be established (name, address, TLS). The upstream has received nothing.
         case unreachable
+        /// The gateway has no thread or no memory for it. The upstream has received nothing.
+        case lackedResources
         /// The time limit was exceeded.
         case timeout
         /// The connection broke during the transfer.

@@ -54,7 +54,7 @@ struct AttemptResult: Sendable {
 
     private static func errorClass(of reason: TransferFailure.Reason) -> AttemptError.Class {
         switch reason {
-        case .unreachable: .unreachable
+        case .unreachable, .lackedResources: .unreachable
         case .timeout: .timeout
         case .interrupted, .cancelled: .interrupted
         case .garbled: .garbled

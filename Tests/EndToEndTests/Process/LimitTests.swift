@@ -79,9 +79,13 @@ extension EndToEnd {
             let reason =
                 "cannot start the thread that resolves the name: Resource temporarily unavailable; raise the limit"
             let client = try gateway.client()
-            #expect(try client.post("/v1/upstreams/one/probe", "").json["detail"].string?.hasPrefix(reason) == true)
-            _ = try await gateway.process.line(of: .errors) {
-                $0.contains("request of a caller failed") && $0.contains(reason)
+            for path in ["/v1/upstreams/one/probe", "/v1/one/proxy/item/view"] {
+                let refusal = try client.post(path, "")
+                #expect(refusal.status == 503 && refusal.header("Retry-After") == "5", "\(refusal)")
+                #expect(refusal.json["detail"].string?.contains(reason) == true)
+                _ = try await gateway.process.line(of: .errors) {
+                    $0.contains("request of a caller failed") && $0.contains(reason)
+                }
             }
             let id = try #require(try client.post("/v1/hook/event", "{}").json["id"].string)
             let line = try await gateway.process.line(of: .errors) { $0.contains("batch attempted") }

@@ -43,6 +43,21 @@ import Testing
         }
     }
 
+    @Test func probeThatLacksAThread_findsNothing() throws {
+        var setup = setup()
+        setup.results = [
+            .failure(
+                TransferFailure(
+                    .lackedResources, mayHaveArrived: false, detail: "no thread for \(PickyUpstream.secret)"))
+        ]
+        try withPausedGateway(setup) { gateway in
+            let refusal = try gateway.client.post(Self.path)
+            #expect(refusal.status == 503 && refusal.header("Retry-After") == "5")
+            #expect(refusal.json["type"].string == "urn:postern:problem:overloaded")
+            #expect(refusal.json["detail"].string == "Nothing was sent: no thread for ***.")
+        }
+    }
+
     private static let connected = TransferResult.success(UpstreamResponse(status: 0))
 
     @Test func probeWithoutARequest_onlyConnects_andSaysSo() throws {

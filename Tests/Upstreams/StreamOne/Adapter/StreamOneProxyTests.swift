@@ -101,6 +101,22 @@ import Testing
         #expect(transport.requests.count == (status == 504 ? 2 : 4), "a write is not repeated")
     }
 
+    @Test func callThatLacksAThread_isRefusedForNow_andNothingWasSent() throws {
+        transport.answerAll { _ in
+            .failure(TransferFailure(.lackedResources, mayHaveArrived: false, detail: "cannot start the thread"))
+        }
+        let upstream = try upstream()
+        let login = #"{"username":"jane","password":"a","userip":"203.0.113.7"}"#
+        for (path, body) in [("proxy/item/view", "{}"), ("proxy/item/edit", "{}"), ("sessions", login)] {
+            let reply = try upstream.ask(.post, path, body: body, harness)
+            let problem = UpstreamRouteResponse.problem(
+                slug: .overloaded, status: 503, detail: "Nothing was sent to the platform: cannot start the thread.")
+            #expect(reply.answer == .later(problem, after: .seconds(5)))
+        }
+        #expect(transport.requests.count == 3, "the lack does not end within a moment")
+        #expect(try upstream.call("item/edit", harness).status == 8)
+    }
+
     @Test func deadline_isTheCallers() throws {
         transport.answerAll { _ in .status(200, StreamOneSamples.answer()) }
         let upstream = try upstream()

@@ -8,6 +8,8 @@ enum CallFailure: Error {
     case paused(Pause, Timestamp)
     /// The request failed, or the response was not valid.
     case failed(String)
+    /// The gateway has no thread or no memory for the request.
+    case overloaded(String)
     case late(String)
     /// The caller has hung up; it gets no response.
     case abandoned
@@ -25,6 +27,7 @@ enum CallFailure: Error {
     var answer: UpstreamRouteResponse {
         switch self {
         case .noCredentials, .failed: .problem(slug: .deliveryFailed, status: 502, detail: detail)
+        case .overloaded: .later(.problem(slug: .overloaded, status: 503, detail: detail), after: .seconds(5))
         case .late, .abandoned: .problem(slug: .deliveryFailed, status: 504, detail: detail)
         case .paused(let pause, let now):
             .later(
@@ -38,6 +41,7 @@ enum CallFailure: Error {
     var refusal: RefusedCall {
         switch self {
         case .noCredentials, .failed, .late, .abandoned: .init(1, detail)
+        case .overloaded: .init(8, detail)
         case .paused(let pause, _): .init(pause.reason == .authentication ? 3 : 8, detail)
         }
     }
@@ -45,7 +49,7 @@ enum CallFailure: Error {
     private var detail: String {
         switch self {
         case .noCredentials: "This upstream's id or psk is empty; nothing can be signed."
-        case .failed(let detail), .late(let detail): detail
+        case .failed(let detail), .overloaded(let detail), .late(let detail): detail
         case .abandoned: "The caller has hung up."
         case .paused(let pause, _):
             pause.reason == .authentication

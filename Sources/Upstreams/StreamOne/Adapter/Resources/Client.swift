@@ -114,6 +114,8 @@ struct Client: Sendable {
                 for: call.content, in: call.session.map { ($0.id, $0.key) }, at: context.time.now)
             switch await context.send(request, timeout: left, isAbortable: nature == .read) {
             case .failure where Task.isCancelled && nature == .read: throw .abandoned
+            case .failure(let failure) where failure.reason == .lackedResources:
+                throw .overloaded("Nothing was sent to the platform: \(failure.detail).")
             case .failure(let failure) where failure.reason == .timeout:
                 throw .late(CallFailure.lateness + effect(of: call, isClear: false, context))
             case .failure(let failure):

@@ -14,7 +14,7 @@ extension Client {
             content: StreamOneCall(command: command, action: "getmyroles"), deadline: context.time.instant)
         let request = platform.request(for: call.content, at: context.time.now)
         switch await context.send(request, timeout: ProbeReport.timeout, isAbortable: true) {
-        case .failure(let failure): return ProbeReport(.unreachable, detail: failure.detail)
+        case .failure(let failure): return ProbeReport(failure)
         case .success(let response):
             guard let answer = Answer(response) else {
                 var report = ProbeReport.usual(for: response, detail: CallFailure.unusable(response))
