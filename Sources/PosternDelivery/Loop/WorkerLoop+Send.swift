@@ -94,7 +94,7 @@ extension WorkerLoop {
         switch plan {
         case .send(let request, let count):
             if let wait = machine.health.wait(of: request.endpoint, now: now) {
-                postpone(claim, until: wait.until + spread(at: request.endpoint), for: wait.reason)
+                postpone(claim, until: spread(wait.until, at: request.endpoint, now: now), for: wait.reason)
             } else if machine.probeLimit(of: request.endpoint) != nil, claim.messages.count > 1 {
                 let chosen = probe(of: claim)
                 queue.sendAgain(claim.messages.filter { $0.id != chosen.id }, from: now, history: claim.history)
@@ -121,8 +121,9 @@ extension WorkerLoop {
     }
 
     /// Messages that wait for a held endpoint become due in any order, for the same reason.
-    private func spread(at endpoint: String) -> Duration {
-        machine.health.endpoints[endpoint]?.hold == nil ? .zero : UpstreamHealth.probePause * random()
+    private func spread(_ until: Timestamp, at endpoint: String, now: Timestamp) -> Timestamp {
+        guard machine.health.endpoints[endpoint]?.hold != nil else { return until }
+        return until + min(until - now, UpstreamHealth.probePause) * random()
     }
 
     func postpone(_ claim: Claim, until dueAt: Timestamp, for reason: WaitReason? = nil) {

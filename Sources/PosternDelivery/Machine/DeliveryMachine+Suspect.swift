@@ -17,7 +17,8 @@ import PosternStore
 /// whatever others accept. A success elsewhere shows that the upstream as a whole works, so that a batch is halved.
 ///
 /// A rejection of the credentials or the URL is as doubtful, but begins with a hold of the endpoint. Without a success of
-/// that endpoint, nothing counts, however long it lasts.
+/// that endpoint, nothing counts, however long it lasts. Once there was one after a rejection, the message is under
+/// suspicion: the same response again says nothing about the credentials, and begins no hold.
 extension DeliveryMachine {
     /// The number of doubtful responses to a batch after which it is halved if nothing else could be sent.
     private static let triesBeforeSplit = 3
@@ -51,12 +52,11 @@ extension DeliveryMachine {
         let endpoint = health.endpoints[evaluation.flight.endpoint]
         let (taken, refused) = (endpoint?.latestTaken ?? 0, endpoint?.latestRefused ?? 0)
         let othersSucceeded = history.suspectedAfter.map { taken > $0 } ?? false
-        let othersFailed = history.suspectedAfter.map { refused > $0 } ?? true
         // The success may have been one of a request in flight, which does not end a hold.
         if othersSucceeded, taken > refused { recover(&evaluation) }
         if othersSucceeded, evaluation.batch.messages.count > 1 {
             suspectBatch(&evaluation, after: nil, true, isBlocked: false)
-        } else if othersSucceeded || history.suspectTries > 0 && !othersFailed {
+        } else if othersSucceeded || history.suspectTries > 0 {
             suspectAlone(&evaluation, after: nil, othersSucceeded, saysNothingNew: true, isBlocked: false)
         } else {
             history.suspectedAfter = evaluation.flight.number

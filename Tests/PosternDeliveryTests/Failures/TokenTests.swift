@@ -170,10 +170,10 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         #expect(harness.sent.count == 8)
         #expect(tokenRequests == 2)
         try harness.run(for: .seconds(3600))
-        // A hold has eight probes that may follow soon, which share a token. The others are 300 s apart with this draw,
-        // twelve in an hour, each with a token of its own.
-        #expect(harness.sent.count <= 8 + 8 + 12)
-        #expect(tokenRequests <= 2 + 12)
+        // A hold has eight probes that may follow soon, and six with pauses that double, up to 256 s. The others are 300 s
+        // apart with this draw, ten in the rest of the hour. Those of the first two minutes share a token.
+        #expect(harness.sent.count <= 8 + 8 + 6 + 10)
+        #expect(tokenRequests <= 2 + 3 + 10)
         let (sent, tokens) = (harness.sent.count, tokenRequests)
         try harness.run(for: .seconds(3600))
         #expect(harness.sent.count - sent <= 12)

@@ -263,8 +263,8 @@ import Testing
         // Those that were in flight, one that was signed again, and the probes after 2, 6, and 10 s.
         #expect(harness.transport.requests.count <= 5 + 3)
         try harness.run(for: .seconds(600))
-        // Eight probes follow soon, and then one each 300 s with this draw.
-        #expect(harness.transport.requests.count <= 5 + 8 + 2)
+        // Eight probes follow soon, and then six with pauses that double: the last one after 527 s.
+        #expect(harness.transport.requests.count <= 5 + 8 + 6)
         #expect(try harness.state(ids[0]) == .queued)
         harness.transport.answerAll { _ in Self.answer(0) }
         try harness.run(for: .seconds(3600))
