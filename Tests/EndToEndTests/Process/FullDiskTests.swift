@@ -76,7 +76,8 @@ extension EndToEnd {
             disk.leave(freeKiB << 10)
             let process = try Binary.start(["serve", "--config", directory.config])
             if let next = try? await GatewayProcess(process, at: directory) {
-                #expect(try next.client().get("/v1/upstreams/samsara").json["queued"].int == 1)
+                let upstream = try next.client().get("/v1/upstreams/samsara")
+                #expect(upstream.json["queued"].int == 1, "\(upstream.text)")
                 try await next.stop()
                 return
             }

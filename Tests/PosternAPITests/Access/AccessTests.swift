@@ -1,10 +1,10 @@
 import PosternCore
-import PosternHTTP
 import PosternTestKit
 import Synchronization
 import Testing
 
 @testable import PosternAPI
+@testable import PosternHTTP
 
 /// Who may do what: the expectations come from the route table itself.
 @Suite(.timeLimit(.minutes(10))) struct AccessTests {
@@ -247,6 +247,24 @@ import Testing
             let answer = try gateway.client.answer()
             #expect(answer.status == 503 && answer.json["status"].string == "unready")
             #expect(answer.json["reasons"].isThere == isShown, "\(answer.text)")
+        }
+    }
+
+    /// Whatever name it asks for.
+    @Test(arguments: [("127.0.0.1", true), ("::1", true), ("192.0.2.1", false), ("2001:db8::1", false)])
+    func reasonsOfReadiness_areNotForAnotherMachine(address: String, areShown: Bool) throws {
+        try withKeys { gateway, _ in
+            var reader = RequestReader()
+            var position = 0
+            var found: RequestHead?
+            Array("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n".utf8).withUnsafeBufferPointer { bytes in
+                _ = reader.read(bytes, from: &position) { parsed in
+                    found = RequestHead(parsed, peer: PeerAddress(text: address))
+                    return .discard(limit: 0)
+                }
+            }
+            let head = try #require(found)
+            #expect(gateway.handler.explainsProbes(to: head, nil) == areShown)
         }
     }
 
