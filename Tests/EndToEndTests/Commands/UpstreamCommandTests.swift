@@ -42,8 +42,9 @@ extension EndToEnd {
             let samsara = try HostedSimulator(faults: "poison=eventName:bad:413")
             let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
             let gateway = try await directory.start()
-            for number in 0..<3 {
-                #expect(try gateway.client().post(eventPath, event(number, name: "bad")).status == 202)
+            let ids = try (0..<3).map { number in
+                try #require(
+                    try gateway.client().post(eventPath, event(number, name: "bad")).json["id"].string)
             }
             try gateway.waitUntilDelivered()
             for arguments in [["failures"], ["failures", "samsara"]] {
@@ -55,6 +56,9 @@ extension EndToEnd {
                 #expect(upstreams.map { $0["name"].string } == ["samsara"])
                 #expect(upstreams.first?["failures"].array.map { $0["count"].int } == [3], "\(json.output)")
             }
+            let older = try await run(["failures", "samsara", "--cursor", ids[2], "--json"], gateway)
+            let groups = JSON(Array(older.output.utf8))["upstreams"][0]["failures"].array
+            #expect(groups.map { $0["count"].int } == [2], "\(older.output)\(older.errors)")
             try await gateway.stop()
         }
 

@@ -79,28 +79,24 @@ extension EndToEnd {
             }
         }
 
-        private enum Action: CaseIterable { case reload, resume, flush }
+        fileprivate enum Action: CaseIterable { case reload, resume, flush }
 
         /// The connections, which could be used for an hour, and the address with them, are given up at once.
-        @Test(.timeLimit(.minutes(10)), .enabled(if: isToBeHad))
-        func requests_goToTheNewAddress_afterAnOperatorsAction() async throws {
+        @Test(.timeLimit(.minutes(10)), .enabled(if: isToBeHad), arguments: Action.allCases)
+        fileprivate func requests_goToTheNewAddress_afterAnOperatorsAction(_ action: Action) async throws {
             let setting = try await Setting(connectionMaxAge: 3600)
             let gateway = setting.gateway
-            var here = 0
-            #expect(try setting.deliver() == here)
-            for action in Action.allCases {
-                try setting.move(to: 1 - here)
-                #expect(try setting.deliver() == here, "nothing has told the gateway")
-                switch action {
-                case .reload:
-                    gateway.process.signal(SIGHUP)
-                    _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
-                case .resume: #expect(try gateway.client().post("/v1/upstreams/hook/resume").status == 202)
-                case .flush: #expect(try gateway.client().post("/v1/upstreams/hook/flush").status == 202)
-                }
-                here = 1 - here
-                for _ in 1...3 { #expect(try setting.deliver() == here, "\(action)") }
+            #expect(try setting.deliver() == 0)
+            try setting.move(to: 1)
+            #expect(try setting.deliver() == 0, "nothing has told the gateway")
+            switch action {
+            case .reload:
+                gateway.process.signal(SIGHUP)
+                _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+            case .resume: #expect(try gateway.client().post("/v1/upstreams/hook/resume").status == 202)
+            case .flush: #expect(try gateway.client().post("/v1/upstreams/hook/flush").status == 202)
             }
+            for _ in 1...3 { #expect(try setting.deliver() == 1) }
             try await gateway.stop()
         }
 

@@ -1,3 +1,5 @@
+import InMemoryLogging
+import Logging
 import PosternCore
 import PosternDelivery
 import PosternStore
@@ -164,8 +166,10 @@ import Testing
         }
     }
 
-    @Test func previewOfARetry_changesNothing() throws {
+    @Test func previewOfARetry_changesNothing_andIsNotRecorded() throws {
+        let log = InMemoryLogHandler()
         var setup = Setup()
+        setup.log = log
         setup.results = [.status(422), .status(200)]
         try withGateway(setup) { gateway in
             let id = try gateway.accept()
@@ -175,11 +179,13 @@ import Testing
             #expect(preview.status == 200)
             #expect(preview.json["retried"].int == 1)
             #expect(preview.json["dryRun"].bool == true)
+            #expect(!log.entries.contains { $0.message == "steered" })
             try gateway.client.post(path, #"{"dryRun":1}"#).problem(422, "invalid-payload")
             try gateway.client.post(path, #"{"dryrun":true}"#).problem(422, "invalid-payload")
             try gateway.client.post(path, "[]").problem(422, "invalid-payload")
             #expect(try gateway.message(id)["state"].string == "failed")
             #expect(try gateway.client.post(path, #"{"dryRun":false}"#).status == 202)
+            #expect(log.entries.count { $0.message == "steered" } == 1)
             try gateway.waitForState("delivered", of: id)
             try gateway.client.post(path, #"{"dryRun":true}"#).problem(409, "conflict")
         }

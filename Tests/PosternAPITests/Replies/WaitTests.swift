@@ -333,7 +333,6 @@ import Testing
             ] {
                 #expect(try gateway.client.post("/v1/messages/\(path)", body).status < 300)
             }
-            _ = try gateway.client.post("/v1/messages/\(id)/retry", #"{"dryRun":true}"#)
             #expect(log.entries.count { $0.message == "steered" } == 1)
         }
     }

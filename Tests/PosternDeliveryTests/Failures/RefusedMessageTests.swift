@@ -1,4 +1,6 @@
 import CurioAdapter
+import InMemoryLogging
+import Logging
 import PosternCore
 import PosternStore
 import PosternTestKit
@@ -478,6 +480,22 @@ import WebhookAdapter
             #expect(try harness.state(id) == .delivered)
         }
         #expect(harness.ledger.failed == 0)
+    }
+
+    /// The line about the hold is enough, as it is for the upstream as a whole.
+    @Test(arguments: [403, 404]) func holdOfOneEndpoint_isNotReportedAsAnOutage_too(status: Int) throws {
+        let harness = try DeliveryHarness(webhook(), settings: Self.delivery)
+        harness.transport.answerAll { $0.url.hasSuffix("/b") ? .status(status) : .status(200) }
+        try harness.post([Self.payload(0)], as: "a")
+        try harness.run(for: .seconds(1))
+        try harness.post([Self.payload(1)], as: "b")
+        try harness.run(for: .seconds(5))
+        #expect(harness.worker.snapshot.endpoints.map(\.name) == ["POST http://hook/b"])
+        let notices = harness.log.entries.filter { $0.level >= .notice }
+        #expect(
+            notices.map(\.message) == [
+                "endpoint rejected our credentials or URL; its messages are held, others are delivered"
+            ])
     }
 
     // MARK: Nothing is queued

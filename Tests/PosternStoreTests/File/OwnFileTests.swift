@@ -54,6 +54,12 @@ import Testing
         #expect(refusal(folder.path) != nil)
     }
 
+    /// What is written to a pipe goes to the process at its other end.
+    @Test func pipe_isRefused() {
+        mkfifo(folder.file("pipe"), 0o600)
+        #expect(refusal(folder.file("pipe"))?.contains("not a regular file") == true)
+    }
+
     @Test(.enabled(if: geteuid() == 0)) func fileOfAnotherUser_isRefused() {
         chown(victim, 54321, 54321)
         #expect(refusal(victim)?.contains("another user") == true)
