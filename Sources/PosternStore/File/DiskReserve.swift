@@ -46,7 +46,11 @@ struct DiskReserve {
 
     /// Releases the reserve if a start might need its space: for the log, its index, and a first commit. After a kill, the
     /// log and the index still have their blocks.
-    func makeRoomForStart() {
+    ///
+    /// A file system with a journal, such as ext4, does not use freed blocks again before the journal is committed. The last
+    /// process, and this one, may have freed them just before; the syncs commit it.
+    func makeRoomForStart() throws(StoreError) {
+        try Files.sync(Files.folder(of: store), for: store)
         // Blocks that only the superuser or the file system itself may use might not be available.
         if free(\.f_bavail) < Self.bytesForStart, size > 0 { shrink(to: 0) }
     }
@@ -55,6 +59,8 @@ struct DiskReserve {
     /// before another program takes their space.
     func keepForStart() {
         guard size < Self.bytesForStart, let descriptor = file() else { return }
+        // The log and its index were removed just before. Nothing is written after this, so an error concerns no one.
+        try? Files.sync(Files.folder(of: store), for: store)
         for bytes in [Self.bytesForStart, Self.bytesForStart / 2] {
             if (try? descriptor.allocate(0..<bytes)) != nil { return }
         }
@@ -75,7 +81,9 @@ struct DiskReserve {
     }
 
     private func shrink(to bytes: Int) {
-        if let descriptor = file() { ftruncate(descriptor.number, off_t(bytes)) }
+        guard let descriptor = file() else { return }
+        ftruncate(descriptor.number, off_t(bytes))
+        fsync(descriptor.number)
     }
 
     /// The size of the reserve file in bytes. A file that cannot be examined counts as empty.

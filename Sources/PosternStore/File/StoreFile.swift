@@ -23,7 +23,7 @@ enum StoreFile {
         }
         try refuseLinks(at: path)
         var lock = try StoreLock(for: path)
-        reserve.makeRoomForStart()
+        try reserve.makeRoomForStart()
         // A process that was killed may have left a commit that is only in memory, or one whose sync failed: the kernel
         // then shows pages that are not on the disk. What is built on either would be behind damage after a power cut.
         if try Files.size(of: path + "-wal", for: path) > 0 { try Files.sync(path + "-wal", for: path) }
