@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 
 // libmicrohttpd offers no way to look at the bytes of a request before it parses them. It is linked dynamically, and the
-// dynamic linker looks for `recv` and `gnutls_record_recv` in the executable first: so these two definitions are what
-// the library calls. On a thread that never called `postern_receive_by`, they do what the originals do.
+// dynamic linker looks for `recv`, `gnutls_record_recv`, and `epoll_wait` in the executable first: so these definitions are
+// what the library calls. On a thread that never called `postern_receive_by`, they do what the originals do.
 // `postern_reads_are_ours` checks that before a server starts; if it were wrong, no request would be served
 // (`Connection.advance`).
 
@@ -35,7 +35,8 @@ __attribute__((constructor)) static void find_tls_recv(void) {
 
 bool postern_reads_are_ours(void) {
     return tls_recv && dlsym(RTLD_DEFAULT, "recv") == (void *)recv
-        && dlsym(RTLD_DEFAULT, "gnutls_record_recv") == (void *)gnutls_record_recv;
+        && dlsym(RTLD_DEFAULT, "gnutls_record_recv") == (void *)gnutls_record_recv
+        && dlsym(RTLD_DEFAULT, "epoll_wait") == (void *)epoll_wait;
 }
 
 ssize_t postern_socket_read(int socket, void *session, void *buffer, size_t size) {
@@ -77,4 +78,17 @@ __attribute__((visibility("default"), used)) ssize_t gnutls_record_recv(
     if (count >= 0) return count;
     return count == POSTERN_READ_AGAIN ? GNUTLS_E_AGAIN
         : count == POSTERN_READ_INTERRUPTED ? GNUTLS_E_INTERRUPTED : failure;
+}
+
+/// If as many sockets are ready as libmicrohttpd asks for at once, it asks again, with the same time limit, before it serves
+/// the first ones (`MHD_epoll`). These would wait until another socket is ready.
+__attribute__((visibility("default"), used)) int epoll_wait(
+    int epoll, struct epoll_event *events, int most, int milliseconds
+) {
+    static __thread int full_epoll = -1;
+    bool was_full = receiver && full_epoll == epoll;
+    // What `epoll_wait` is defined as.
+    int count = epoll_pwait(epoll, events, most, was_full ? 0 : milliseconds, NULL);
+    full_epoll = count == most ? epoll : -1;
+    return count;
 }

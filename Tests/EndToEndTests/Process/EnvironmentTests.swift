@@ -61,6 +61,22 @@ extension EndToEnd {
             #expect(try directory.audit().accounts.map(\.ledger.delivered) == [4])
         }
 
+        /// libmicrohttpd takes 128 sockets that are ready at once, and asks whether there are more.
+        @Test(.timeLimit(.minutes(10)), arguments: [127, 128, 129, 256])
+        func requests_areAllAnswered_ifManyArriveAtOnce(count: Int) async throws {
+            let gateway = try await GatewayDirectory(Settings(server: ["port": 0, "workerThreads": 1])).start()
+            let clients = try (0..<count).map { _ in try gateway.client() }
+            for client in clients { #expect(try client.get("/livez").status == 200) }
+            // They arrive while its thread cannot run.
+            gateway.process.signal(SIGSTOP)
+            let status = "/proc/\(gateway.process.pid)/status"
+            #expect(try eventually { try String(contentsOfFile: status, encoding: .utf8).contains("State:\tT") })
+            for client in clients { client.sendRequest("GET", "/livez") }
+            gateway.process.signal(SIGCONT)
+            for client in clients { #expect(try client.answer().status == 200) }
+            try await gateway.stop()
+        }
+
         /// Only the folder of the store can be written, there is nothing for temporary files, and the user is one that
         /// the system does not know.
         @Test(.timeLimit(.minutes(10)), .enabled(if: BareContainer.isAllowed))
