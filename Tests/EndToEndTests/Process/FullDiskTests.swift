@@ -57,7 +57,8 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        /// SQLite maps the index of the log; an access to a page without a block is SIGBUS.
+        /// SQLite maps the index of the log; an access to a page without a block is SIGBUS. The kill may come before the pause
+        /// is stored, so that the message is delivered.
         @Test(
             .timeLimit(.minutes(10)), .enabled(if: LoopDisk.isAllowed), arguments: ["ext4", "ext2"],
             [0, 8, 12, 20, 28, 64, 200])
@@ -77,7 +78,8 @@ extension EndToEnd {
             let process = try Binary.start(["serve", "--config", directory.config])
             if let next = try? await GatewayProcess(process, at: directory) {
                 let upstream = try next.client().get("/v1/upstreams/samsara")
-                #expect(upstream.json["queued"].int == 1, "\(upstream.text)")
+                #expect(
+                    try upstream.json["queued"].int == 1 || samsara.values(of: "seq").count == 1, "\(upstream.text)")
                 try await next.stop()
                 return
             }
@@ -86,7 +88,8 @@ extension EndToEnd {
             #expect(ended.errors.contains("the disk is full"), "\(ended.errors)")
             disk.giveBack()
             let last = try await directory.start()
-            #expect(try last.client().get("/v1/upstreams/samsara").json["queued"].int == 1)
+            let upstream = try last.client().get("/v1/upstreams/samsara")
+            #expect(try upstream.json["queued"].int == 1 || samsara.values(of: "seq").count == 1, "\(upstream.text)")
             try await last.stop()
         }
 
