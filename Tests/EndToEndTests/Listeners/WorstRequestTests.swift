@@ -1,5 +1,8 @@
 import Foundation
+import Logging
+import PosternHTTP
 import PosternTestKit
+import Synchronization
 import Testing
 
 extension EndToEnd {
@@ -44,6 +47,8 @@ extension EndToEnd {
         fileprivate static let size = 4 << 20
         /// A call that is answered at once is carried out on the server thread if it is not larger.
         fileprivate static let smallSize = 64 << 10
+        /// The largest call that StreamOne's queue accepts.
+        fileprivate static let deliveredSize = 2 << 20
         private static let event = "/v1/samsara/event"
         private static let calls = "/v1/streamone/call"
         private static let proxy = "/v1/streamone/proxy/item/edit"
@@ -126,6 +131,18 @@ extension EndToEnd {
             Body("ids to be retried", "/v1/messages/retry", #"{"ids":["1""#, #","1""#, "]}"),
         ]
 
+        /// Bodies that are accepted, and whose request costs most.
+        fileprivate static let delivered: [Body] = [
+            Body("characters that a form escapes", calls, call + #""arguments":{"a":""#, "%", #""}}"#),
+            Body("characters of two bytes", calls, call + #""arguments":{"a":""#, "\u{E9}", #""}}"#),
+            Body("escapes", calls, call + #""arguments":{"a":""#, #"\u00e9"#, #""}}"#),
+            Body("decimals", calls, call + #""arguments":{"a":[0"#, ",0.1", "]}}"),
+            Body("exponents", calls, call + #""arguments":{"a":[0"#, ",1e-1", "]}}"),
+            Body("empty texts", calls, call + #""arguments":{"a":[""#, #"",""#, #""]}}"#),
+            Body("decimals of any JSON", "/v1/hook/event", #"{"a":[0"#, ",0.1", "]}"),
+            Body("escapes of any JSON", "/v1/hook/event", #"{"a":""#, #"\u0001"#, #""}"#),
+        ]
+
         /// So long that a body holds nearly as many of them as a request may.
         private static let cloudEvent =
             #"{"specversion":"1.0","id":"1","source":"/a","type":"samsara.event","data":{"sourceId":"a","eventName":"#
@@ -159,7 +176,7 @@ extension EndToEnd {
         }
 
         /// Runs `test` with a gateway's process, and what posts such a body to it. Each upstream is paused: what a delivery
-        /// costs is bounded elsewhere.
+        /// costs is measured by `withDelivery`.
         fileprivate static func withGateway(
             for body: Body, _ test: (Measured, (_ bytes: [UInt8]) throws -> Void) throws -> Void
         ) async throws {
@@ -188,6 +205,65 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// Runs `test` with the process of a gateway in whose queue is such a message, and what has it sent. The memory that
+        /// its acceptance took is that of an earlier process.
+        fileprivate static func withDelivery(
+            of body: Body, size: Int = deliveredSize, _ test: (Measured, _ deliver: () throws -> Void) throws -> Void
+        ) async throws {
+            let receiver = Receiver()
+            let server = HTTPServer(
+                HTTPServerSettings { ($0.host, $0.port, $0.workerThreads) = ("127.0.0.1", 0, 1) }, handler: receiver,
+                logger: Logger(label: "receiver") { _ in SwiftLogNoOpLogHandler() })
+            let url = "http://127.0.0.1:\(try server.start())"
+            defer { server.stopAndWait(grace: .zero) }
+            let upstreams: [String: [String: Any]] = [
+                "streamone": ["apiUrl": url, "id": "a", "psk": "b"], "hook": ["type": "webhook", "url": url],
+                "warm": ["type": "webhook", "url": url],
+            ]
+            let name = body.path.split(separator: "/")[1]
+            let directory = try GatewayDirectory(Settings(server: ["port": 0], upstreams: upstreams))
+            let gateway = try await directory.start()
+            #expect(try gateway.client().post("/v1/upstreams/\(name)/pause").status == 202)
+            let answer = try gateway.client().ask(
+                "POST", body.path, body.bytes(size), headers: [("Content-Type", body.type)])
+            #expect(answer.status == 202, "\(answer)")
+            try await gateway.stop()
+            let next = try await directory.start()
+            let client = try next.client()
+            // The first delivery loads code.
+            #expect(try client.post("/v1/warm/event", "{}", headers: [("Prefer", "wait=60")]).status < 300)
+            func deliver() throws {
+                #expect(try client.post("/v1/upstreams/\(name)/resume").status == 202)
+                #expect(try eventually { try client.get("/v1/upstreams/\(name)").json["queued"].int == 0 })
+            }
+            try test(Measured(pid: next.process.pid), deliver)
+            #expect(receiver.longest > size / 2)
+            try await next.stop()
+        }
+
+        private final class Receiver: HTTPHandler, AdmittedRequest {
+            private let received = Mutex(0)
+            var longest: Int { received.withLock { $0 } }
+
+            func admit(_ head: RequestHead) -> HeaderDecision { .accept(maxBodyBytes: 4 * WorstRequests.size, self) }
+            func answer(_ body: [UInt8], _ responder: Responder) {
+                received.withLock { $0 = max($0, body.count) }
+                let success = #"{"header":{"status":0,"statusmessage":"OK"},"body":{}}"#
+                responder.respond(HTTPResponse(status: 200, body: Array(success.utf8)))
+            }
+        }
+
+        @Test(.timeLimit(.minutes(10)), .enabled(if: !Binary.isSanitized), arguments: delivered)
+        func delivery_costsLittleMemory(body: Body) async throws {
+            try await Self.withDelivery(of: body) { process, deliver in
+                let idle = try process.memory(.now)
+                try process.resetPeak()
+                try deliver()
+                let cost = try process.memory(.peak) - idle
+                #expect(cost <= 8 * Self.deliveredSize, "\(Double(cost) / Double(Self.deliveredSize)) times the body")
+            }
+        }
+
         @Test(.timeLimit(.minutes(10)), .enabled(if: !Binary.isSanitized), arguments: bodies)
         func request_costsLittleMemory(body: Body) async throws {
             try await Self.withGateway(for: body) { process, post in
@@ -213,13 +289,30 @@ extension EndToEnd {
                     var times: [Duration] = []
                     repeat {
                         let slowness = Timing.slowness()
-                        let before = try process.timeOfServerThreads()
+                        let before = try process.time(ofThreads: "postern-http")
                         try post(bytes)
-                        let time = try process.timeOfServerThreads() - before
+                        let time = try process.time(ofThreads: "postern-http") - before
                         times.append(time / max(slowness, Timing.slowness()))
                     } while (times.last ?? .zero) > Self.promised && times.count < 10
                     #expect((times.last ?? .zero) <= Self.promised, "\(size) bytes: \(times)")
                 }
+            }
+        }
+
+        /// From the claim to the settlement.
+        @Test(arguments: WorstRequests.delivered) func delivery_takesLittleTime(body: WorstRequests.Body) async throws {
+            for size in [WorstRequests.deliveredSize, WorstRequests.smallSize] {
+                var times: [Duration] = []
+                repeat {
+                    try await WorstRequests.withDelivery(of: body, size: size) { process, deliver in
+                        let slowness = Timing.slowness()
+                        let before = try process.time(ofThreads: "to-")
+                        try deliver()
+                        let time = try process.time(ofThreads: "to-") - before
+                        times.append(time / max(slowness, Timing.slowness()))
+                    }
+                } while (times.last ?? .zero) > Self.promised && times.count < 10
+                #expect((times.last ?? .zero) <= Self.promised, "\(size) bytes: \(times)")
             }
         }
     }
@@ -230,13 +323,13 @@ extension Measured {
         try "5".write(toFile: "/proc/\(pid)/clear_refs", atomically: false, encoding: .utf8)
     }
 
-    /// The processor time of the threads that serve connections, which the load of others does not change.
-    fileprivate func timeOfServerThreads() throws -> Duration {
+    /// The processor time of the threads whose names begin like that, which the load of others does not change.
+    fileprivate func time(ofThreads prefix: String) throws -> Duration {
         let tasks = "/proc/\(pid)/task"
         var sum = Duration.zero
         for task in try FileManager.default.contentsOfDirectory(atPath: tasks) {
             let name = try String(contentsOfFile: "\(tasks)/\(task)/comm", encoding: .utf8)
-            guard name.hasPrefix("postern-http") else { continue }
+            guard name.hasPrefix(prefix) else { continue }
             let times = try String(contentsOfFile: "\(tasks)/\(task)/schedstat", encoding: .utf8)
             guard let nanoseconds = times.split(separator: " ").first.flatMap({ Int64($0) }) else { throw Unreadable() }
             sum += .nanoseconds(nanoseconds)

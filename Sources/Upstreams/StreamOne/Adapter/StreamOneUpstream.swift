@@ -45,7 +45,13 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
 
     // MARK: Accepting
 
+    /// So that a call can be read, encoded, and signed within 50 ms.
+    private static let mostBytes = 2 << 20
+
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+        guard payload.bytes.count <= Self.mostBytes else {
+            throw InvalidPayload([PayloadError("", "must have at most \(Self.mostBytes) bytes")])
+        }
         let call = try StreamOneCall(
             payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, .checked)
         let direct = "/v1/\(name)/proxy/\(call.command)/\(call.action)"

@@ -66,6 +66,18 @@ import Testing
         #expect(throws: SettingProblems.self) { try StreamOneSamples.upstream(["defaultAccountId": .text("a,b")]) }
     }
 
+    @Test func queuedCall_isLimited() throws {
+        func call(_ size: Int) -> String {
+            let start = #"{"command":"item","action":"edit","arguments":{"a":""#
+            return start + String(repeating: "x", count: size - start.utf8.count - 3) + #""}}"#
+        }
+        let upstream = try StreamOneSamples.upstream()
+        _ = try admit(call(2 << 20), to: upstream)
+        #expect(throws: InvalidPayload([PayloadError("", "must have at most 2097152 bytes")])) {
+            try admit(call(2 << 20 + 1), to: upstream)
+        }
+    }
+
     /// Signed when it is sent: the same message later has another timestamp.
     @Test func repeatedCall_isSignedAnew() throws {
         let upstream = try StreamOneSamples.upstream()
