@@ -115,8 +115,8 @@ import Testing
         #expect(try await first.get().status == 200)
     }
 
-    /// The receiver answers before it has read the body. If it closed at once, its reset could overtake the response (RFC
-    /// 9112, section 9.6).
+    /// The receiver answers before it has read the body. If it closed at once, its reset could overtake the response
+    /// (RFC 9112, section 9.6).
     @Test func earlyRefusal_isTaken_howeverLargeTheBody() async throws {
         let server = RawServer { connection, _ in
             try? connection.receiveMore()

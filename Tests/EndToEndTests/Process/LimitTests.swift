@@ -90,7 +90,11 @@ extension EndToEnd {
             let id = try #require(try client.post("/v1/hook/event", "{}").json["id"].string)
             let line = try await gateway.process.line(of: .errors) { $0.contains("batch attempted") }
             #expect(line.contains(reason), "\(line)")
-            #expect(try gateway.message(id)["lastError"]["detail"].string?.contains(reason) == true)
+            // The line precedes the commit.
+            let isStored = try eventually {
+                try gateway.message(id)["lastError"]["detail"].string?.contains(reason) == true
+            }
+            #expect(isStored)
             try #require(ChildProcess.succeeds(Self.asUser + ["--pid", process, "--nproc=100:"]))
             try gateway.waitForState("delivered", of: id)
             try await gateway.stop()
