@@ -1,8 +1,6 @@
 import Foundation
-import Logging
 import PosternHTTP
 import PosternTestKit
-import Synchronization
 import Testing
 
 extension EndToEnd {
@@ -210,12 +208,10 @@ extension EndToEnd {
         fileprivate static func withDelivery(
             of body: Body, size: Int = deliveredSize, _ test: (Measured, _ deliver: () throws -> Void) throws -> Void
         ) async throws {
-            let receiver = Receiver()
-            let server = HTTPServer(
-                HTTPServerSettings { ($0.host, $0.port, $0.workerThreads) = ("127.0.0.1", 0, 1) }, handler: receiver,
-                logger: Logger(label: "receiver") { _ in SwiftLogNoOpLogHandler() })
-            let url = "http://127.0.0.1:\(try server.start())"
+            let receiver = Receiver(response: #"{"header":{"status":0,"statusmessage":"OK"},"body":{}}"#)
+            let (server, port) = try receiver.serve()
             defer { server.stopAndWait(grace: .zero) }
+            let url = "http://127.0.0.1:\(port)"
             let upstreams: [String: [String: Any]] = [
                 "streamone": ["apiUrl": url, "id": "a", "psk": "b"], "hook": ["type": "webhook", "url": url],
                 "call": ["type": "streamone", "apiUrl": url, "id": "a", "psk": "b"],
@@ -241,20 +237,8 @@ extension EndToEnd {
                 #expect(try eventually { try client.get("/v1/upstreams/\(name)").json["queued"].int == 0 })
             }
             try test(Measured(pid: next.process.pid), deliver)
-            #expect(receiver.longest > size / 2)
+            #expect(receiver.longestBody > size / 2)
             try await next.stop()
-        }
-
-        private final class Receiver: HTTPHandler, AdmittedRequest {
-            private let received = Mutex(0)
-            var longest: Int { received.withLock { $0 } }
-
-            func admit(_ head: RequestHead) -> HeaderDecision { .accept(maxBodyBytes: 4 * WorstRequests.size, self) }
-            func answer(_ body: [UInt8], _ responder: Responder) {
-                received.withLock { $0 = max($0, body.count) }
-                let success = #"{"header":{"status":0,"statusmessage":"OK"},"body":{}}"#
-                responder.respond(HTTPResponse(status: 200, body: Array(success.utf8)))
-            }
         }
 
         @Test(.timeLimit(.minutes(10)), .enabled(if: !Binary.isSanitized), arguments: delivered)

@@ -1,8 +1,6 @@
 import Foundation
-import Logging
 import PosternHTTP
 import PosternTestKit
-import Synchronization
 import Testing
 
 extension EndToEnd {
@@ -24,17 +22,6 @@ extension EndToEnd {
                 && ChildProcess.succeeds(program(withHosts: file) + ["/bin/true"])
         }()
 
-        private final class Receiver: HTTPHandler, AdmittedRequest {
-            private let count = Mutex(0)
-            var requests: Int { count.withLock { $0 } }
-
-            func admit(_ head: RequestHead) -> HeaderDecision { .accept(maxBodyBytes: 1 << 16, self) }
-            func answer(_ body: [UInt8], _ responder: Responder) {
-                count.withLock { $0 += 1 }
-                responder.respond(HTTPResponse(status: 200))
-            }
-        }
-
         /// A receiver at each address, with the same port, and a gateway that knows their name.
         private final class Setting {
             let receivers = addresses.map { _ in Receiver() }
@@ -46,11 +33,9 @@ extension EndToEnd {
             init(connectionMaxAge: Int) async throws {
                 var port = 0
                 for (address, receiver) in zip(addresses, receivers) {
-                    let server = HTTPServer(
-                        HTTPServerSettings { ($0.host, $0.port, $0.workerThreads) = (address, port, 1) },
-                        handler: receiver, logger: Logger(label: "receiver") { _ in SwiftLogNoOpLogHandler() })
-                    port = Int(try server.start())
-                    servers.append(server)
+                    let serving = try receiver.serve(host: address, port: port)
+                    port = serving.port
+                    servers.append(serving.server)
                 }
                 var settings = Settings()
                 settings.delivery["connectionMaxAgeSeconds"] = connectionMaxAge
