@@ -9,7 +9,7 @@
 // libmicrohttpd offers no way to look at the bytes of a request before it parses them. It is linked dynamically, and the
 // dynamic linker looks for `recv`, `gnutls_record_recv`, and `epoll_wait` in the executable first: so these definitions are
 // what the library calls. On a thread that never called `postern_receive_by`, they do what the originals do.
-// `postern_reads_are_ours` checks that before a server starts; if it were wrong, no request would be served
+// `postern_functions_are_ours` checks that before a server starts; if it were wrong, no request would be served
 // (`Connection.advance`).
 
 static __thread postern_receiver receiver;
@@ -33,7 +33,7 @@ __attribute__((constructor)) static void find_tls_recv(void) {
     *(void **)&tls_recv = dlsym(RTLD_NEXT, "gnutls_record_recv");
 }
 
-bool postern_reads_are_ours(void) {
+bool postern_functions_are_ours(void) {
     return tls_recv && dlsym(RTLD_DEFAULT, "recv") == (void *)recv
         && dlsym(RTLD_DEFAULT, "gnutls_record_recv") == (void *)gnutls_record_recv
         && dlsym(RTLD_DEFAULT, "epoll_wait") == (void *)epoll_wait;
@@ -80,8 +80,8 @@ __attribute__((visibility("default"), used)) ssize_t gnutls_record_recv(
         : count == POSTERN_READ_INTERRUPTED ? GNUTLS_E_INTERRUPTED : failure;
 }
 
-/// If as many sockets are ready as libmicrohttpd asks for at once, it asks again, with the same time limit, before it serves
-/// the first ones (`MHD_epoll`). These would wait until another socket is ready.
+/// Does not wait after it has returned as many events as were asked for: libmicrohttpd then calls it again, with the same
+/// time limit, before it serves any of those sockets (`MHD_epoll`).
 __attribute__((visibility("default"), used)) int epoll_wait(
     int epoll, struct epoll_event *events, int most, int milliseconds
 ) {

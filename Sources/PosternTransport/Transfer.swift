@@ -171,6 +171,7 @@ final class Transfer: @unchecked Sendable {
     func result(of code: CURLcode) -> TransferResult {
         guard let handle else { preconditionFailure("a transfer without handle is not under way") }
         let bytesSent = handle.bytesSent
+        // libcurl says then that the name could not be resolved.
         let code = code != CURLE_OK && bytesSent == 0 && handle.lacksThread ? CURLE_OUT_OF_MEMORY : code
         func failure(_ code: CURLcode, _ detail: String) -> TransferResult {
             .failure(TransferFailure(code, bytesSent: bytesSent, detail: detail))

@@ -119,11 +119,11 @@ typedef ssize_t (*postern_receiver)(void *context, int socket, void *session, vo
 
 /// From now on, whatever libmicrohttpd reads on the calling thread comes from `callback`.
 void postern_receive_by(postern_receiver callback, void *context);
-/// The version of libmicrohttpd whose internals are relied on: what it reads sockets by, and which events it passes over.
+/// The version of libmicrohttpd whose internals are relied on: what it reads sockets and waits by, and which events it passes over.
 #define POSTERN_MHD_VERSION "0.9.75"
 _Static_assert(MHD_VERSION >> 8 == 0x000975, "check receive.c and postern_mhd_wake_by against this libmicrohttpd");
 /// Whether the dynamic linker gives libmicrohttpd our functions instead of those it was built with.
-bool postern_reads_are_ours(void);
+bool postern_functions_are_ours(void);
 /// Reads what the client sent, through TLS if `session` is not NULL.
 ssize_t postern_socket_read(int socket, void *session, void *buffer, size_t size);
 /// Writes without waiting; returns how many bytes were taken, or a negative number.

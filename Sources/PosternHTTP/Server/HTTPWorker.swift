@@ -53,8 +53,9 @@ final class HTTPWorker: Loop, @unchecked Sendable {
                 errorClass: .failed,
                 detail: "libmicrohttpd is version \(version); the gateway requires \(POSTERN_MHD_VERSION)")
         }
-        guard postern_reads_are_ours() else {
-            throw HTTPServerError(errorClass: .failed, detail: "libmicrohttpd does not use the gateway's socket reader")
+        guard postern_functions_are_ours() else {
+            throw HTTPServerError(
+                errorClass: .failed, detail: "libmicrohttpd does not use the gateway's functions for sockets")
         }
         do throws(SystemLimitError) { try wakeup.requireOpen() } catch { throw HTTPServerError(error) }
         // Unretained: the server keeps its workers until they have stopped.
