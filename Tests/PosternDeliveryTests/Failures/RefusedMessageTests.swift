@@ -278,7 +278,8 @@ import WebhookAdapter
 
     /// Every lane but one has refused messages at any place, so that soon all are headed by one. The other lane has a
     /// message now and then, which ends a hold; what is refused again then must not use up the probes that follow soon.
-    @Test(arguments: [UInt64](0..<4)) func ordered_areAllDelivered_althoughEveryLaneHasRefusedMessages(seed: UInt64) throws {
+    @Test(arguments: [UInt64](0..<4))
+    func ordered_areAllDelivered_althoughEveryLaneHasRefusedMessages(seed: UInt64) throws {
         var dice = SplitMix64(state: seed)
         let settings = DeliverySettings.with {
             ($0.maxInFlight, $0.batchMaxMessages) = (8, 500)
