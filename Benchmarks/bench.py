@@ -5,7 +5,6 @@ usage: make bench            all figures, about 25 minutes, writes Benchmarks/RE
        Benchmarks/bench.py --quick                minutes instead; says roughly where we are
        Benchmarks/bench.py --only ingest --rounds 7
        Benchmarks/bench.py --only keys --rounds 9   what an API key costs
-       Benchmarks/bench.py --only listeners         what clients of the event stream cost those who write
 
 The gateway requires an API key, and the load has it, unless --without-keys.
 """
@@ -384,12 +383,6 @@ class Bench:
         more = [(a - b) / b * 100 for a, b in zip(costs[True], costs[False])]
         self.add("CPU of a request with a key, warm-up included", more, "% more")
 
-    def listeners(self):
-        """See listeners.py."""
-        import listeners
-
-        listeners.measure(self, TOOLS, shown, versus)
-
     def bulk_ingest(self):
         def run():
             with self.gateway(url) as gateway:
@@ -694,7 +687,6 @@ def ask_alive(connection):
 FIGURES = {
     "ingest": Bench.ingest,
     "keys": Bench.keys,
-    "listeners": Bench.listeners,
     "bulk": Bench.bulk_ingest,
     "e2e": Bench.end_to_end,
     "lanes": Bench.lanes,
@@ -735,9 +727,6 @@ says otherwise.
   202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time.
   Percentiles are wrk's, which corrects for coordinated omission by what it expected between requests.
 * **Keys**: single ingest for a dead upstream with a key and without any, in turns.
-* **Listeners**: single ingest without listeners and with 1000 that receive every event, in turns. They are one process (`listen/listen.c`)
-  on the same cores, which counts and forgets what it reads. How late events are is asked by one more listener: messages to another upstream,
-  four a second, from the 202 to `message.queued`.
 * **End to end**: `load/load.c` sends as fast as answers come, but never more than a window of messages (singles 20 000, bulk 100 000) beyond
   what the simulator says it received, asked every 50 ms; so the backlog cannot grow. Counted is what arrives at the
   simulator over the steady time. Afterwards everything accepted must have arrived. The floor here is measured with the

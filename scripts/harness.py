@@ -126,16 +126,6 @@ class Process:
         fields = open(f"/proc/{self.pid}/stat").read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def thread_seconds(self, *names):
-        """The time that the threads with these names have had a processor."""
-        seconds = 0
-        for thread in os.listdir(f"/proc/{self.pid}/task"):
-            with contextlib.suppress(FileNotFoundError):
-                folder = f"/proc/{self.pid}/task/{thread}"
-                if open(f"{folder}/comm").read().strip() in names:
-                    seconds += int(open(f"{folder}/schedstat").read().split()[0]) / 1e9
-        return seconds
-
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 

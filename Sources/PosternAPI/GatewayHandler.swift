@@ -74,7 +74,6 @@ public final class GatewayHandler: HTTPHandler {
             main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
         func wasRefused(_ request: UnreadRequest) { main.wasRefused(request) }
-        var streamPath: String? { main.streamPath }
         func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
             main.commonHeaders(for: head)
         }
@@ -88,8 +87,6 @@ public final class GatewayHandler: HTTPHandler {
         unroutedMetrics.count(request.status)
         log.rejected(request, route: unroutedMetrics.route)
     }
-
-    public var streamPath: String? { "/v1/stream" }
 
     /// No cache keeps a response, no browser takes it for another type than it has, and a page of a listed origin may read
     /// it.

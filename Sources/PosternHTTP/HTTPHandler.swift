@@ -10,14 +10,9 @@ public protocol HTTPHandler: Sendable {
     /// Headers that are added to the response to this request, also if the server itself refuses it, unless the response
     /// has them. `head` is nil if the server could not read it.
     func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)]
-    /// The path of requests whose responses are streams that last. Without TLS, clients whose first request has it are
-    /// served by a worker of their own, so that they do not slow down others.
-    var streamPath: String? { get }
 }
 
 extension HTTPHandler {
-    /// None by default.
-    public var streamPath: String? { nil }
     /// Does nothing by default.
     public func wasRefused(_ request: UnreadRequest) {}
     /// None by default.

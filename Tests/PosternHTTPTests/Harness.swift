@@ -17,7 +17,6 @@ struct IncomingRequest {
 /// A handler made of two closures. By default, it admits everything and echoes the body.
 struct TestHandler: HTTPHandler {
     var maxBodyBytes = 1 << 20
-    var streamPath: String?
     var refusal: @Sendable (RequestHead) -> HTTPResponse? = { _ in nil }
     var onAnswer: @Sendable (IncomingRequest, Responder) -> Void = { request, responder in
         responder.respond(HTTPResponse(status: 200, body: request.body))

@@ -12,6 +12,7 @@ struct StreamHandler: Sendable {
         do throws(Problem) {
             guard !context.isDraining.load(ordering: .acquiring) else { throw Self.shuttingDown }
             let filter = try filter(reply)
+            guard let place = StreamPlace.take(in: context.stream) else { throw Self.noPlace }
             // Some clients send it empty if they have no id.
             let lastID = reply.head.header("Last-Event-ID").flatMap { $0.isEmpty ? nil : $0 }
             let response = HTTPResponse(
@@ -21,9 +22,7 @@ struct StreamHandler: Sendable {
                     // Has a proxy (nginx) pass on each event at once.
                     ("X-Accel-Buffering", "no"),
                 ])
-            reply.stream(response) { [stream = context.stream] responder in
-                StreamListener(filter, lastID: lastID, caller: reply.caller, responder, of: stream)
-            }
+            reply.stream(response) { StreamListener(filter, lastID: lastID, caller: reply.caller, $0, at: place) }
         } catch {
             reply.send(error)
         }
@@ -47,4 +46,9 @@ struct StreamHandler: Sendable {
     private static let shuttingDown = Problem(
         slug: .shuttingDown, status: 503, detail: "The gateway is stopping; listen again later.",
         headers: [("Retry-After", "1")])
+
+    private static let noPlace = Problem(
+        slug: .overloaded, status: 503,
+        detail: "\(EventStream.maxListeners) clients listen already, the maximum; listen again later.",
+        headers: [("Retry-After", "5")])
 }

@@ -29,9 +29,6 @@ enum ProcessFigures {
         return seconds(usage.ru_utime) + seconds(usage.ru_stime)
     }
 
-    /// The time for which this process would have used all processors, since it started.
-    static var busySeconds: Double { cpuSeconds / Double(max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))) }
-
     /// Field 22 of /proc/self/stat is the start in clock ticks since the boot. The name in field 2 may hold blanks and
     /// parentheses, so fields are counted from its last parenthesis.
     private static var age: Duration? {

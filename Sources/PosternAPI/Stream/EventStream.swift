@@ -5,26 +5,24 @@ import Synchronization
 /// Sends events to the clients of `GET /v1/stream`, the listeners. Any thread.
 ///
 /// Events are sent in rounds: what has happened since the last one is merged, written once, and read by the connections of
-/// the listeners from one ring. The longer it takes to serve the listeners, the rarer are the rounds (`RoundPace`), so
-/// that they cost the gateway about the same; without listeners nothing is collected. Nothing waits for a listener: one
-/// that the ring has overtaken is cut off.
+/// the listeners from one ring. Without listeners nothing is collected. Nothing waits for a listener: one that the ring
+/// has overtaken is cut off.
 final class EventStream: Sendable {
+    /// How many clients may listen at the same time. That bounds what they cost those who write: libmicrohttpd looks at
+    /// all suspended connections of a worker whenever it resumes one, and each round sends to each listener.
+    static let maxListeners = 64
+    /// The time between two rounds.
+    static let roundTime = Duration.milliseconds(100)
     /// The time between two comments that keep a connection alive (design, section 3.2).
     static let heartbeat = Duration.seconds(15)
     /// Events are collected for at least that many heartbeats after the last listener has left, so that it can come back.
     static let heartbeatsAlone = 4
-    /// How many ids all listeners together get in one round. An event has the number of its messages in any case.
-    static let idsPerRound = 1_000_000
     /// How long a listener may take for the rest when the gateway stops.
     static let endingTime = Duration.seconds(1)
 
     fileprivate struct State {
         var ring: EventRing
-        /// In the order in which they came. They are served in this order, which is mostly that of their connections in
-        /// memory: libmicrohttpd looks at all that are suspended whenever one is resumed, and takes twice as long for
-        /// connections in disorder.
         var listeners: [StreamListener] = []
-        var pace = RoundPace()
         var isCollecting = false
         /// Heartbeats since there were listeners.
         var heartbeatsAlone = 0
@@ -35,21 +33,21 @@ final class EventStream: Sendable {
     private let timer: TimerQueue
     private let time: any TimeSource
     private let keys: KeyRing
-    private let busySeconds: @Sendable () -> Double
     private let state: Mutex<State>
     /// When the next round may be, in monotonic nanoseconds. An atomic, so that the writer waits for no listener.
     private let nextRound = Atomic<Int64>(0)
+    /// How many places are taken; see `StreamPlace`.
+    let places = Atomic<Int>(0)
 
-    /// `run` distinguishes this run of the gateway from others. `busySeconds` is what `RoundPace` takes.
+    /// `run` distinguishes this run of the gateway from others.
     init(
         _ feed: EventFeed, run: UInt64, maxBytes: Int = EventRing.maxBytes, keys: KeyRing, timer: TimerQueue,
-        time: any TimeSource, busySeconds: @escaping @Sendable () -> Double = { ProcessFigures.busySeconds }
+        time: any TimeSource
     ) {
         self.feed = feed
         self.keys = keys
         self.timer = timer
         self.time = time
-        self.busySeconds = busySeconds
         state = Mutex(State(ring: EventRing(run: run, maxBytes: maxBytes)))
     }
 
@@ -66,11 +64,7 @@ final class EventStream: Sendable {
 
     /// What comes next for `listener`.
     func read(_ listener: StreamListener, into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
-        state.withLock { state in
-            let part = listener.fill(buffer, from: state.ring)
-            if let round = listener.takeServedRound() { finish(one: round, &state) }
-            return part
-        }
+        state.withLock { listener.fill(buffer, from: $0.ring) }
     }
 
     /// Returns whether events are collected from now on, and were not before.
@@ -95,24 +89,11 @@ final class EventStream: Sendable {
         }
         state.heartbeatsAlone = 0
         state.listeners.append(listener)
-        setLimits(state.listeners.count)
         return isFirst
     }
 
     func remove(_ listener: StreamListener) {
-        state.withLock { state in
-            guard let index = state.listeners.firstIndex(where: { $0 === listener }) else { return }
-            state.listeners.remove(at: index)
-            if let round = listener.round { finish(one: round, &state) }
-            setLimits(state.listeners.count)
-        }
-    }
-
-    private func setLimits(_ listeners: Int) {
-        var limits = EventFeed.Limits()
-        limits.ids = min(limits.ids, max(10, Self.idsPerRound / max(1, listeners)))
-        limits.idsPerEvent = limits.ids / 10
-        feed.setLimits(limits)
+        state.withLock { state in state.listeners.removeAll { $0 === listener } }
     }
 
     // MARK: Rounds
@@ -120,35 +101,19 @@ final class EventStream: Sendable {
     /// Called on the thread on which something happens.
     private func scheduleRound() {
         let due = MonotonicInstant(nanoseconds: nextRound.load(ordering: .relaxed))
-        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.beginRound() }
+        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.tell() }
     }
 
-    private func beginRound() {
-        guard let delay = state.withLock({ $0.pace.delay(at: time.instant) }) else { return tell() }
-        timer.run(after: delay) { [weak self] in self?.beginRound() }
-    }
-
-    /// A listener of round `round` has been served, or has left.
-    private func finish(one round: Int, _ state: inout State) {
-        state.pace.serveOne(of: round, at: time.instant)
-        nextRound.store(state.pace.next.nanoseconds, ordering: .relaxed)
-    }
-
-    /// Tells what has happened since the last round.
+    /// A round: tells what has happened since the last one.
     private func tell() {
-        let (events, busySeconds) = (feed.take(), busySeconds())
+        // Before the events are taken: the next one to be recorded schedules the next round by it.
+        nextRound.store((time.instant + Self.roundTime).nanoseconds, ordering: .relaxed)
+        let events = feed.take()
         let (woken, slow) = state.withLock { state in
-            let (start, first, now) = (time.instant, state.ring.next, time.now)
+            let (first, now) = (state.ring.next, time.now)
             for listener in state.listeners where listener.hasExpired(at: now) { listener.finish() }
             for event in events { state.ring.append(event) }
-            let woken = state.takeListeners(forEventsFrom: first)
-            let found = time.instant
-            state.pace.begin(
-                waking: woken.count, of: state.listeners.count, foundIn: found - start, at: found,
-                busySeconds: busySeconds)
-            for listener in woken { listener.beServed(in: state.pace.round) }
-            nextRound.store(state.pace.next.nanoseconds, ordering: .relaxed)
-            return (woken, state.ring.trim() ? state.dropSlow() : [])
+            return (state.takeListeners(forEventsFrom: first), state.ring.trim() ? state.dropSlow() : [])
         }
         for listener in woken { listener.responder.wake() }
         for listener in slow { listener.responder.cut() }
@@ -214,17 +179,9 @@ final class EventStream: Sendable {
 }
 
 extension EventStream.State {
-    /// The listeners that wait for one of the events from `first` on, or for their end; they are woken now. Many have
-    /// the same filter, which is compared with the events once.
+    /// The listeners that wait for one of the events from `first` on, or for their end; they are woken now.
     fileprivate func takeListeners(forEventsFrom first: Int) -> [StreamListener] {
-        var known: [StreamListener.Filter: Bool] = [:]
-        func admitsAny(_ filter: StreamListener.Filter) -> Bool {
-            if let known = known[filter] { return known }
-            let admits = (first..<ring.next).contains { filter.admits(ring[$0]) }
-            known[filter] = admits
-            return admits
-        }
-        return listeners.filter { $0.awaits(eventsBefore: ring.next, admitsAny) }
+        listeners.filter { $0.awaits(eventsFrom: first, in: ring) }
     }
 
     /// The listeners that have got everything; they are woken now.

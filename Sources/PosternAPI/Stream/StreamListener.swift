@@ -4,10 +4,10 @@ import PosternHTTP
 /// A client that listens to the events (`GET /v1/stream`). All but the constants is used under the lock of its
 /// `EventStream`.
 final class StreamListener: ResponseStream, @unchecked Sendable {
-    // @unchecked: protected by the lock of `stream`.
+    // @unchecked: protected by the lock of `place.stream`.
 
     /// Which events a listener gets. Nil means all.
-    struct Filter: Hashable {
+    struct Filter {
         var types: Set<EventType>?
         var upstream: UpstreamName?
         /// The upstreams of its key.
@@ -25,7 +25,7 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     /// Nil if it required no key.
     let caller: Caller?
     let responder: Responder
-    private let stream: EventStream
+    private let place: StreamPlace
 
     /// The number of the event that comes next; nil before it listens.
     var next: Int?
@@ -33,26 +33,22 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     private var text: [UInt8] = []
     private var sent = 0
     var owesHeartbeat = false
-    /// The round that woke it, until it has been served.
-    private(set) var round: Int?
-    /// Whether it got something in that round.
-    private var hasPart = false
     /// Whether it has received every event so far, so that its connection is suspended.
     var isWaiting = false
     /// The number of the event at which its stream ends; nil while the stream continues.
     var end: Int?
 
-    init(_ filter: Filter, lastID: String?, caller: Caller?, _ responder: Responder, of stream: EventStream) {
+    init(_ filter: Filter, lastID: String?, caller: Caller?, _ responder: Responder, at place: StreamPlace) {
         self.filter = filter
         self.lastID = lastID
         self.caller = caller
         self.responder = responder
-        self.stream = stream
+        self.place = place
     }
 
-    func began() { stream.add(self) }
-    func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart { stream.read(self, into: buffer) }
-    func ended() { stream.remove(self) }
+    func began() { place.stream.add(self) }
+    func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart { place.stream.read(self, into: buffer) }
+    func ended() { place.stream.remove(self) }
 
     // MARK: Under the lock
 
@@ -71,24 +67,16 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         return .nothing
     }
 
-    /// Whether it has to be woken for the new events, those before `next`, or for its end. If it waits and its filter
+    /// Whether it has to be woken for the new events, those from `first` on, or for its end. If it waits and its filter
     /// admits none of them, they count as received.
-    ///
-    /// - Parameter admitsAny: Whether a filter admits any of the new events.
-    func awaits(eventsBefore next: Int, _ admitsAny: (Filter) -> Bool) -> Bool {
+    func awaits(eventsFrom first: Int, in ring: EventRing) -> Bool {
         guard isWaiting else { return false }
-        if end != nil || admitsAny(filter) { isWaiting = false } else { self.next = next }
+        if end != nil || (first..<ring.next).contains(where: { filter.admits(ring[$0]) }) {
+            isWaiting = false
+        } else {
+            next = ring.next
+        }
         return !isWaiting
-    }
-
-    /// It is woken by round `round`.
-    func beServed(in round: Int) { (self.round, hasPart) = (round, false) }
-
-    /// To be called after each read: the round that woke it, once the first part of that was sent.
-    func takeServedRound() -> Int? {
-        defer { hasPart = true }
-        guard hasPart || isWaiting else { return nil }
-        return round.take()
     }
 
     /// Whether its key has expired.

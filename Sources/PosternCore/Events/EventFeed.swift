@@ -27,9 +27,9 @@ public final class EventFeed: Sendable {
         var onArrival: (@Sendable () -> Void)?
     }
     private let isOpen = Atomic<Bool>(false)
-    private let collected = Mutex(Collected())
+    private let collected: Mutex<Collected>
 
-    public init() {}
+    public init(limits: Limits = Limits()) { collected = Mutex(Collected(limits: limits)) }
 
     /// Whether events are collected.
     public var isCollecting: Bool { isOpen.load(ordering: .relaxed) }
@@ -47,8 +47,6 @@ public final class EventFeed: Sendable {
         isOpen.store(false, ordering: .relaxed)
         collected.withLock { $0 = Collected(limits: $0.limits) }
     }
-
-    public func setLimits(_ limits: Limits) { collected.withLock { $0.limits = limits } }
 
     /// Records what has happened. Call it once it cannot be undone.
     ///

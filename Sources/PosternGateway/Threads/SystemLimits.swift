@@ -49,8 +49,8 @@ enum SystemLimits {
     private static func threadCount(of configuration: GatewayConfiguration) -> Int {
         let http = configuration.server.http.workerThreads
         let workers = http > 0 ? http : max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
-        // The store has 2, the API 5, the transport and the resolver of names 2, a listener 3, and libdispatch 2.
-        return 14 + workers + (configuration.server.admin.isOn ? 4 : 0)
+        // The store has 2, the API 5, the transport and the resolver of names 2, a listener 2, and libdispatch 2.
+        return 13 + workers + (configuration.server.admin.isOn ? 3 : 0)
             + configuration.upstreams.count(where: \.isEnabled)
     }
 }

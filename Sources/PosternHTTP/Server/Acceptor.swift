@@ -3,23 +3,21 @@ import Logging
 internal import PosternCore
 import Synchronization
 
-/// Accepts connections and distributes them to the workers in turn, except those that listen to a stream.
+/// Accepts connections and distributes them to the workers in turn.
 final class Acceptor: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name = "postern-accept"
-    private let workers: HTTPWorkers
+    private let workers: [HTTPWorker]
     private let listener: Listener
     private let limiter: ConnectionLimiter
     private let logger: Logger
     private let wakeup = EventFD()
     /// The first number of the descriptors that clients leave to deliveries and the store.
     private let firstReserved: Int32
-    /// How many connections are accepted before those are distributed whose first bytes have arrived.
-    private static let acceptedAtOnce = 64
     private let isStopped = Atomic<Bool>(false)
     private let running = Mutex<(any RunningLoop)?>(nil)
 
-    init(_ listener: Listener, for workers: HTTPWorkers, _ limiter: ConnectionLimiter, _ logger: Logger) {
+    init(_ listener: Listener, for workers: [HTTPWorker], _ limiter: ConnectionLimiter, _ logger: Logger) {
         self.listener = listener
         self.workers = workers
         self.limiter = limiter
@@ -29,7 +27,6 @@ final class Acceptor: Loop, @unchecked Sendable {
 
     func start() throws(SystemLimitError) {
         try wakeup.requireOpen()
-        if let streams = workers.streams { lobby = try Lobby(streamsAt: streams.path) }
         let started = try DedicatedThreads().start(self)
         running.withLock { $0 = started }
     }
@@ -44,43 +41,20 @@ final class Acceptor: Loop, @unchecked Sendable {
 
     // MARK: State
     private var next = 0
-    /// Set before the thread starts. Nil if no stream is served, or the first bytes are encrypted.
-    private var lobby: Lobby?
     /// Nothing is accepted until this time, because the system failed to accept.
     private var pausedUntil = MonotonicInstant.distantPast
-    private var isPaused = false
     private var nextReport = MonotonicInstant.distantPast
     /// The descriptor of the latest connection.
     private var latest: Int32 = 0
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        for _ in 0..<Self.acceptedAtOnce {
-            guard now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now), accept(at: now)
-            else { break }
-        }
-        for arrival in lobby?.takeArrived() ?? [] { distribute(arrival) }
-        for arrival in lobby?.takeOverdue(at: now) ?? [] { distribute(arrival) }
-        if isStopped.load(ordering: .acquiring) {
-            for arrival in lobby?.takeAll() ?? [] { distribute(arrival) }
-            return nil
-        }
-        isPaused = now < pausedUntil
-        return min(isPaused ? pausedUntil : .distantFuture, lobby?.deadline ?? .distantFuture)
+        while now >= pausedUntil, !isStopped.load(ordering: .acquiring), leavesReserve(at: now), accept(at: now) {}
+        if isStopped.load(ordering: .acquiring) { return nil }
+        return now < pausedUntil ? pausedUntil : .distantFuture
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool {
-        var sockets = lobby.map { [$0.descriptor] } ?? []
-        if !isPaused { sockets.append(listener.socket) }
-        return wakeup.wait(until: deadline, or: sockets)
-    }
-
-    private func distribute(_ arrival: HTTPWorker.NewConnection) {
-        if let streams = workers.streams, lobby?.isStream(arrival) == true {
-            streams.worker.add(arrival)
-        } else {
-            workers.ordinary[next].add(arrival)
-            next = (next + 1) % workers.ordinary.count
-        }
+        wakeup.wait(until: deadline, or: deadline == .distantFuture ? [listener.socket] : [])
     }
 
     /// False when no connection is waiting, or none can be accepted now.
@@ -96,8 +70,8 @@ final class Acceptor: Loop, @unchecked Sendable {
         _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
         latest = socket
         if limiter.admit(peer) {
-            let arrival = HTTPWorker.NewConnection(socket: socket, address: address, size: size, peer: peer)
-            if lobby?.add(arrival, at: now) != true { distribute(arrival) }
+            workers[next].add(.init(socket: socket, address: address, size: size, peer: peer))
+            next = (next + 1) % workers.count
         } else {
             close(socket)
         }

@@ -10,7 +10,7 @@ import Synchronization
 public final class HTTPServer: Sendable {
     private struct Running {
         /// None before the start and after the stop.
-        var workers = HTTPWorkers()
+        var workers: [HTTPWorker] = []
         var acceptor: Acceptor?
     }
     private let core: ServerCore
@@ -28,7 +28,7 @@ public final class HTTPServer: Sendable {
         core = ServerCore(settings, memory: memory, handler: handler, logger: logger)
     }
 
-    deinit { precondition(state.withLock { $0.workers.all.isEmpty }, "an HTTP server must be stopped") }
+    deinit { precondition(state.withLock { $0.workers.isEmpty }, "an HTTP server must be stopped") }
 
     /// The number of requests whose headers have arrived and whose response has not been sent.
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
@@ -69,33 +69,28 @@ public final class HTTPServer: Sendable {
             try acceptor.start()
         } catch {
             core.reaper.stop()
-            for worker in workers.all { worker.stop() }
+            for worker in workers { worker.stop() }
             close(listener.socket)
             throw HTTPServerError(error)
         }
         state.withLock { state in
-            precondition(state.workers.all.isEmpty, "an HTTP server starts once")
+            precondition(state.workers.isEmpty, "an HTTP server starts once")
             state = Running(workers: workers, acceptor: acceptor)
         }
         return listener.port
     }
 
     /// Closes the listener if a worker does not start.
-    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> HTTPWorkers {
-        var workers = HTTPWorkers()
+    private func startWorkers(_ listener: Listener, _ identity: TLSIdentity?) throws(HTTPServerError) -> [HTTPWorker] {
+        var workers: [HTTPWorker] = []
         do throws(HTTPServerError) {
             for number in 0..<workerCount {
                 let worker = HTTPWorker(core, name: "postern-http-\(number)")
                 try worker.start(identity)
-                workers.ordinary.append(worker)
-            }
-            if let path = core.handler.streamPath, identity == nil {
-                let worker = HTTPWorker(core, name: "postern-streams")
-                try worker.start(nil)
-                workers.streams = (worker, path)
+                workers.append(worker)
             }
         } catch {
-            for worker in workers.all { worker.stop() }
+            for worker in workers { worker.stop() }
             close(listener.socket)
             throw error
         }
@@ -139,8 +134,8 @@ public final class HTTPServer: Sendable {
         stopAccepting()
         waitUntilDrained(atMost: grace)
         let workers = state.withLock { state in
-            defer { state.workers = HTTPWorkers() }
-            return state.workers.all
+            defer { state.workers = [] }
+            return state.workers
         }
         guard !workers.isEmpty else { return }
         core.isAborting.store(true, ordering: .sequentiallyConsistent)

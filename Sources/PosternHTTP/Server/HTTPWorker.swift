@@ -150,16 +150,6 @@ final class HTTPWorker: Loop, @unchecked Sendable {
     }
 }
 
-/// The workers of a server.
-struct HTTPWorkers {
-    var ordinary: [HTTPWorker] = []
-    /// Serves the clients that receive streams, which are at `path`. Nil if the server has no streams, or uses TLS, so
-    /// that only the worker of a connection can read its requests.
-    var streams: (worker: HTTPWorker, path: String)?
-
-    var all: [HTTPWorker] { ordinary + (streams.map { [$0.worker] } ?? []) }
-}
-
 /// The callbacks get `context`, which must outlive the daemon.
 private func startDaemon(
     for context: UnsafeMutableRawPointer, _ settings: HTTPServerSettings, _ pem: TLSIdentity?

@@ -12,15 +12,6 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct StreamTests {
     private static let body = #"{"n":1,"name":"hush, a payload"}"#
 
-    /// By its path, the server finds the clients that it serves with a worker of their own.
-    @Test func pathOfStreams_isThatOfTheRoute() throws {
-        try withGateway { gateway in
-            #expect(gateway.handler.streamPath == EventClient.path)
-            let client = try EventClient(gateway.port)
-            #expect(client.head.header("Content-Type") == "text/event-stream")
-        }
-    }
-
     // MARK: What is told
 
     @Test func acceptedMessages_areTold_asQueuedAndSentAndDelivered() throws {
@@ -285,17 +276,41 @@ import Testing
         }
     }
 
-    /// It reads nothing while more events occur than its socket and the ring hold.
-    @Test func listenerThatDoesNotRead_isCutOff_andWritersGoOn() throws {
+    @Test func clientBeyondTheMaximum_isRefused_untilAnotherHangsUp() throws {
+        try withPausedGateway { gateway in
+            var clients = try (0..<EventStream.maxListeners).map { _ in try EventClient(gateway.port) }
+            #expect(clients.allSatisfy { $0.head.status == 200 })
+            let refusal = try gateway.client.get("/v1/stream")
+            refusal.problem(503, "overloaded")
+            #expect(refusal.header("Retry-After") == "5")
+            #expect(try gateway.client.ask("HEAD", "/v1/stream").status == 503)
+            #expect(gateway.context.stream.listenerCount == EventStream.maxListeners)
+            clients.removeLast()
+            let hasPlace = try eventually {
+                let client = try EventClient(gateway.port)
+                if client.head.status == 200 { clients.append(client) }
+                return clients.count == EventStream.maxListeners
+            }
+            #expect(hasPlace, "no place becomes free")
+            let id = try gateway.accept()
+            for client in clients { #expect(try client.next().ids == [id]) }
+        }
+    }
+
+    /// They read nothing while more events occur than their sockets and the ring hold.
+    @Test func listenersThatDoNotRead_areCutOff_andWritersGoOn() throws {
         var setup = Setup()
         setup.limits.maxBodyBytes = 1 << 20
         setup.delivery.maxInFlight = 4
         try withGateway(setup) { gateway in
             gateway.transport.answerAll { _ in .status(200) }
-            let deaf = try HTTPClient(port: gateway.port, receiveBuffer: 4096)
-            deaf.sendRequest("GET", "/v1/stream")
-            #expect(try deaf.answer().status == 200)
-            #expect(eventually { gateway.context.stream.listenerCount == 1 })
+            let deaf = try (0..<EventStream.maxListeners).map { _ in
+                let client = try HTTPClient(port: gateway.port, receiveBuffer: 4096)
+                client.sendRequest("GET", "/v1/stream")
+                #expect(try client.answer().status == 200)
+                return client
+            }
+            #expect(eventually { gateway.context.stream.listenerCount == deaf.count })
             let body = "[" + (0..<1000).map { "{\"n\":\($0)}" }.joined(separator: ",") + "]"
             var statuses: Set<Int> = []
             let isDropped = try eventually(every: .zero) {
@@ -305,7 +320,7 @@ import Testing
                 return gateway.context.stream.listenerCount == 0
             }
             #expect(isDropped && statuses == [202])
-            #expect(throws: HTTPClient.Failure.self) { while try deaf.nextChunk() != nil {} }
+            for client in deaf { #expect(throws: HTTPClient.Failure.self) { while try client.nextChunk() != nil {} } }
         }
     }
 
@@ -356,12 +371,10 @@ final class EventClient {
     private(set) var parser = EventParser()
     private var waiting: [ReceivedEvent] = []
 
-    static let path = "/v1/stream"
-
     /// Returns once the stream has begun, so that whatever happens from now on is told.
     init(_ port: UInt16, _ query: String = "", headers: [(String, String)] = []) throws {
         client = try HTTPClient(port: port)
-        client.sendRequest("GET", Self.path + query, headers: headers)
+        client.sendRequest("GET", "/v1/stream" + query, headers: headers)
         head = try client.answer()
         if head.status == 200 { try read() }
     }

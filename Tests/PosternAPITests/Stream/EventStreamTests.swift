@@ -7,39 +7,17 @@ import Testing
 
 /// Rounds, heartbeats, lagging and returning listeners, in virtual time.
 @Suite struct EventStreamTests {
-    /// A clock that advances by `step` whenever it is read.
-    private final class SteppingTime: TimeSource {
-        let step = SharedValue(Duration.zero)
-        private let time: ManualTime
-
-        init(_ time: ManualTime) { self.time = time }
-
-        var now: Timestamp { time.now }
-        var instant: MonotonicInstant {
-            time.advance(by: step.value)
-            return time.instant
-        }
-    }
-
     private final class Bench {
         let threads = ManualThreads()
-        let time: SteppingTime
         let feed = EventFeed()
         let keys = KeyRing()
-        /// The share of the processors that the gateway uses.
-        let load = SharedValue(0.0)
         let stream: EventStream
         private let timer: TimerQueue
         private var number: Int64 = 0
 
         init(maxBytes: Int = EventRing.maxBytes, run: UInt64 = 10) {
             timer = try! TimerQueue(name: "timer", on: threads)
-            time = SteppingTime(threads.time)
-            stream = EventStream(
-                feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: time,
-                busySeconds: { [load, time = threads.time] in
-                    load.value * Double(time.instant.nanoseconds) / 1_000_000_000
-                })
+            stream = EventStream(feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: threads.time)
         }
 
         func record(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
@@ -82,7 +60,7 @@ import Testing
         #expect(listener.wakes == 1 && listener.read().count == 1)
         for _ in 0..<10 {
             bench.record()
-            bench.threads.advance(by: .milliseconds(4))
+            bench.threads.advance(by: .milliseconds(9))
         }
         #expect(listener.wakes == 1 && listener.read().isEmpty)
         bench.threads.advance(by: .milliseconds(10))
@@ -90,66 +68,30 @@ import Testing
         #expect(listener.read().map { $0.json["count"].int } == [10])
     }
 
-    @Test(arguments: [(0, 0, 50), (2, 0, 100), (20, 0, 1000), (400, 0, 5000), (4, 0.1, 2000)])
-    func rounds_areRarer_theLongerTheyTake_andTheBusierTheGatewayIs(milliseconds: Int, load: Double, pause: Int) {
+    @Test func rounds_areATenthOfASecondApart_whoeverReadsOrLeaves() {
         let bench = Bench()
-        bench.load.set(load)
-        bench.threads.advance(by: .seconds(1))
-        let listeners = (0..<1000).map { _ in bench.listen() }
-        func serve() -> [ReceivedEvent] {
-            bench.threads.advance(by: .milliseconds(milliseconds))
-            return listeners.map { $0.read() }[0]
-        }
+        let listeners = (0..<EventStream.maxListeners).map { _ in bench.listen() }
         bench.record()
         bench.threads.turnAll()
-        #expect(serve().map { $0.json["count"].int } == [1], "the first one at once")
-        bench.record(count: 1000)
-        bench.threads.advance(by: .milliseconds(pause - 1))
-        bench.record(count: 1000)
         #expect(listeners.allSatisfy { $0.wakes == 1 })
-        bench.threads.advance(by: .milliseconds(2))
-        #expect(listeners.allSatisfy { $0.wakes == 2 })
-        let events = serve()
-        #expect(events.map { $0.json["count"].int } == [2000])
-        #expect(events[0].ids.count == 100, "all of the ids would be too many for so many listeners")
-    }
-
-    @Test func listenersThatLeave_orDoNotRead_doNotDelayTheNextRound() {
-        let bench = Bench()
-        let listeners = (0..<1000).map { _ in bench.listen() }
-        bench.record()
-        bench.threads.advance(by: .milliseconds(10))
-        bench.record()
-        listeners[..<500].forEach { $0.read() }
-        listeners[500..<910].forEach { $0.leave() }
-        bench.threads.advance(by: .milliseconds(499))
-        #expect(listeners[0].wakes == 1)
+        bench.record(count: 1000)
+        let (reading, others) = (listeners[..<20], listeners[20...])
+        for listener in reading { #expect(listener.read().map(\.ids.count) == [1]) }
+        others.prefix(10).forEach { $0.leave() }
+        bench.threads.advance(by: EventStream.roundTime - .milliseconds(1))
+        #expect(reading.allSatisfy { $0.wakes == 1 })
         bench.threads.advance(by: .milliseconds(1))
-        #expect(listeners[..<500].allSatisfy { $0.wakes == 2 })
+        #expect(reading.allSatisfy { $0.wakes == 2 })
+        for listener in reading { #expect(listener.read().map(\.ids.count) == [1000]) }
     }
 
-    /// Their filters have to be compared with the events.
-    @Test func listenersThatAreNotWoken_delayTheNextRound() {
+    @Test func place_isFreeAgain_whenItsListenerHasLeft() {
         let bench = Bench()
-        let listeners = (0..<1000).map { _ in bench.listen(.init(types: [.flushFinished])) }
-        bench.time.step.set(.milliseconds(5))
-        bench.record()
-        bench.threads.turnAll()
-        bench.time.step.set(.zero)
-        bench.record(.flushFinished)
-        bench.threads.advance(by: .milliseconds(249))
-        #expect(listeners.allSatisfy { $0.wakes == 0 })
-        bench.threads.advance(by: .milliseconds(2))
-        #expect(listeners.allSatisfy { $0.wakes == 1 })
-    }
-
-    @Test func listeners_areServedInTheOrderInWhichTheyCame() {
-        let bench = Bench()
-        var order: [Int] = []
-        let listeners = (0..<100).map { _ in bench.listen() }
-        for (index, listener) in listeners.enumerated() { listener.onWake = { order.append(index) } }
-        bench.tell()
-        #expect(order == Array(0..<100))
+        let listeners = (0..<EventStream.maxListeners).map { _ in bench.listen() }
+        #expect(StreamPlace.take(in: bench.stream) == nil)
+        listeners[0].leave()
+        let place = StreamPlace.take(in: bench.stream)
+        #expect(place != nil && StreamPlace.take(in: bench.stream) == nil)
     }
 
     @Test func filters_selectByTypeAndUpstream_andDoNotWakeForOthers() throws {
@@ -424,7 +366,6 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
     // @unchecked: for the thread of the test only.
     private(set) var listener: StreamListener!
     private(set) var wakes = 0
-    var onWake: (() -> Void)?
     private(set) var isCut = false
     private(set) var hasEnded = false
     private(set) var parser = EventParser()
@@ -436,17 +377,15 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
     ) {
         self.bufferBytes = bufferBytes
         let responder = Responder(self, requestNumber: 0)
-        listener = StreamListener(filter, lastID: lastID, caller: caller, responder, of: stream)
+        let place = StreamPlace.take(in: stream)!
+        listener = StreamListener(filter, lastID: lastID, caller: caller, responder, at: place)
         responder.hangUp()
         listener.began()
     }
 
     func settle(_ action: ResponseAction, requestNumber: UInt64) {}
     func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) {}
-    func wake(requestNumber: UInt64) {
-        wakes += 1
-        onWake?()
-    }
+    func wake(requestNumber: UInt64) { wakes += 1 }
     func cut(requestNumber: UInt64?) { isCut = true }
 
     /// Reads once. Returns false if there is nothing.
@@ -469,7 +408,10 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
         return parser.takeEvents()
     }
 
-    func leave() { listener.ended() }
+    func leave() {
+        listener.ended()
+        listener = nil
+    }
 }
 
 /// An event as a client sees it (WHATWG HTML, section 9.2.6).

@@ -9,8 +9,7 @@ import Testing
     private let one = UpstreamName("one")!
     private let two = UpstreamName("two")!
 
-    private func open(_ limits: EventFeed.Limits = .init()) {
-        feed.setLimits(limits)
+    private func open() {
         feed.open { [arrivals] in arrivals.set(arrivals.value + 1) }
     }
 
@@ -102,7 +101,8 @@ import Testing
     @Test func ids_areLimited_andTheCountIsNot() {
         var limits = EventFeed.Limits()
         (limits.idsPerEvent, limits.ids) = (3, 5)
-        open(limits)
+        let feed = EventFeed(limits: limits)
+        feed.open {}
         feed.record(Event(.messageQueued, one, ids: ids(1...2)))
         feed.record(Event(.messageQueued, one, ids: ids(3...9)))
         feed.record(Event(.messageQueued, two, ids: ids(10...14)))
@@ -117,7 +117,8 @@ import Testing
     @Test func orderedEvents_areMerged_whenThereAreTooMany() {
         var limits = EventFeed.Limits()
         limits.orderedEvents = 4
-        open(limits)
+        let feed = EventFeed(limits: limits)
+        feed.open {}
         for _ in 0..<100 {
             feed.record(Event(.upstreamDown, one, count: 1), isOrdered: true)
             feed.record(Event(.upstreamUp, one, count: 1), isOrdered: true)
