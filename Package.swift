@@ -175,7 +175,7 @@ let package = Package(
             path: "Tests/PosternSimulatedDisk", swiftSettings: strict),
         tests(of: "PosternSimulatedDisk", ["PosternCore", "PosternMetrics", "PosternStore", logging]),
         tests(of: "PosternCore"),
-        tests(of: "PosternJSON", ["PosternCore", "CPosternJSON"]),
+        tests(of: "PosternJSON", ["PosternCore"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
         tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", grdbSQLite, logging]),

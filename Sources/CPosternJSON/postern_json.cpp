@@ -337,13 +337,4 @@ postern_json_result postern_json_parse_lines(postern_json_parser *parser, const 
     return parse(parser, text, length, true);
 }
 
-postern_json_result postern_json_check(const uint8_t *text, size_t length) {
-    const std::unique_ptr<uint8_t[]> copy(new (std::nothrow) uint8_t[length + simdjson::SIMDJSON_PADDING]);
-    if (!copy) return {nullptr, nullptr, 0, POSTERN_JSON_MEMORY, 0};
-    if (length > 0) std::memcpy(copy.get(), text, length);
-    std::memset(copy.get() + length, ' ', simdjson::SIMDJSON_PADDING);
-    const Fault fault = explain(copy.get(), copy.get(), copy.get() + length);
-    return {nullptr, nullptr, 0, fault.code, fault.offset};
-}
-
 void postern_json_trim(postern_json_parser *parser) { parser->trim(); }

@@ -67,10 +67,6 @@ postern_json_result postern_json_parse(postern_json_parser *parser, const uint8_
 /// array of them all.
 postern_json_result postern_json_parse_lines(postern_json_parser *parser, const uint8_t *text, size_t length);
 
-/// Checks one JSON text without finding its values, in little more memory than a copy of it. Repeated names are not
-/// looked for. The result has neither text nor words.
-postern_json_result postern_json_check(const uint8_t *text, size_t length);
-
 /// Gives back buffers that a large text has left.
 void postern_json_trim(postern_json_parser *parser);
 

@@ -24,27 +24,14 @@ struct Answer: Sendable, Equatable {
         bytes = body
     }
 
-    /// Of a larger response, only the header is parsed, so that its body needs no memory beyond its text.
-    private static let largestReadWhole = 1 << 20
-
     private static func header(of body: [UInt8]) -> Header? {
-        guard body.count <= largestReadWhole else { return headerAlone(of: body) }
-        return switch JSONParser.ofThisThread.parse(body, { Header($0) }) {
+        switch JSONParser.ofThisThread.parse(body, { Header($0) }) {
         case .success(let header): header
         // The SDKs accept what this parser rejects: repeated names, deep nesting. A call that the platform has carried
         // out must not be repeated for that reason.
         case .failure(let fault) where fault.reason == .duplicate || fault.reason == .depth: Header(reading: body)
         case .failure: nil
         }
-    }
-
-    private static func headerAlone(of body: [UInt8]) -> Header? {
-        guard let found = JSONOutline(body, finding: "header", "body"), let range = found.values[0],
-            found.values[1] != nil, range.count <= largestReadWhole
-        else { return nil }
-        let text = Array(body[range])
-        let header = try? JSONParser.ofThisThread.parse(text) { Header(header: $0, at: range.lowerBound) }.get()
-        return header ?? nil
     }
 
     /// Nil unless it is a 2xx with a valid response; anything else is a transport fault.
@@ -64,10 +51,13 @@ struct Answer: Sendable, Equatable {
         return bytes[..<range.lowerBound] + Array(String(seconds).utf8) + bytes[range.upperBound...]
     }
 
+    /// What logins, roles, and the like have at most.
+    private static let mostExpectedBytes = 1 << 20
+
     /// The result of `body` for the response's `body` member; nil for a response that is too large to be the expected
     /// one.
     func withBody<R>(_ body: (JSONValue) -> R?) -> R? {
-        guard bytes.count <= Self.largestReadWhole else { return nil }
+        guard bytes.count <= Self.mostExpectedBytes else { return nil }
         let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].flatMap(body) }
         return (try? read.get()) ?? nil
     }
@@ -81,23 +71,14 @@ struct Answer: Sendable, Equatable {
         let sessionTimeout: (seconds: Int64, range: Range<Int>)?
 
         init?(_ answer: JSONValue) {
-            guard answer.kind == .object, answer["body"] != nil, let header = answer["header"] else { return nil }
-            self.init(header: header, at: 0)
-        }
-
-        /// - Parameter start: Where the parsed text begins in the response.
-        init?(header: JSONValue, at start: Int) {
-            guard header.kind == .object, let status = header["status"]?.integer, let message = header["statusmessage"],
-                message.kind == .string
+            guard answer.kind == .object, answer["body"] != nil, let header = answer["header"], header.kind == .object,
+                let status = header["status"]?.integer, let message = header["statusmessage"], message.kind == .string
             else { return nil }
             self.status = Int(status)
             self.message = message.string ?? ""
             isCacheable = header["cacheable"]?.kind == .true
             sessionTimeout = header["sessiontimeout"].flatMap { value in
-                value.integer.flatMap { seconds in
-                    let range = value.range.lowerBound + start..<value.range.upperBound + start
-                    return seconds >= 0 ? (seconds, range) : nil
-                }
+                value.integer.flatMap { $0 >= 0 ? ($0, value.range) : nil }
             }
         }
 
