@@ -2,8 +2,8 @@ import Glibc
 import PosternCore
 import Synchronization
 
-/// Shows on a terminal that long work continues: what it is, how far it is, how fast, and how long it has run or will
-/// still run. The line appears after one `interval` and is erased at the end.
+/// Shows on a terminal that long work continues: what it is, how far it is, and how fast. The line appears after one
+/// `interval` and is erased at the end.
 public final class Progress: Sendable {
     /// Receives text for the terminal as it is, with its control characters.
     public typealias Output = @Sendable (String) -> Void
@@ -55,22 +55,12 @@ public final class Progress: Sendable {
         return try await work(progress)
     }
 
-    /// `copying pages: 1200 of 5000, 300/s, 13 s left`, or as far as the numbers are known (not 0).
+    /// `copying pages: 1200 of 5000, 300/s`, or as far as the numbers are known (not 0); without any, for how long it has
+    /// run.
     static func line(_ what: String, _ count: Int, of total: Int, after elapsed: Duration) -> String {
-        guard count > 0 else { return "\(what): \(time(elapsed.inSeconds))" }
+        guard count > 0 else { return "\(what): \(elapsed.components.seconds) s" }
         let rate = Double(count) / max(elapsed.inSeconds, 0.001)
-        let speed = "\(Int(rate.rounded()))/s"
-        guard total >= count else { return "\(what): \(count), \(speed), \(time(elapsed.inSeconds))" }
-        return "\(what): \(count) of \(total), \(speed), \(time(Double(total - count) / rate)) left"
-    }
-
-    private static func time(_ seconds: Double) -> String {
-        let seconds = Int(min(seconds, 1e9))
-        return switch seconds {
-        case ..<100: "\(seconds) s"
-        case ..<6000: "\(seconds / 60) min"
-        default: "\(seconds / 3600) h \(seconds % 3600 / 60) min"
-        }
+        return "\(what): \(count)\(total >= count ? " of \(total)" : ""), \(Int(rate.rounded()))/s"
     }
 
     /// Returns to the first column and clears the line.
