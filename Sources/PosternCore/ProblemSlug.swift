@@ -25,8 +25,6 @@ public enum ProblemSlug: String, Sendable, CaseIterable {
     case storeFailed = "store-failed"
     /// The store's file was deleted or replaced while the gateway was running.
     case storeLost = "store-lost"
-    /// The store cannot be reached at the moment.
-    case storeUnavailable = "store-unavailable"
     case overloaded
     case shuttingDown = "shutting-down"
     case idempotencyMismatch = "idempotency-mismatch"
@@ -40,7 +38,7 @@ public enum ProblemSlug: String, Sendable, CaseIterable {
             switch slug {
             case .badRequest, .invalidJSON, .invalidPayload, .unauthorized, .forbidden, .conflict, .unknownSession,
                 .payloadTooLarge, .unsupportedMediaType, .rateLimited, .outboxFull, .diskFull,
-                .storeFailed, .storeLost, .storeUnavailable, .overloaded, .shuttingDown, .idempotencyMismatch,
+                .storeFailed, .storeLost, .overloaded, .shuttingDown, .idempotencyMismatch,
                 .unknownUpstream, .unknownKind:
                 true
             case .notFound, .methodNotAllowed, .notAcceptable, .headerTooLarge, .deliveryFailed, .internal: false

@@ -22,8 +22,6 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case failed(detail: String)
     /// It is not known whether the change was committed: the disk failed while it was synced.
     case unknown(detail: String)
-    /// The engine cannot be reached. Does not occur with a store in a file.
-    case unavailable(detail: String)
     /// The file of the store was deleted or replaced while the gateway ran.
     case lost(path: String)
     /// The store's threads cannot be started.
@@ -50,7 +48,6 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "the store at \(path) was not opened: \(detail). All files were left as they are. Start with --recover, "
                 + "which keeps a copy and restores those commits as far as they are intact"
         case .unknown(let detail): "the disk failed during a commit, and its outcome is not known: \(detail)"
-        case .unavailable(let detail): "the store cannot be reached: \(detail)"
         case .lost(let path):
             "the store at \(path) was deleted or replaced while the gateway was running; nothing more is accepted. Put the file "
                 + "back if it was renamed, and restart"

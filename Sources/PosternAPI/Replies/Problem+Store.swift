@@ -20,10 +20,6 @@ extension Problem {
                 detail:
                     "The file of the store was deleted or replaced; nothing was changed. An operator has to intervene.",
                 headers: [("Retry-After", "60")])
-        case .unavailable:
-            self.init(
-                slug: .storeUnavailable, status: 503, detail: "The store cannot be reached; nothing was changed.",
-                headers: [("Retry-After", "5")])
         case .full:
             self.init(
                 slug: .diskFull, status: 507, detail: "The disk is full; nothing was changed.",
