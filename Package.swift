@@ -232,7 +232,7 @@ let package = Package(
             ]),
         // The simulated world, what it has to know of each type of upstream, and what runs many of them.
         .target(
-            name: "PosternStory", dependencies: ["PosternTestKit", "PosternCore", "PosternSimulatorKit"],
+            name: "PosternStory", dependencies: ["PosternCore", "PosternSimulatorKit"],
             path: "Tests/PosternStory", swiftSettings: strict),
         .target(
             name: "PosternWorld",

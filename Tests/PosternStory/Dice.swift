@@ -1,4 +1,4 @@
-import PosternTestKit
+import PosternCore
 
 /// All chance of one part of a world. Parts have generators of their own, forked from the world's, so that leaving one
 /// part out changes nothing for the others.

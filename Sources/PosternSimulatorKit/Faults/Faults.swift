@@ -1,3 +1,5 @@
+import PosternCore
+
 /// What a simulator does wrong, and when: a list of rules with a text form.
 ///
 /// The text is a list separated by commas. Each rule is `fault[@path][:when]`:
@@ -122,12 +124,12 @@ public struct FaultDecision: Sendable, Equatable {
 public struct FaultPlayer: Sendable {
     public let faults: Faults
     private var left: [Int]
-    private var random: SeededRandom
+    private var random: SplitMix64
 
     public init(_ faults: Faults, seed: UInt64) {
         self.faults = faults
         left = faults.rules.map { if case .next(let count) = $0.when { count } else { 0 } }
-        random = SeededRandom(seed: seed)
+        random = SplitMix64(state: seed)
     }
 
     /// Decides about the next request, and counts it. `isOnOld`: whether its connection is older than the faults.
@@ -167,21 +169,4 @@ public struct FaultPlayer: Sendable {
             return true
         }
     }
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): small, and the same everywhere.
-package struct SeededRandom: RandomNumberGenerator, Sendable {
-    private var state: UInt64
-    package init(seed: UInt64) { state = seed }
-
-    package mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var mixed = state
-        mixed = (mixed ^ (mixed >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94d0_49bb_1331_11eb
-        return mixed ^ (mixed >> 31)
-    }
-
-    /// At least 0, below 1.
-    package mutating func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
 }

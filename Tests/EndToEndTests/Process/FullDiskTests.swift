@@ -1,6 +1,7 @@
 import Foundation
 import Glibc
 import PosternConformance
+import PosternCore
 import PosternSimulatorKit
 import PosternStore
 import PosternTestKit

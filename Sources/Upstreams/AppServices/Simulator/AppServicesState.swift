@@ -7,17 +7,17 @@ struct AppServicesState: Sendable {
     var platform: Platform
     var tokens = Tokens()
     var history = History()
-    private var random: SeededRandom
+    private var random: SplitMix64
 
     init(seed: UInt64) {
         settings.seed = seed
         platform = Platform(seed: seed)
-        random = SeededRandom(seed: seed)
+        random = SplitMix64(state: seed)
     }
 
     mutating func reseed() {
         platform.seed(settings.seed)
-        random = SeededRandom(seed: settings.seed)
+        random = SplitMix64(state: settings.seed)
     }
 
     /// Clears everything except the settings.

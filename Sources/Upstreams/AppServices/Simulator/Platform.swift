@@ -24,9 +24,9 @@ struct Platform: Sendable {
     private(set) var groups: [String: Entity] = [:]
     private(set) var metrics = 0
     private(set) var crashLogs: Set<String> = []
-    private var random: SeededRandom
+    private var random: SplitMix64
 
-    init(seed: UInt64) { random = SeededRandom(seed: seed) }
+    init(seed: UInt64) { random = SplitMix64(state: seed) }
 
     typealias Result = Answer.Result
 
@@ -130,7 +130,7 @@ struct Platform: Sendable {
 
     // MARK: Changes from outside
 
-    mutating func seed(_ seed: UInt64) { random = SeededRandom(seed: seed) }
+    mutating func seed(_ seed: UInt64) { random = SplitMix64(state: seed) }
 
     mutating func addUser(_ name: String, _ now: Timestamp) {
         users[name.lowercased()] = Entity(uuid: uuid(), name: name, created: now.milliseconds)

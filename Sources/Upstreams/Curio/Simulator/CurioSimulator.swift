@@ -64,7 +64,7 @@ final class CurioSimulator: ControlledSimulator {
         try state.withLock { state throws(ControlProblem) in
             let request = try ControlRequest<CurioSettings, Commands>(body, changing: state.settings)
             state.settings = request.settings
-            if let seed = request.commands.seed { state.random = SeededRandom(seed: seed) }
+            if let seed = request.commands.seed { state.random = SplitMix64(state: seed) }
             if let visitor = request.commands.killSessions {
                 state.killSessions(of: visitor == "all" ? "" : visitor, at: moment)
             }

@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// Which requests are rejected, with 412, 400 or 401.

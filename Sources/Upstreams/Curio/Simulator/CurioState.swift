@@ -6,7 +6,7 @@ import PosternSimulatorKit
 /// It grows with visitors, sessions, and what is open, as the server's does. Rejected requests leave nothing.
 struct CurioState: Sendable {
     var settings = CurioSettings()
-    var random: SeededRandom
+    var random: SplitMix64
     var sessions: [String: Session] = [:]
     var visitors: [String: Visitor] = [:]
     /// By their code. Those of a session that was ended are forgotten.
@@ -34,7 +34,7 @@ struct CurioState: Sendable {
         let instant: MonotonicInstant
     }
 
-    init(seed: UInt64) { random = SeededRandom(seed: seed) }
+    init(seed: UInt64) { random = SplitMix64(state: seed) }
 
     // MARK: Sessions
 

@@ -6,7 +6,7 @@ struct SeerState: Sendable {
     private(set) var settings = SeerSettings()
     private var tokens: Tokens
     /// Chooses which reports get 401.
-    private var random: SeededRandom
+    private var random: SplitMix64
     /// The credentials of the first request, for comparison.
     private var firstLogin: Login?
     private var firstAPIKey: String??
@@ -41,7 +41,7 @@ struct SeerState: Sendable {
 
     init(seed: UInt64) {
         tokens = Tokens(seed: seed)
-        random = SeededRandom(seed: seed)
+        random = SplitMix64(state: seed)
     }
 
     // MARK: Keys
@@ -189,7 +189,7 @@ struct SeerState: Sendable {
         settings = request.settings
         if request.names.contains("apiKey") { firstAPIKey = nil }
         if !request.names.isDisjoint(with: ["clientId", "clientSecret"]) { firstLogin = nil }
-        if let seed = request.commands.seed { random = SeededRandom(seed: seed) }
+        if let seed = request.commands.seed { random = SplitMix64(state: seed) }
         if request.commands.revokeNow == true { tokens.revokeAll() }
     }
 

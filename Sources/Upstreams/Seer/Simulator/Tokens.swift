@@ -24,12 +24,12 @@ struct Tokens: Sendable {
     }
 
     private var issued: [Issued] = []
-    private var random: SeededRandom
+    private var random: SplitMix64
     private static let kept = 1000
     /// Reports that the gateway was about to send when the first one was rejected have been sent by then.
     private static let patience = Duration.seconds(5)
 
-    init(seed: UInt64) { random = SeededRandom(seed: ~seed) }
+    init(seed: UInt64) { random = SplitMix64(state: ~seed) }
 
     mutating func issue(at now: Timestamp, life: Duration) -> (text: String, expiresAt: Timestamp) {
         // It contains the time, so tokens of the next run are different, whatever the seed.

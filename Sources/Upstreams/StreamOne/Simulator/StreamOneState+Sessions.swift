@@ -127,7 +127,7 @@ extension StreamOneState {
 
     /// The same each time, so that it does not reveal whether a user exists.
     private static func fakeSalt(for name: String) -> String {
-        var random = SeededRandom(seed: Array(name.utf8).withUnsafeBufferPointer { digest($0) })
+        var random = SplitMix64(state: Array(name.utf8).withUnsafeBufferPointer { digest($0) })
         let letters = alphanumerics.suffix(36)
         return "$2y$12$"
             + String(decoding: (0..<22).compactMap { _ in letters.randomElement(using: &random) }, as: UTF8.self)

@@ -4,7 +4,7 @@ import PosternSimulatorKit
 /// The state of the platform. A value; the simulator guards it.
 struct StreamOneState: Sendable {
     private(set) var settings = StreamOneSettings()
-    var random: SeededRandom
+    var random: SplitMix64
     /// The oldest of each are removed if there are too many.
     var challenges = Recent<Challenge>(limit: 10_000)
     var sessions = Recent<Session>(limit: 10_000)
@@ -61,7 +61,7 @@ struct StreamOneState: Sendable {
     }
 
     init(seed: UInt64) {
-        random = SeededRandom(seed: seed)
+        random = SplitMix64(state: seed)
         settings.seed = Int(clamping: seed)
     }
 
@@ -70,7 +70,7 @@ struct StreamOneState: Sendable {
     mutating func change(_ body: [UInt8]) throws(ControlProblem) {
         let request = try ControlRequest<StreamOneSettings, Commands>(body, changing: settings)
         settings = request.settings
-        if request.names.contains("seed") { random = SeededRandom(seed: UInt64(settings.seed)) }
+        if request.names.contains("seed") { random = SplitMix64(state: UInt64(settings.seed)) }
         if !request.names.isDisjoint(with: ["applications", "users", "failuresUntilRateLimited", "rateLimitSeconds"]) {
             failures = Recent(limit: 1_000)
         }

@@ -7,7 +7,7 @@ struct WebhookState: Sendable {
     private(set) var settings = WebhookSettings()
     /// When each token expires.
     private var tokens: [String: Timestamp] = [:]
-    private var random: SeededRandom
+    private var random: SplitMix64
     private var requests = KnownRequests()
     private var counts = Counts()
 
@@ -18,7 +18,7 @@ struct WebhookState: Sendable {
         var signedRequests = 0
     }
 
-    init(seed: UInt64) { random = SeededRandom(seed: ~seed) }
+    init(seed: UInt64) { random = SplitMix64(state: ~seed) }
 
     // MARK: Tokens (RFC 6749, section 4.4)
 

@@ -1,4 +1,5 @@
 import PosternConformance
+import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
 import Testing
@@ -520,7 +521,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
     // MARK: Anything
 
     @Test func anyBytes_areAnswered() {
-        var random = SeededRandom(seed: 3)
+        var random = SplitMix64(state: 3)
         let vectors = [1, 2, 3, 4, 6, 8, 9, 10, 12, 13, 14, 15].map(vector)
         let client = AppServicesClient()
         let pieces = [

@@ -1,4 +1,5 @@
 import PosternConformance
+import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
 import Testing
@@ -393,7 +394,7 @@ private typealias C = CurioClient
     // MARK: Anything
 
     @Test func anything_isAnswered() {
-        var random = SeededRandom(seed: 7)
+        var random = SplitMix64(state: 7)
         let bodies = [
             V.golden("session-start"), V.golden("screen-start"), V.golden("event-end"), V.golden("periodic-batch"),
             V.golden("offline-batch"), V.golden("custom-id"), V.golden("user-tags"),

@@ -402,7 +402,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
     }
 
     @Test func rubbish_neverBreaksIt() {
-        var random = SeededRandom(seed: 5)
+        var random = SplitMix64(state: 5)
         let seeds = [
             fresh + "&signature=ba6585e0ef67fb39acb2de0c43b4345db860bcf4", "x=%&=&&==%C3%28+%00",
             "challenge=&response=",
