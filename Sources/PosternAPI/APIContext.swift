@@ -23,14 +23,14 @@ public final class APIContext: Sendable {
     public let outbox: Outbox
     /// The clock by which waits, ages, and expiry are decided.
     public let time: any TimeSource
-    /// For values that upstreams fill in.
+    /// The randomness of values that upstreams fill in, such as identifiers.
     let random: @Sendable () -> (UInt64, UInt64)
     public let metrics: Metrics
     public let logger: Logger
     /// The limits of each request, from `server.limits`.
     public let limits: RequestLimits
-    /// For bodies, what parsing them takes, messages that wait for their commit, and pages of lists, all together.
-    /// What does not fit is answered 503. The HTTP server counts in the same one.
+    /// The shared memory budget of bodies, of parsing them, of messages that wait for their commit, and of pages of
+    /// lists. A request that exceeds it gets 503. The HTTP server uses the same budget.
     let memory: ByteBudget
     /// Whether the upstreams are simulators; receipts say so.
     let isSimulated: Bool
@@ -40,25 +40,26 @@ public final class APIContext: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     let idempotentRequests = IdempotentRequests()
-    /// Those who listen to what happens.
+    /// Sends events to the clients of `GET /v1/stream`.
     let stream: EventStream
-    /// `<upstream>.<kind>` by the type of a CloudEvent.
+    /// The setting `cloudevents.types`: `<upstream>.<kind>` by the type of a CloudEvent.
     private let mappedEventTypes = Mutex<[String: String]>([:])
-    /// For what reads the store: a read blocks, and the threads that serve connections must not.
+    /// Runs store reads, which block, away from the connection threads.
     let readers: BlockingExecutor
-    /// For replies that are sent later.
+    /// Sends the replies whose time has come.
     let timer: TimerQueue
     /// The configured API keys. If there are none, no caller needs one.
     public let keys = KeyRing()
     /// When the server's certificate expires; nil without TLS.
     let certificateExpiry = Mutex<Timestamp?>(nil)
-    /// For calls that are answered at once.
+    /// Runs the asynchronous routes of upstreams.
     let taskExecutor: SerialTaskExecutor
-    /// For what keeps a core busy for long, one at a time: hashing a password.
+    /// Runs computations that keep a core busy, such as the hash of a password, one at a time.
     let computations: BlockingExecutor
-    /// For callers of open routes, until they have proven who they are.
+    /// Verifies callers of open routes, whose key the route itself checks.
     let unproven: UnprovenWork
-    /// For their bodies, from the headers on: a part of `memory`, so that callers without a key cannot use all of it.
+    /// The memory budget of the bodies of such callers, from the headers on: a part of `memory`, so that callers
+    /// without a key cannot use all of it.
     let unprovenBodies: ByteBudget
 
     public init(
@@ -93,17 +94,17 @@ public final class APIContext: Sendable {
             outbox.events, run: UInt64(clamping: time.now.milliseconds), keys: keys, timer: timer, time: time)
     }
 
-    /// For the metric.
+    /// Sets the gauge of the certificate's expiry.
     public func showCertificateExpiry(_ expiresAt: Timestamp?) { certificateExpiry.withLock { $0 = expiresAt } }
 
-    /// Takes the setting `cloudevents.types`.
+    /// Replaces the setting `cloudevents.types`.
     public func setEventTypes(_ types: [String: String]) { mappedEventTypes.withLock { $0 = types } }
     var eventTypes: [String: String] { mappedEventTypes.withLock { $0 } }
 
     /// Why `/readyz` is 503; empty if it is 200.
     public var reasonsNotReady: [String] { ReadinessReport(self).reasons }
 
-    /// Reads the upstreams again: after a reload they may have other kinds and routes, or be others.
+    /// Rebuilds the directory after a reload; upstreams may be new, gone, or have other kinds.
     func refreshUpstreams(_ upstreams: [(type: String, worker: UpstreamWorker)]?) {
         let upstreams = upstreams ?? targets.map { ($0.type, $0.worker) }
         let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
@@ -127,9 +128,9 @@ public final class APIContext: Sendable {
         taskExecutor.stop()
     }
 
-    /// In the order of their names.
+    /// All configured upstreams, in the order of their names.
     var targets: [ConfiguredUpstream] { directory.withLock { $0 }.targets }
-    /// Those that the caller may use.
+    /// The configured upstreams that the caller may use.
     func targets(for caller: Caller?) -> [ConfiguredUpstream] {
         caller.map { caller in targets.filter { caller.mayUse($0.name) } } ?? targets
     }
@@ -140,7 +141,7 @@ public final class APIContext: Sendable {
     func knownUpstream(_ name: String) -> UpstreamName? {
         target(named: name)?.name ?? outbox.names.values.first { $0.description == name }
     }
-    /// The same, for a caller that names it in a query.
+    /// The upstream called `name` in a query, if it is known and the caller may use it.
     func knownUpstream(_ name: String, for caller: Caller?) throws(Problem) -> UpstreamName {
         guard let known = knownUpstream(name) else {
             throw RoutingProblem.unknownUpstream(name).problem(in: self, for: caller)

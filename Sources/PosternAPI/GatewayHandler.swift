@@ -17,7 +17,7 @@ public final class GatewayHandler: HTTPHandler {
     private let callers: CallerPolicy
     let log: RequestLog
     private let gatekeeper: Gatekeeper
-    /// Responses to failed authentications, delayed.
+    /// The number of delayed responses to failed authentications.
     private let delayedRefusals = Atomic<Int>(0)
     private static let mostDelayedRefusals = 256
 
@@ -55,14 +55,14 @@ public final class GatewayHandler: HTTPHandler {
         routers.withLock { $0 = fresh }
     }
 
-    /// Puts these keys in force. If the list is empty, no caller needs a key.
+    /// Replaces the active keys. If the list is empty, no caller needs a key.
     public func adopt(_ keys: [APIKey], opensMetrics: Bool) {
         context.keys.replace(with: keys, at: context.time.instant)
         context.stream.endRevoked()
         gatekeeper.setOpensMetrics(opensMetrics)
     }
 
-    /// What serves the listener for operators.
+    /// The handler of the listener for operators.
     public var admin: any HTTPHandler {
         precondition(hasAdminListener, "the main listener serves all routes")
         return AdminHandler(main: self)
@@ -82,7 +82,7 @@ public final class GatewayHandler: HTTPHandler {
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
 
-    /// Counts and logs it like a request for an unknown path.
+    /// Counts and logs the request like one for an unknown path.
     public func wasRefused(_ request: UnreadRequest) {
         unroutedMetrics.count(request.status)
         log.rejected(request, route: unroutedMetrics.route)

@@ -26,12 +26,12 @@ public struct MessageRecord: Sendable, Equatable {
     public var laneName: String?
     /// The digest of the name of its mixed lane, as long as the name is not known.
     public var laneDigest: Int64? { laneName == nil && lane != 0 ? lane : nil }
-    /// What is shown of its lane: the name, or the digest. Nil if it has none, or was delivered: receipts do not have it.
+    /// The lane as it is shown: the name, or the digest. Nil if it has none, or was delivered: receipts do not have it.
     public var laneText: String? { laneName ?? laneDigest.map(Lane.text(ofDigest:)) }
     /// When a queued message expires; nil if it does not.
     public var expiresAt: Timestamp?
-    /// For a queued message: what its wait is derived from. Only `StoreView` derives from the rows whether the message
-    /// is in flight, and `isHeldUp`: a gateway takes both from its queues, which are more accurate.
+    /// The facts from which the wait of a queued message is derived. Only `StoreView` derives from the rows whether the
+    /// message is in flight, and `isHeldUp`: a gateway takes both from its queues, which are more accurate.
     public var facts = QueuedFacts()
     /// Whether an earlier message of its lane keeps it waiting.
     public var isHeldUp = false
@@ -43,9 +43,9 @@ public struct QueuedFacts: Sendable, Equatable {
     public var isInFlight = false
     /// Whether its lane, with its group, waits for a credential that a caller has to hand in.
     public var isParked = false
-    /// What its lane waits for, because of a plan or of its endpoint, and until when.
+    /// The reason why its lane waits, because of a plan or of its endpoint.
     public var laneWaitsFor: WaitReason?
-    /// Nil if no time ends the wait, for example that for a credential.
+    /// The time until which its lane waits; nil if no time ends the wait, for example that for a credential.
     public var laneWaitsUntil: Timestamp?
     /// The time before which it is not sent; nil if it does not wait for a time.
     public var nextAttemptAt: Timestamp?

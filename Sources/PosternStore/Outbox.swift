@@ -10,14 +10,14 @@ import Synchronization
 /// One connection writes, on the writer's thread, and checkpoints; all others only read. That is fast, and avoids the
 /// WAL-reset bug of SQLite before 3.51.3, which requires two connections that write or checkpoint.
 public final class Outbox: Sendable {
-    /// Absolute.
+    /// The absolute path of the store.
     public let path: String
     let writer: OutboxWriter
     let options: OutboxOptions
     let time: any TimeSource
     /// Drives the writer and the other loops of this store.
     public let threads: any Threads
-    /// What happens to messages, and what the workers add to that.
+    /// Events for `GET /v1/stream`, from the writer and the workers.
     public let events = EventFeed()
     let metrics: Metrics
     let logger: Logger
@@ -259,11 +259,11 @@ public final class Outbox: Sendable {
     var maxBytes: Int { mostBytes.load(ordering: .relaxed) }
     var keepsDelivered: Bool { options.deliveredRetention > .zero }
 
-    /// Of all upstreams, as of the last commit. Any thread.
+    /// The ledgers of all upstreams, as of the last commit. Any thread.
     public var ledgers: [UpstreamNumber: Ledger] { shared.withLock { $0.ledgers } }
-    /// Of all upstreams that the store has ever had.
+    /// The names of all upstreams that the store has ever had.
     public var names: [UpstreamNumber: UpstreamName] { shared.withLock { $0.names } }
-    /// As of the last commit; empty for an unknown number.
+    /// The ledger of one upstream as of the last commit; empty for an unknown number.
     public func ledger(of number: UpstreamNumber) -> Ledger { shared.withLock { $0.ledgers[number] ?? Ledger() } }
     var firstSequence: Int64 { shared.withLock { $0.sequence } }
 

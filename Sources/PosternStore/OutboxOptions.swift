@@ -25,7 +25,7 @@ public struct OutboxOptions: Sendable, Equatable {
     /// The absolute path, so that an error message does not depend on the working directory.
     public var absolutePath: String { URL(filePath: path).standardizedFileURL.path(percentEncoded: false) }
 
-    /// The same with `absolutePath`.
+    /// These options with `absolutePath` as the path.
     public var located: Self {
         var options = self
         options.path = absolutePath

@@ -64,7 +64,7 @@ import Testing
     @Test func stalledWorker_leavesTheWatchdogOut() {
         var report = ServiceReport()
         _ = report.message(on: condition())
-        let stalled = condition { ($0.isStalled, $0.reasons) = (true, ["worker a makes no progress"]) }
+        let stalled = condition { ($0.isStalled, $0.reasons) = (true, ["worker a is stalled"]) }
         #expect(report.message(on: stalled).map { $0.prefix(7) } == ["STATUS="])
     }
 

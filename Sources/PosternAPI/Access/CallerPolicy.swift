@@ -68,7 +68,7 @@ public struct CallerPolicy: Sendable {
         "Authorization, Content-Encoding, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Postern-Session, "
         + "Prefer, Traceparent, X-Request-Id"
 
-    /// Those above, and the attributes of a CloudEvent that the page asks for.
+    /// `requestHeaders`, and the attributes of a CloudEvent that the page asks for.
     private static func requestHeaders(for head: RequestHead) -> String {
         let asked = head.header("Access-Control-Request-Headers")?.lowercased() ?? ""
         let attributes = asked.split { $0 == "," || $0 == " " }.filter { $0.hasPrefix("ce-") }
@@ -78,7 +78,7 @@ public struct CallerPolicy: Sendable {
     private static let responseHeaders =
         "Age, ETag, Idempotent-Replay, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"
 
-    /// What lets a page of a listed origin read the response. Without listed origins, no headers.
+    /// The headers that let a page of a listed origin read the response; empty without listed origins.
     func responseHeaders(for head: RequestHead) -> [(name: String, value: String)] {
         guard !origins.isEmpty else { return [] }
         guard let origin = head.header("Origin"), isListed(head) else { return [("Vary", "Origin")] }

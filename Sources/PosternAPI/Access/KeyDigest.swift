@@ -14,8 +14,8 @@ struct KeyDigest: Sendable {
         words = bytes.withUnsafeBytes { Self.words($0) }
     }
 
-    /// Of the key in `Bearer <key>` (RFC 6750, section 2.1); the case of the scheme does not matter (RFC 9110, section
-    /// 11.1). Nil without a key.
+    /// The digest of the key in `Bearer <key>` (RFC 6750, section 2.1); nil without a key. The case of the scheme does
+    /// not matter (RFC 9110, section 11.1).
     init?(ofBearer authorization: String) {
         let scheme: StaticString = "bearer"
         var authorization = authorization

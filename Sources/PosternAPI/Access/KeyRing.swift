@@ -17,7 +17,7 @@ public final class KeyRing: Sendable {
     /// Whether callers need no key at all.
     public var isEmpty: Bool { !hasKeys.load(ordering: .acquiring) }
 
-    /// Puts these keys in force. A key that is configured as before keeps its allowance and the time of its last use.
+    /// Replaces the active keys. A key that is configured as before keeps its allowance and the time of its last use.
     public func replace(with keys: [APIKey], at now: MonotonicInstant) {
         callers.withLock { callers in
             let former = callers.all
@@ -34,7 +34,7 @@ public final class KeyRing: Sendable {
 
     var all: [Caller] { callers.withLock { $0.all }.sorted { $0.key.name < $1.key.name } }
 
-    /// Whether a caller that was let in before would be let in again.
+    /// Whether a caller that was authenticated before still would be.
     func admits(_ caller: Caller, now: Timestamp) -> Bool {
         callers.withLock { $0.all.contains { $0 === caller } } && caller.key.expiresAt.map { now < $0 } ?? true
     }
@@ -47,8 +47,8 @@ public final class KeyRing: Sendable {
         case expired
     }
 
-    /// Who presents this value of `Authorization`, or else a client certificate of this common name. A certificate does
-    /// not make up for a wrong key.
+    /// Identifies the caller by this value of `Authorization`, or else by a client certificate of this common name. If
+    /// the key is wrong, the certificate is ignored.
     ///
     /// A key is looked up by its digest, so the time that this takes reveals nothing about the configured keys.
     func authenticate(_ authorization: String?, certificateName: String? = nil, now: Timestamp) -> Authentication {

@@ -7,7 +7,7 @@ import PosternCore
 struct TokenBucket: Equatable {
     /// Units per second, above 0.
     let rate: Double
-    /// At least 1.
+    /// The most units that the bucket can hold, at least 1.
     let capacity: Double
     private var level: Double
     private var updatedAt: MonotonicInstant
@@ -37,8 +37,8 @@ struct TokenBucket: Equatable {
 
     /// Whole units that are left.
     var remaining: Int { max(0, Int(level + 1e-6)) }
-    /// Until the bucket is full again.
+    /// The time until the bucket is full again.
     var untilFull: Duration { .fromSeconds((capacity - level) / rate) }
-    /// Until an empty bucket is full.
+    /// The time until an empty bucket is full.
     var window: Duration { .fromSeconds(capacity / rate) }
 }

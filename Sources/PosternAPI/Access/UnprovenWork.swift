@@ -15,14 +15,14 @@ final class UnprovenWork: Sendable {
         let bytesPerRoute: Int
         let bytesPerAddress: Int
 
-        /// At least one body of the largest size, and an eighth of the memory for all bodies.
+        /// Permits at least one body of the largest size, and at most an eighth of the memory for all bodies.
         init(maxBodyBytes: Int, memory: Int) {
             bytesPerRoute = max(maxBodyBytes, min(8 * maxBodyBytes, memory / 8))
             bytesPerAddress = max(maxBodyBytes, bytesPerRoute / 4)
         }
     }
 
-    /// What causes a job.
+    /// The route and the address that cause a job.
     struct Origin: Sendable {
         let route: String
         let address: PeerAddress
@@ -41,13 +41,13 @@ final class UnprovenWork: Sendable {
             self.work = work
         }
 
-        /// Its caller has hung up.
+        /// Whether its caller has hung up.
         var isCancelled: Bool { wasCancelled.load(ordering: .relaxed) }
         fileprivate func setCancelled() { wasCancelled.store(true, ordering: .relaxed) }
     }
 
     fileprivate struct State {
-        /// In the order of their start.
+        /// The jobs of each address, in the order in which they are started.
         var waiting: [PeerAddress: [Job]] = [:]
         /// The addresses that have jobs waiting. The first one is next.
         var turns: [PeerAddress] = []

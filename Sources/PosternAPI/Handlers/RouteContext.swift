@@ -5,14 +5,14 @@ import PosternHTTP
 import PosternStore
 import Synchronization
 
-/// Lends a request what it needs to wait for other systems.
+/// The services that an asynchronous route may use.
 struct RouteContext: UpstreamRouteContext {
     let target: ConfiguredUpstream
     let context: APIContext
-    /// The trace that the request belongs to. What is sent for it belongs to that, too: no upstream signs its headers.
+    /// The trace of the request. Requests to the upstream on its behalf belong to it, too. No upstream signs headers.
     var traceParent: String?
     let request: APIRequest
-    /// Of the request, until it ends.
+    /// The memory that the request has reserved, until it ends.
     let memory: MemoryLease
     var time: any TimeSource { context.time }
     var computations: BlockingExecutor { context.computations }

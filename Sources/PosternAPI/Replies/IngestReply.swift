@@ -4,7 +4,7 @@ import PosternStore
 
 /// The response to a request that contains messages.
 ///
-/// An object, so that it goes to the writer and back as one reference.
+/// A class, so that the writer's completion captures one reference.
 final class IngestReply: Sendable {
     let request: IngestRequest
     let context: APIContext
@@ -35,7 +35,7 @@ final class IngestReply: Sendable {
         return .json(202, json + "}", headers: headers)
     }
 
-    /// Says that all of the request's events had been stored before.
+    /// The header that reports that all of the request's events had been stored before.
     static func replay(_ receipt: AppendReceipt) -> [(name: String, value: String)] {
         receipt.ids.isEmpty || receipt.repeated.count < receipt.ids.count ? [] : [("Idempotent-Replay", "true")]
     }
@@ -147,8 +147,8 @@ final class IngestReply: Sendable {
         case .queueFull(let name):
             Problem(
                 slug: .outboxFull, status: 503,
-                detail: name.map { "The queue of \($0) is at its cap; nothing was stored. Send it again later." }
-                    ?? "The outbox is at its cap; nothing was stored. Send it again later.",
+                detail: (name.map { "The queue of \($0) is full (queue.maxMessages, queue.maxBytes)" }
+                    ?? "The outbox is full (outbox.maxBytes)") + "; nothing was stored. Retry later.",
                 members: codes(for: .queueFull), headers: [("Retry-After", "10")])
         case .neverFits(let name):
             Problem(

@@ -33,7 +33,7 @@ struct MeteredResponder: Sendable {
         responder.respond(withLimits(response))
     }
 
-    /// As above, of a status that is known before; see `Responder.respond(rendering:)`.
+    /// Sends a response whose status is known before its body; see `Responder.respond(rendering:)`.
     func send(_ status: Int, rendering render: @escaping @Sendable () -> HTTPResponse) {
         record(status)
         responder.respond { withLimits(render()) }
@@ -48,7 +48,7 @@ struct MeteredResponder: Sendable {
     /// Logs which key did what, and from where.
     private func note() {
         request.handler.context.logger.notice(
-            "steered",
+            "operator action",
             metadata: [
                 "request": "\(head.method) \(head.path)", "request.id": "\(head.requestID)", "client": "\(head.peer)",
                 "key": "\(caller?.key.name ?? "none")",

@@ -19,7 +19,7 @@ struct ReadinessReport: Equatable {
         case let trouble?: reasons.append("store: \(trouble)")
         case nil: break
         }
-        reasons += stalledWorkers.map { "worker \($0) makes no progress" }
+        reasons += stalledWorkers.map { "worker \($0) is stalled" }
     }
 
     init(_ context: APIContext) {

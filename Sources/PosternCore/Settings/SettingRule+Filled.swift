@@ -1,4 +1,4 @@
 extension SettingRule<String> {
     /// Rejects the empty string.
-    public static let filled = SettingRule("expected a text that is not empty") { !$0.isEmpty }
+    public static let filled = SettingRule("must not be empty") { !$0.isEmpty }
 }

@@ -27,7 +27,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     private static let holdAfterStart = Duration.seconds(15)
 
     // MARK: State
-    /// At the upstream's own level, if it has one.
+    /// Logs at the level of the upstream, if it has one, or else of the gateway.
     private(set) var logger: Logger
     private let gatewayLogger: Logger
     var machine: DeliveryMachine
@@ -37,7 +37,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// The completions of the machine's flushes, in their order.
     var flushCompletions: [@Sendable (FlushReport) -> Void] = []
     var saved: CircuitRecord
-    /// When messages are claimed and requests are recorded again.
+    /// The backoff of claims and of attempt records after a failure of the store.
     var claimRetry = StoreRetry()
     /// Responses, results, and pauses that could not be stored, and when they are stored again.
     var unfinished: [() -> Void] = []
@@ -173,7 +173,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         for piece in work { piece() }
     }
 
-    /// Logs a failure of the store, unless it continues. Returns how long to wait.
+    /// Logs the first failure of a series. Returns the delay before the next try.
     func storeFailed(
         _ retry: inout StoreRetry, _ message: Logger.Message, _ error: any Error, batch: BatchID? = nil
     ) -> Duration {
@@ -243,7 +243,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     var hasToken: Bool { upstream.tokenSource == nil || machine.tokens.token(at: time.now) != nil }
 
-    /// When there is something to send. `collecting`: whether messages are collected as the settings require.
+    /// Whether messages can be sent now, or when. `collecting`: whether a batch waits for more messages, as the
+    /// settings require.
     func readiness(collecting: Bool = true) -> Readiness {
         let wait = machine.isHurried || !collecting ? .zero : settings.batchMaxWait
         return queue.readiness(limits: limits, wait: wait, now: time.now, instant: time.instant)

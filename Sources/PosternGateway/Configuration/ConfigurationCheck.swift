@@ -232,7 +232,7 @@ struct ConfigurationCheck {
             dotted(["upstreams", text]),
             UpstreamName.reserved.contains(text)
                 ? "has a name that the API needs for itself; choose another"
-                : "has no valid name; allowed are 1 to 31 of a-z, 0-9 and -, starting with a letter")
+                : "is not a valid name: 1 to 31 characters a-z, 0-9, -, starting with a letter")
         return nil
     }
 

@@ -18,11 +18,11 @@ final class Connection: @unchecked Sendable {
         case suspended
         /// The connection is suspended, and its socket belongs to a `DetachedConnection`.
         case detached
-        /// There is a result, which the worker has to carry out.
+        /// A response action is ready for the worker.
         case settled(ResponseAction)
         /// The response is being sent.
         case sending
-        /// The same for a stream; `isSuspended` while it has nothing to send.
+        /// A stream is being sent; `isSuspended` while it has nothing to send.
         case streaming(isSuspended: Bool)
         case closed
     }
@@ -43,7 +43,7 @@ final class Connection: @unchecked Sendable {
     private(set) var requestNumber: UInt64 = 0
     /// Called if the client hangs up before its response is there; used under the lock of `stage`.
     var hangUpAction: (@Sendable () -> Void)?
-    /// Used under the lock of `stage`.
+    /// The state of the stream that is being sent; used under the lock of `stage`.
     var streamState = StreamState()
 
     // @unchecked: what follows belongs to the worker thread.
@@ -56,7 +56,7 @@ final class Connection: @unchecked Sendable {
     var head: RequestHead?
     /// The id of a request that the server itself rejects.
     var requestID: String?
-    /// Set until the request is complete.
+    /// The request that the handler has admitted, until it is complete.
     var admitted: (any AdmittedRequest)?
     /// A response that is sent instead of calling the handler.
     var refusal: HTTPResponse?
@@ -68,13 +68,14 @@ final class Connection: @unchecked Sendable {
     var bodyStartedAt: MonotonicInstant?
     /// When libmicrohttpd was last notified of a body that is still arriving.
     var keptOpenAt = MonotonicInstant(nanoseconds: 0)
-    /// Taken from the memory budget: for the body while it arrives, then for a large response until it is sent.
+    /// The bytes taken from the memory budget: for the body while it arrives, then for a large response until it is
+    /// sent.
     var reservedBytes = 0
     /// Whether it counts in `core.running`.
     var isCounted = false
     /// Whether the client may still be sending bytes that are not going to be read.
     var lingers = false
-    /// Whether libmicrohttpd reads the socket when the response is out.
+    /// Whether libmicrohttpd will read the socket again after the response.
     var readsOn = false
     /// Nil on plain connections.
     var tlsSession: UnsafeMutableRawPointer? {

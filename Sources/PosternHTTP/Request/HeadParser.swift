@@ -60,7 +60,7 @@ struct HeadParser {
             guard bytes.count <= HTTPServerSettings.maxHeaderBytes else { throw .headTooLarge }
             // A client that speaks another protocol, perhaps TLS, is rejected at once.
             guard line != nil || start[0].isTokenCharacter || start[0] == 0x0D else {
-                throw .malformed("a request begins with its method")
+                throw .malformed("the request line does not start with a method")
             }
             return nil
         }

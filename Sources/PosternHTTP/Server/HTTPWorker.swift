@@ -7,7 +7,7 @@ import Synchronization
 ///
 /// A thread of libmicrohttpd's would be woken through a descriptor for each connection that is resumed. Here, other
 /// threads enqueue their connections, and a sleeping thread is woken once for all that arrive until it runs.
-/// libmicrohttpd's own pool is not used: all its threads wake for each new connection and get them by chance.
+/// libmicrohttpd's own pool is not used: it wakes every thread for each connection, and distributes them unevenly.
 final class HTTPWorker: Loop, @unchecked Sendable {
     // @unchecked: everything below `MARK: State` belongs to the thread that turns.
     let name: String

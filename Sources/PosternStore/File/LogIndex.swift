@@ -14,7 +14,7 @@ import Synchronization
 final class LogIndex: Sendable {
     private let descriptor: FileDescriptor
     private let allocated = Atomic<Int>(0)
-    /// Whether it counts only such pages as written that are on the disk, or will be with the next checkpoint.
+    /// Whether `nBackfill` counts only durable pages: those on the disk, or that the next checkpoint syncs.
     private let isRight = Atomic<Bool>(true)
 
     /// Enough for a log of 1 GiB, and what SQLite has mapped when it has opened the store: enough for one of 32 MiB.

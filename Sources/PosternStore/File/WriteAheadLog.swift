@@ -50,8 +50,8 @@ struct WriteAheadLog {
 
     private static let sectorSize = 512
 
-    /// Whether what says that a frame is a commit was written with its salt. If a sector ends between the two, a power cut
-    /// may have left the former as it was in an earlier log.
+    /// Whether commit mark and salt share a sector, so that a power cut cannot separate them. Otherwise the mark may be
+    /// one of an earlier log.
     private func isOfOneWrite(_ frame: Int) -> Bool {
         let start = offset(frame)
         return isWhole(frame) || (start + 4) / Self.sectorSize == (start + 8) / Self.sectorSize

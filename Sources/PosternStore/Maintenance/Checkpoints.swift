@@ -6,11 +6,11 @@ import GRDBSQLite
 /// SQLite would do it inside the commit that crosses a limit, and the responses to that commit would wait for it. Here,
 /// the responses are sent before, and if no request is waiting, nothing waits at all. Belongs to the writer's thread.
 final class Checkpoints {
-    /// The number of pages in the WAL from which on a checkpoint runs if no request is waiting.
+    /// At this many WAL pages a checkpoint runs if no request is waiting.
     static let worthwhile: Int32 = 128
-    /// The number from which on it runs in any case: 2 MB, some milliseconds on an ordinary disk.
+    /// At this many WAL pages a checkpoint always runs: 2 MB, some milliseconds on an ordinary disk.
     static let due: Int32 = 256
-    /// The same while the disk is full: the log must not grow.
+    /// The same limit while the disk is full, because the log must not grow then.
     static let dueWhenFull: Int32 = 32
     /// How long `restart` waits for reads that have begun, in milliseconds.
     private static let patience: Int32 = 100

@@ -79,7 +79,7 @@ struct LaneClaims: QueueClaims {
         }
     }
 
-    /// The number of lanes that are examined in vain before one is taken that is not preferred.
+    /// How many unsuitable lanes are skipped before a lane without preference is taken.
     private static let lanesToPass = 1000
 
     /// Collects the oldest messages of the lane that has been ready longest.

@@ -15,10 +15,9 @@ struct MixedClaims: QueueClaims {
         var isBlocked = false
     }
 
-    /// The postponed messages of one kind. There are enough of them to begin with when the kind can be sent again, so
-    /// a scan passes new ones without remembering each. Otherwise the address of one kind that is out of order would
-    /// fill the scan limit, and stop the other kinds. Only messages without an order are passed: those of a lane hold
-    /// up later ones of any kind.
+    /// Messages of one kind that wait for its endpoint. Above `least`, a scan skips further ones instead of remembering
+    /// them. Otherwise one endpoint that is down would fill the scan limit and stop the other kinds. Only messages
+    /// without an order are skipped: those of a lane hold up later ones of any kind.
     private struct Crowd {
         static let least = 1024
         /// More than what is in flight, so that a probe does not make room.

@@ -120,8 +120,8 @@ public struct BatchHistory: Sendable, Equatable {
     public var suspectTries = 0
     /// When the request with the first of these was sent.
     public var suspectedSince: MonotonicInstant?
-    /// How many of these had a success of something else after the previous one. The others count because nothing else
-    /// could be sent.
+    /// How many of these were followed by a success of another message before the next one. The others count because
+    /// nothing else could be sent.
     public var provenTries = 0
     /// Whether the batch is part of one that was halved because nothing else could be sent.
     public var isSplit = false

@@ -129,7 +129,7 @@ public final class UpstreamQueue: Sendable {
 
     // MARK: The worker's side
 
-    /// Whether it is worth claiming, or when it will be. `wait` is how long messages may collect before a batch that is
+    /// Whether a claim would find messages now, or when. `wait` is how long messages may collect before a batch that is
     /// not full is sent.
     public func readiness(
         limits: BatchLimits, wait: Duration, now: Timestamp, instant: MonotonicInstant
@@ -181,7 +181,7 @@ public final class UpstreamQueue: Sendable {
             writer.change { [self] transaction in
                 for lane in staleLanes { transaction.touch(lane, of: self, isServed: true) }
             } completion: { [self] result in
-                // Nothing else would announce them.
+                // No later event would make the worker look at these lanes.
                 if case .failure = result { announceDue(at: time.now + .seconds(1)) }
             }
         }

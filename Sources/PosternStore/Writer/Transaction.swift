@@ -312,7 +312,7 @@ extension Transaction {
     }
 
     /// If the disk is full, the oldest messages are evicted, with their payloads, for at least as many bytes as arrive.
-    /// Otherwise nothing would be gained.
+    /// Evicting fewer bytes would not make room.
     func makeRoomOnDisk(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
         for request in spaceRequests(of: messages).values {
             var victims: [MessageID] = []

@@ -47,7 +47,7 @@ extension EndToEnd {
             #expect(steered.status == 202)
             _ = try client.post("/v1/upstreams/samsara/resume", headers: [("Authorization", "Bearer second")])
             let ended = try await gateway.stop()
-            let notices = ended.errors.split(separator: "\n").filter { $0.contains(" steered ") }
+            let notices = ended.errors.split(separator: "\n").filter { $0.contains(" operator action ") }
             #expect(notices.count == 1, "a refused request leaves none: \(notices)")
             for part in ["key=ops", "client=127.0.0.1", "POST /v1/upstreams/samsara/pause", "r-17"] {
                 #expect(notices.first?.contains(part) == true, "\(notices)")

@@ -180,7 +180,7 @@ import Testing
         try withPausedGateway(setup) { gateway in
             let answer = try gateway.client.get("/readyz")
             #expect(answer.status == 503)
-            #expect(answer.json["reasons"].strings == ["worker picky makes no progress"])
+            #expect(answer.json["reasons"].strings == ["worker picky is stalled"])
             #expect(try gateway.sample("postern_worker_stalled{worker=\"picky\"}") == 1)
             #expect(try gateway.sample("postern_worker_stalled{worker=\"plain\"}") == 0)
             #expect(try gateway.sample("postern_worker_stalled{worker=\"writer\"}") == 0)

@@ -26,7 +26,7 @@ import Testing
 
     @Test func everyReason_isNamed() {
         let readiness = ReadinessReport(isDraining: true, trouble: Self.full, makesRoom: true, stalledWorkers: ["seer"])
-        #expect(readiness.reasons == ["draining", "worker seer makes no progress"])
+        #expect(readiness.reasons == ["draining", "worker seer is stalled"])
         #expect(readiness.notes.count == 1)
     }
 

@@ -315,7 +315,7 @@ import Testing
             for path in ["/v1/upstreams/picky/flush", "/v1/upstreams/absent/flush"] {
                 #expect(try gateway.client.post(path, "", headers: Self.wait(60)).status >= 400)
             }
-            let lines = log.entries.filter { $0.message == "steered" }
+            let lines = log.entries.filter { $0.message == "operator action" }
             #expect(lines.map(\.level) == [.notice])
             #expect(lines.first?.metadata["request"] == "POST /v1/upstreams/picky/flush")
         }
@@ -333,7 +333,7 @@ import Testing
             ] {
                 #expect(try gateway.client.post("/v1/messages/\(path)", body).status < 300)
             }
-            #expect(log.entries.count { $0.message == "steered" } == 1)
+            #expect(log.entries.count { $0.message == "operator action" } == 1)
         }
     }
 

@@ -43,7 +43,7 @@ import Testing
             #"{"server": {"corsOrigins": ["https://app.example/"]}}"#,
             "server.corsOrigins is an array; expected origins such as https://app.example:8443, without a path"
         ),
-        (#"{"outbox": {"path": ""}}"#, #"outbox.path is ""; expected a text that is not empty"#),
+        (#"{"outbox": {"path": ""}}"#, #"outbox.path is ""; must not be empty"#),
         (#"{"auth": {"allowAnonymous": "yes"}}"#, #"auth.allowAnonymous is "yes"; expected true or false"#),
         (
             #"{"log": {"level": "loud"}}"#,
@@ -151,7 +151,7 @@ import Testing
         ),
         (
             #"{"upstreams": {"My_Post": {"type": "post"}}}"#,
-            "upstreams.My_Post has no valid name; allowed are 1 to 31 of a-z, 0-9 and -, starting with a letter"
+            "upstreams.My_Post is not a valid name: 1 to 31 characters a-z, 0-9, -, starting with a letter"
         ),
         (
             #"{"upstreams": {"post": {"log": {"level": "loud"}}}}"#,

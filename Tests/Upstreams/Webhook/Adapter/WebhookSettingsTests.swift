@@ -30,7 +30,7 @@ import Testing
             ]
         ),
         ("batch", .text("lines"), ["allowed none, array, ndjson, wrapped"]),
-        ("wrapIn", .text(""), ["expected a text that is not empty"]),
+        ("wrapIn", .text(""), ["must not be empty"]),
         ("orderBy", .text("id"), [Pointer.form]), ("orderBy", .text("/a~2"), [Pointer.form]),
         ("orderBy", .text("/a~"), [Pointer.form]),
         ("auth.type", .text("digest"), ["allowed none, basic, bearer, oauth2"]),
