@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Finds phrases that are not plain technical English in comments, string literals, and documents. Identifiers are not
-# checked. Without arguments it checks everything that has to be clean, and fails if it finds anything. With paths, for
+# Finds phrases that are not plain technical English in comments, string literals, and documents, and in the names of Swift
+# code, which are read as their words: `severalCulprits_areFound` as "several culprits are found". Without arguments it checks everything that has to be clean, and fails if it finds anything. With paths, for
 # example `scripts/lint-words.sh Sources/PosternStore`, it lists the findings there. A line that has to break a rule,
 # for example a quotation, contains `lint:allow`.
 set -euo pipefail
@@ -26,13 +26,18 @@ use warnings;
 use utf8;
 use open qw(:std :encoding(UTF-8));
 
-my @rules;
+my (@rules, @nameRules);
+# The phrase in each name, and what to write instead; empty if the name is good.
+my %badNames;
 while (my $line = <DATA>) {
     next unless $line =~ /^(\S.*?)\s{2,}(\S.*)$/;
     my ($pattern, $instead) = ($1, $2);
     # A pattern with a capital letter is case-sensitive; \W and the like are not letters.
     my $letters = $pattern =~ s/\\[A-Z]//gr;
-    push @rules, [$letters =~ /[A-Z]/ ? qr/$pattern/ : qr/$pattern/i, $instead];
+    # What is odd only in a name.
+    my $onlyInNames = $instead =~ s/^in a name: //;
+    push @rules, [$letters =~ /[A-Z]/ ? qr/$pattern/ : qr/$pattern/i, $instead] unless $onlyInNames;
+    push @nameRules, [qr/$pattern/i, $instead];
 }
 
 my $found = 0;
@@ -45,11 +50,18 @@ for my $file (sort @ARGV) {
     close $in;
     my $state = {};
     my $c = $file =~ /\.(swift|c|h|cc|cpp|hpp|mjs|js)$/;
+    my $hasNames = $file =~ /\.swift$/;
     for my $number (1 .. @lines) {
         my $line = $lines[$number - 1];
         chomp $line;
-        my $text = $c ? prose($line, $state) : $line =~ s/`[^`]*`/`…`/gr;
+        my ($text, $code) = $c ? prose($line, $state) : ($line =~ s/`[^`]*`/`…`/gr, '');
         next if $line =~ /lint:allow/;
+        for my $name ($hasNames ? $code =~ /\b[A-Za-z_]\w*/g : ()) {
+            my $bad = $badNames{$name} //= inName($name);
+            next unless $bad;
+            print "$file:$number: $bad\n";
+            $found++;
+        }
         # A sentence that begins after the mark of a comment, a list, a table or a quotation begins there.
         (my $bare = $text) =~ s{^[\s/*#>|-]+}{};
         for my $rule (@rules) {
@@ -65,10 +77,22 @@ if ($found) {
     exit 1;
 }
 
-# The comments and string literals of a line of code, with blanks for everything else. `$state` goes from line to line.
+# What is wrong with the words of a name in camel case, with or without underscores; empty if nothing is.
+sub inName {
+    my ($name) = @_;
+    my $words = lc($name =~ s/_/ /gr =~ s/(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])/ /gr);
+    for my $rule (@nameRules) {
+        my ($pattern, $instead) = @$rule;
+        return "\"$&\" in the name $name: $instead" if $words =~ $pattern;
+    }
+    return '';
+}
+
+# The comments and string literals of a line of code, with blanks for everything else; and the code. `$state` goes from line
+# to line.
 sub prose {
     my ($line, $state) = @_;
-    my $out = '';
+    my ($out, $code) = ('', '');
     pos($line) = 0;
     while (pos($line) < length $line) {
         if ($state->{comment}) {
@@ -80,18 +104,21 @@ sub prose {
             elsif ($line =~ m{\G\\\Q$hashes\E\(}gc) {
                 # An interpolation: code up to its closing parenthesis.
                 my $depth = 1;
-                while ($depth > 0 and $line =~ m{\G([()]|[^()]+)}gc) { $depth += $1 eq '(' ? 1 : $1 eq ')' ? -1 : 0 }
+                while ($depth > 0 and $line =~ m{\G([()]|[^()]+)}gc) {
+                    $depth += $1 eq '(' ? 1 : $1 eq ')' ? -1 : 0;
+                    $code .= " $1";
+                }
                 $out .= '…';
             } elsif ($line =~ m{\G(\\?.)}gc) { $out .= $1 }
         }
         elsif ($line =~ m{\G(//.*)}gc) { $out .= $1 }
         elsif ($line =~ m{\G/\*}gc) { $state->{comment} = 1; $out .= '  ' }
         elsif ($line =~ m{\G(#*)("""|")}gc) { @$state{qw(quote hashes)} = ($2, $1); $out .= ' ' }
-        else { $line =~ m{\G(.)}gc; $out .= ' ' }
+        else { $line =~ m{\G(.)}gc; $out .= ' '; $code .= $1 }
     }
     # Only a literal with three quotation marks goes on in the next line.
     $state->{quote} = undef if defined $state->{quote} and $state->{quote} eq '"';
-    return $out;
+    return ($out, $code);
 }
 
 __END__
@@ -109,6 +136,7 @@ __END__
 \bput aside\b|\bturn(s|ed)? (down|away)\b|\blet(s|ting)? go of\b    suspend; reject; release
 \b(a|no|its own) word (of|for|about|on)\b|\bwithout a word\b        one verdict per; says nothing about; silently
 \bculprits?\b|\bconvict\w*                                  poison message; mark as failed
+\bwherever\b|\bhas its own word\b                           in a name: at any position, with its own verdict
 \bseldom\b|\bfor ever\b|\bin the midst\b|\bat the most\b    rarely; forever; in the middle; at most
 \bfor good\b|\bagain and again\b|\bin good order\b     permanently; repeatedly; in an orderly way
 ; answers (its|the|how|what|whether|whose)\b|\bfor short\b|\blent\b     "Returns …"; abbreviated; passed

@@ -139,8 +139,8 @@ extension EndToEnd {
             let client = try gateway.client()
             _ = try client.post("/v1/upstreams/samsara/pause")
             try #require(try eventually { try gateway.upstream()["health"].string == "paused" })
-            let culprit = 317
-            let texts = (0..<500).map { event($0, source: "d\($0)", name: $0 == culprit ? "bad" : "good") }
+            let poison = 317
+            let texts = (0..<500).map { event($0, source: "d\($0)", name: $0 == poison ? "bad" : "good") }
             let accepted = try client.post(eventPath, "[\(texts.joined(separator: ","))]")
             let ids = accepted.json["ids"].strings
             try #require(ids.count == 500, "\(accepted.text)")
@@ -148,11 +148,11 @@ extension EndToEnd {
             try gateway.waitUntilDelivered()
 
             let failed = try client.get("/v1/messages?state=failed").json["messages"].array
-            #expect(failed.map { $0["id"].string } == [ids[culprit]])
+            #expect(failed.map { $0["id"].string } == [ids[poison]])
             #expect(failed.first?["lastError"]["class"].string == "refused")
             let arrived = try samsara.values(of: "seq").compactMap { Int($0.value) }
             #expect(arrived.count == 499)
-            #expect(Set(arrived) == Set(0..<500).subtracting([culprit]))
+            #expect(Set(arrived) == Set(0..<500).subtracting([poison]))
             let received = try samsara.received
             try await gateway.stop()
             let account = try #require(try directory.audit().accounts.first)

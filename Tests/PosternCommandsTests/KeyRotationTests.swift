@@ -45,7 +45,7 @@ import Testing
         }
     }
 
-    @Test func credentials_areEncryptedAnew_andTheOldKeyIsNeededNoMore() throws {
+    @Test func credentials_areEncryptedWithTheNewKey_andTheOldOneIsNotNeeded() throws {
         let scratch = try configuration(#""encryptionKey": "\#(Self.old)""#)
         let outbox = try open(scratch)
         try hold(outbox)

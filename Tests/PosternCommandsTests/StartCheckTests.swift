@@ -40,7 +40,7 @@ import Testing
         #expect(report.exitCode == 0, "\(report.text)")
     }
 
-    @Test func digestOfAKey_mayStandInASecretFile() throws {
+    @Test func digestOfAKey_isReadFromASecretFile() throws {
         let text = #"{"server": {"port": 0}, "auth": {"keys": [{"name": "app", "scopes": ["read"]}]}}"#
         let digest = String(repeating: "0a", count: 32)
         #expect(try report(on: text, secrets: ["auth-keys-app": digest + "\n"]).text.contains("Warning") == false)

@@ -21,8 +21,8 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         Conformance("requests_areTheGoldenOnes_byteForByte", requests_areTheGoldenOnes_byteForByte),
         Conformance("limits_areNotWiderThanConfigured", limits_areNotWiderThanConfigured),
         Conformance("answers_meanWhatTheTableSays", answers_meanWhatTheTableSays),
-        Conformance("outage_blamesNobody_andItsRetryAfterIsObeyed", outage_blamesNobody_andItsRetryAfterIsObeyed),
-        Conformance("proxyAndWrongConnection_blameNobody", proxyAndWrongConnection_blameNobody),
+        Conformance("outage_failsNoMessage_andItsRetryAfterIsObeyed", outage_failsNoMessage_andItsRetryAfterIsObeyed),
+        Conformance("proxyAndWrongConnection_failNoMessage", proxyAndWrongConnection_failNoMessage),
         Conformance(
             "anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess", anyAnswer_isJudged_andDeliversOnlyIfItIsASuccess),
         Conformance("statusThatDecides_meansTheSame_withAnyBody", statusThatDecides_meansTheSame_withAnyBody),
@@ -109,11 +109,11 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         #expect(usual.subtracting(fixture.answers.map(\.response.status)).isEmpty, "the table lacks these")
     }
 
-    private static func outage_blamesNobody_andItsRetryAfterIsObeyed(fixture: UpstreamFixture) throws {
-        for status in [408, 429, 502, 503, 504] { try outage(status, blamesNobody: fixture) }
+    private static func outage_failsNoMessage_andItsRetryAfterIsObeyed(fixture: UpstreamFixture) throws {
+        for status in [408, 429, 502, 503, 504] { try outage(status, failsNoMessage: fixture) }
     }
 
-    private static func outage(_ status: Int, blamesNobody fixture: UpstreamFixture) throws {
+    private static func outage(_ status: Int, failsNoMessage fixture: UpstreamFixture) throws {
         let upstream = try fixture.make()
         let answers: [(headers: [(name: String, value: String)], after: Duration?)] = [
             ([], nil), ([("retry-after", "7")], .seconds(7)), ([("Retry-After", "soon")], nil),
@@ -126,7 +126,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
     }
 
     /// 407 is about the way to the upstream, and 421 about the connection, whatever was sent and whatever the body says.
-    private static func proxyAndWrongConnection_blameNobody(fixture: UpstreamFixture) throws {
+    private static func proxyAndWrongConnection_failNoMessage(fixture: UpstreamFixture) throws {
         for golden in fixture.golden {
             let upstream = try fixture.make(golden.settings)
             let messages = try fixture.messages(of: golden.samples, to: upstream)

@@ -20,7 +20,7 @@ import Testing
     }
 
     @Test(arguments: 0..<6)
-    func secret_isMasked_insideBase64_whereverItStands(offset: Int) throws {
+    func secret_isMasked_insideBase64_atAnyOffset(offset: Int) throws {
         let secret = "s3cr3t-of-the-app"
         let text = Data((String(repeating: "x", count: offset) + secret + ":tail").utf8).base64EncodedString()
         let masked = SecretMask([secret]).masked("echo \(text)")

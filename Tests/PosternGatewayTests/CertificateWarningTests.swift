@@ -16,7 +16,7 @@ import Testing
         #expect(days == [21, 7, 1])
     }
 
-    @Test func renewedCertificate_isWarnedOfAnew() {
+    @Test func expiryWarning_isLoggedAgain_forARenewedCertificate() {
         var warning = CertificateWarning()
         let now = Timestamp(milliseconds: 99 * 86_400_000)
         #expect(warning.daysLeft(until: end, now: now) == 1)

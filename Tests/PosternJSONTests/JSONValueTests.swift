@@ -68,7 +68,7 @@ import Testing
     }
 
     @Test(arguments: ["1", "12", "123", "true", "null", "[]", "{}"])
-    func equals_isFalse_forWhatIsNoString(text: String) throws {
+    func equals_isFalse_ifTheValueIsNotAString(text: String) throws {
         #expect(try parsing(text) { !$0.equals("") && !$0.equals("2") && !$0.equals("ru") })
     }
 

@@ -37,7 +37,7 @@ import Testing
     }
 
     /// Killed inside any call, also of a start, while other programs take every block that becomes free.
-    @Test(arguments: 0..<12) func everyStart_serves_whereverTheLastProcessWasKilled(seed: Int) throws {
+    @Test(arguments: 0..<12) func start_servesOnAFullDisk_afterAKillAtAnyPoint(seed: Int) throws {
         let store = DiskStore(seed: seed)
         var dice = SplitMix64(state: UInt64(seed))
         // Killed before its connections are closed: SQLite would remove the log and its index.

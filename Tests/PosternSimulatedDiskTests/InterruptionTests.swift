@@ -43,7 +43,7 @@ import Testing
         return count
     }
 
-    @Test(arguments: End.allCases) func firstStart_leavesAStoreThatStarts_whereverItEnds(end: End) throws {
+    @Test(arguments: End.allCases) func firstStart_leavesAStoreThatStarts_atAnyInterruption(end: End) throws {
         let places = try forEachPlace { place in
             let store = DiskStore(seed: place.number)
             guard store.isInterrupted(at: place, { _ = try store.run { try $0.append() } }) else { return false }
@@ -105,7 +105,7 @@ import Testing
     }
 
     /// Also if it ends where nothing starts, and the second restore ends as well.
-    @Test(arguments: End.allCases) func restore_leavesAStore_orIsDoneAgain_whereverItEnds(end: End) throws {
+    @Test(arguments: End.allCases) func restore_leavesAStoreOrIsRepeated_atAnyInterruption(end: End) throws {
         var torn: [Place] = []
         let places = try forEachPlace { place in
             guard let store = try store(restoredUpTo: [place], end) else { return false }

@@ -24,7 +24,7 @@ import Testing
 
     /// The power goes at every call of a recovery in turn. The damaged log is left, at its place or as a copy, and the
     /// next recovery restores what this one would have.
-    @Test func recovery_losesNothing_whereverThePowerGoes() throws {
+    @Test func recovery_losesNothing_atAnyPowerCut() throws {
         let seed = try #require(try (1...20).first { try damagedStore(seed: $0) != nil })
         let usual = try #require(try damagedStore(seed: seed)).contents(recover: true)
         #expect(usual.ids.count == 8)

@@ -118,7 +118,7 @@ extension TransferResult {
     @Test(arguments: [
         "file:///etc/hostname", "ftp://127.0.0.1/", "gopher://127.0.0.1/", "http://", "http://a b/", "http://x\0y",
     ])
-    func url_isRefused_whenItIsNoHTTP(url: String) async {
+    func url_isRefused_ifItsSchemeIsNotHTTP(url: String) async {
         let failure = await fixture.send(UpstreamRequest(method: .get, url: url)).failure
         #expect(failure?.reason == .unreachable)
         #expect(failure?.mayHaveArrived == false)
@@ -357,7 +357,7 @@ extension TransferResult {
     }
 
     @Test(arguments: ["garbage garbage garbage garbage\r\n\r\n", "<html>hello</html>", "HTTP/1.1 2x0 OK\r\n\r\n"])
-    func answerThatIsNoHTTP_isGarbled(answer: String) async {
+    func responseThatIsNotHTTP_isGarbled(answer: String) async {
         let server = RawServer { connection, _ in
             _ = connection.request()
             connection.send(answer)

@@ -9,10 +9,10 @@ extension UpstreamHandler {
         // Unstructured, because the connection's thread cannot wait for it.
         let task = Task.immediate(executorPreference: context.taskExecutor) { [context] in
             let startedAt = context.time.instant
-            let lent = RouteContext(
+            let services = RouteContext(
                 target: target, context: context, request: reply.request,
                 memory: MemoryLease(0, of: context.memory))
-            let report = await target.upstream.probe(in: lent)
+            let report = await target.upstream.probe(in: services)
             if Task.isCancelled { return reply.abandon() }
             if report.lackedResources {
                 return reply.send(

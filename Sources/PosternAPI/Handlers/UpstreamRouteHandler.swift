@@ -45,13 +45,13 @@ struct UpstreamRouteHandler: Sendable {
         // an open route, nothing is parsed before the caller has proven who it is.
         let bytes = question.body.count
         let memory = MemoryLease(isOpen ? bytes : APIRequest.memoryToParse(bytes), of: context.memory)
-        let lent = RouteContext(
+        let services = RouteContext(
             target: target, context: context, traceParent: TraceParent(reply.head)?.text, request: reply.request,
             memory: memory)
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
             do throws(UpstreamRouteError) {
-                answer = try await respond(question, lent).shown(by: target.upstream.mask)
+                answer = try await respond(question, services).shown(by: target.upstream.mask)
             } catch {
                 answer = error.answer.shown(by: target.upstream.mask)
             }

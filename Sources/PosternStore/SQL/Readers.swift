@@ -75,15 +75,15 @@ final class Readers: Sendable {
     }
 
     /// Closes those that are not in use, and the others after their use. Later reads use new ones.
-    func renew() { close(forGood: false) }
+    func renew() { close(permanently: false) }
 
     /// As `renew`, but later reads throw.
-    func close() { close(forGood: true) }
+    func close() { close(permanently: true) }
 
-    private func close(forGood: Bool) {
+    private func close(permanently: Bool) {
         let free = state.withLock { state in
             state.generation += 1
-            if forGood { state.isClosed = true }
+            if permanently { state.isClosed = true }
             defer { state.free = [] }
             return state.free
         }

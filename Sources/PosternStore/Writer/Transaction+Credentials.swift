@@ -24,7 +24,7 @@ extension Transaction {
         if let held = try state.credential(of: credential.owner) {
             if held.value == credential.value {
                 guard held.isUsable(at: now) else { return false }
-                try describeAnew(credential, of: queue)
+                try describeAgain(credential, of: queue)
                 return isUsable
             }
             if !isUsable, held.isUsable(at: now) {
@@ -38,7 +38,7 @@ extension Transaction {
         return isUsable
     }
 
-    private func describeAnew(_ credential: Credential, of queue: UpstreamQueue) throws {
+    private func describeAgain(_ credential: Credential, of queue: UpstreamQueue) throws {
         try sql.run(
             """
             UPDATE credentials SET note = ?, expiresAtMs = coalesce(?, expiresAtMs), isKept = ?

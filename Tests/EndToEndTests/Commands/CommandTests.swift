@@ -57,7 +57,7 @@ import Testing
 
     /// The standard library then sees no arguments, which must not count as a request for the help. The address
     /// sanitizer finds the threads in /proc whose memory it searches for leaks, and reads there whether it is to.
-    @Test(.enabled(if: SmallDisk.isToBeHad && !Binary.hasAddressSanitizer))
+    @Test(.enabled(if: SmallDisk.isAvailable && !Binary.hasAddressSanitizer))
     func commandLineThatCannotBeRead_isNoSuccess() async throws {
         let script = "umount -l /proc && exec \"$0\" \"$@\""
         let ended = try await ChildProcess([
@@ -114,7 +114,7 @@ import Testing
         #expect(ended.output.contains("is not a Postern store") == isConfigured, "\(ended)")
     }
 
-    @Test func healthcheck_saysWhyInOneLine_whenNobodyAnswers() async throws {
+    @Test func healthcheck_namesTheReasonInOneLine_ifNoGatewayAnswers() async throws {
         let ended = try await Binary.run(["healthcheck", "--url", "http://127.0.0.1:1"])
         #expect(ended.exitCode == 1)
         #expect(ended.errors.hasPrefix("postern: http://127.0.0.1:1 does not respond: "))
@@ -203,7 +203,7 @@ import Testing
         return try #require(try JSONDecoder().decode(Stats.self, from: Data(ended.output.utf8)).upstreams.first)
     }
 
-    @Test func outbox_isReadAndSteered_besideAGateway_andWithoutOne() async throws {
+    @Test func outbox_isReadAndChanged_withAndWithoutARunningGateway() async throws {
         // The upstream of this message does not exist.
         let directory = try GatewayDirectory(Settings(upstreamURL: "http://127.0.0.1:1"))
         let gateway = try await directory.start()

@@ -8,7 +8,7 @@ extension EndToEnd {
     /// Malicious and faulty clients, while others are served.
     @Suite struct Abuse {
         /// Runs `body` while another client is served continuously.
-        private func beside(
+        private func servingAnotherClient(
             _ settings: Settings, _ body: (GatewayProcess) throws -> Void
         ) async throws {
             let directory = try GatewayDirectory(settings)
@@ -27,7 +27,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10))) func drippedHeaders_areCutOff() async throws {
-            try await beside(quick) { gateway in
+            try await servingAnotherClient(quick) { gateway in
                 let slow = try gateway.client(patience: .milliseconds(50))
                 let text = Array(
                     "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nX-Filler: \(String(repeating: "x", count: 9000))"
@@ -43,7 +43,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10))) func drippedBody_isCutOff() async throws {
-            try await beside(quick) { gateway in
+            try await servingAnotherClient(quick) { gateway in
                 let slow = try gateway.client()
                 slow.send(
                     "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
@@ -53,7 +53,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10))) func tenMebibytes_areRefused() async throws {
-            try await beside(quick) { gateway in
+            try await servingAnotherClient(quick) { gateway in
                 let announced = try gateway.client()
                 announced.send(
                     "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -71,7 +71,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10))) func twoFramings_areRefusedAndClosed() async throws {
-            try await beside(quick) { gateway in
+            try await servingAnotherClient(quick) { gateway in
                 let smuggler = try gateway.client()
                 smuggler.send(
                     "POST \(eventPath) HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"

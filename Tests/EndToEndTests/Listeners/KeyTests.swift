@@ -70,7 +70,7 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        @Test(.timeLimit(.minutes(10))) func keysBesideAnonymousCallers_areAMistake() async throws {
+        @Test(.timeLimit(.minutes(10))) func keysWithAllowAnonymous_areAConfigurationError() async throws {
             var settings = Settings()
             settings.auth = ["allowAnonymous": true, "keys": [entry("app", "k", ["write"])]]
             let ended = try await GatewayDirectory(settings).fail()

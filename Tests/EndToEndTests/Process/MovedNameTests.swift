@@ -15,7 +15,7 @@ extension EndToEnd {
             return ["/usr/bin/unshare", "--map-root-user", "--mount", "/bin/sh", "-c", script, file]
         }
 
-        static let isToBeHad: Bool = {
+        static let isAvailable: Bool = {
             let folder = ScratchFolder()
             let file = folder.file("hosts")
             return FileManager.default.createFile(atPath: file, contents: nil)
@@ -67,7 +67,7 @@ extension EndToEnd {
         fileprivate enum Action: CaseIterable { case reload, resume, flush }
 
         /// The connections, which could be used for an hour, and the address with them, are given up at once.
-        @Test(.timeLimit(.minutes(10)), .enabled(if: isToBeHad), arguments: Action.allCases)
+        @Test(.timeLimit(.minutes(10)), .enabled(if: isAvailable), arguments: Action.allCases)
         fileprivate func requests_goToTheNewAddress_afterAnOperatorsAction(_ action: Action) async throws {
             let setting = try await Setting(connectionMaxAge: 3600)
             let gateway = setting.gateway
@@ -85,7 +85,7 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        @Test(.timeLimit(.minutes(10)), .enabled(if: isToBeHad))
+        @Test(.timeLimit(.minutes(10)), .enabled(if: isAvailable))
         func requests_goToTheNewAddress_onceTheConnectionIsTooOld() async throws {
             let setting = try await Setting(connectionMaxAge: 1)
             #expect(try setting.deliver() == 0)

@@ -244,7 +244,7 @@ extension EndToEnd {
         }
 
         /// A disk that is really full, if this machine allows mounting one. Deliveries alone free enough space.
-        @Test(.timeLimit(.minutes(10)), .enabled(if: SmallDisk.isToBeHad))
+        @Test(.timeLimit(.minutes(10)), .enabled(if: SmallDisk.isAvailable))
         func fullDisk_deliversWhatItHas_andTakesMessagesAgain() async throws {
             let samsara = try HostedSimulator()
             let directory = try GatewayDirectory(settings(samsara))
@@ -273,7 +273,7 @@ enum SmallDisk {
         return ["/usr/bin/unshare", "--mount", "/bin/sh", "-c", script]
     }
 
-    static let isToBeHad: Bool = {
+    static let isAvailable: Bool = {
         let folder = ScratchFolder()
         return ChildProcess.succeeds(program(at: folder.path, megabytes: 1) + ["/bin/true"])
     }()

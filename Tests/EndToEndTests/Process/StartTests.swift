@@ -41,7 +41,7 @@ extension EndToEnd {
             #expect(ended.errors.contains("/nowhere/postern.json"))
         }
 
-        @Test func configurationThatIsNoJSON_isAConfigurationProblem() async throws {
+        @Test func configurationThatIsNotJSON_isAConfigurationProblem() async throws {
             let directory = try GatewayDirectory(Settings())
             try directory.write("{\"server\": ")
             let ended = try await directory.fail()

@@ -173,7 +173,7 @@ import Testing
         }
     }
 
-    @Test func withoutKeys_nobodyNeedsOne() throws {
+    @Test func caller_needsNoKey_ifNoneIsConfigured() throws {
         try withKeys([]) { gateway, id in
             for row in rows(id) where row.path != "/v1/keys" {
                 let status = try answer(row, by: nil, gateway).status

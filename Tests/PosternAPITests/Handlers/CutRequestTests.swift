@@ -15,7 +15,7 @@ import Testing
         head + "Content-Length: 16\r\n\r\n" + first + second,
         head + "Transfer-Encoding: chunked\r\n\r\n8\r\n" + first + "\r\n8\r\n" + second + "\r\n0\r\n\r\n",
     ])
-    func request_isStoredWholeOrNotAtAll_whereverItIsCut(request: String) throws {
+    func request_isStoredWholeOrNotAtAll_cutAtAnyByte(request: String) throws {
         let bytes = Array(request.utf8)
         try withPausedGateway { gateway in
             func send(_ count: Int) throws { try HTTPClient(port: gateway.port).send(Array(bytes[..<count])) }

@@ -263,7 +263,7 @@ import Testing
         (#"{"ids":7}"#, ["/ids"]), (#"{"upstream":"picky","kind":7,"all":true}"#, ["/kind", "/all"]),
         (#"{"kind":"event"}"#, [""]),
     ])
-    func unreadableWish_isRefused(body: String, pointers: [String]) throws {
+    func bulkRetry_isRefused_ifItsBodyIsInvalid(body: String, pointers: [String]) throws {
         try withPausedGateway { gateway in
             let answer = try gateway.client.post("/v1/messages/retry", body)
             answer.problem(422, "invalid-payload")
@@ -273,7 +273,7 @@ import Testing
         }
     }
 
-    @Test func wishThatIsNoJSON_isRefused() throws {
+    @Test func bulkRetry_isRefused_ifItsBodyIsNotJSON() throws {
         try withPausedGateway { gateway in
             try gateway.client.post("/v1/messages/retry", "{").problem(400, "invalid-json")
         }

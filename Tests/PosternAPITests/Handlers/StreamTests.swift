@@ -324,7 +324,7 @@ import Testing
         }
     }
 
-    @Test func drain_endsStreamsInGoodOrder_andRefusesNewOnes() throws {
+    @Test func drain_sendsWhatHappened_endsStreams_andRefusesNewOnes() throws {
         try withPausedGateway { gateway in
             let client = try EventClient(gateway.port)
             let id = try gateway.accept()

@@ -93,7 +93,7 @@ import Testing
         }
     }
 
-    @Test(arguments: ways) func bodyThatIsNoJSON_isRefused_byItsMediaType(method: String, way: String) throws {
+    @Test(arguments: ways) func bodyThatIsNotJSON_isRefused_byItsMediaType(method: String, way: String) throws {
         try withGateway(Self.setup) { gateway in
             let type = [("Content-Type", "application/x-www-form-urlencoded")]
             let answer = try gateway.client.ask(method, "/v1/plain/echo/\(way)", Array("n=1".utf8), headers: type)

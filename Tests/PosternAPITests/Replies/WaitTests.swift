@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    @Test func resultThatIsNoJSON_isShownAsText() throws {
+    @Test func resultThatIsNotJSON_isShownAsText() throws {
         var setup = Setup()
         setup.results = [.status(200, "thanks \"a lot\"")]
         try withGateway(setup) { gateway in

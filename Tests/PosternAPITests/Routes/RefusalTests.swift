@@ -459,7 +459,7 @@ import Testing
         }
     }
 
-    @Test func drainingGateway_takesNoMoreMessages() throws {
+    @Test func drainingGateway_refusesMessages() throws {
         try withPausedGateway { gateway in
             let id = try gateway.accept()
             gateway.context.beginDraining()

@@ -47,7 +47,7 @@ import Testing
         #expect(opened().permits(inFlight: inFlight, now: at(second)) == isPermitted)
     }
 
-    @Test func halfOpen_permitsNothing_besideTheProbe() {
+    @Test func halfOpen_permitsNothingButTheProbe() {
         let circuit = probing()
         #expect(circuit.state == .halfOpen)
         #expect(!circuit.permits(inFlight: 0, now: at(99)))
@@ -134,7 +134,7 @@ import Testing
         #expect(closed.state == .closed)
     }
 
-    @Test func probeNow_opensTheWay_onlyWhereItIsBarred() {
+    @Test func probeNow_permitsAProbe_onlyIfTheCircuitIsOpen() {
         var circuit = opened()
         circuit.probeNow(now: at(2))
         #expect(circuit.permits(inFlight: 0, now: at(2)))

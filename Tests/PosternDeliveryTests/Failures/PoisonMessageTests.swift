@@ -19,7 +19,7 @@ import Testing
     }
 
     @Test(arguments: [0, 1, 249, 250, 371, 498, 499], [1, 4])
-    func refusedBatch_isSplit_untilTheCulpritStandsAlone(index: Int, maxInFlight: Int) throws {
+    func refusedBatch_isSplit_untilThePoisonMessageIsAlone(index: Int, maxInFlight: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.maxInFlight = maxInFlight })
         harness.transport.answerAll(by: answering(422))
         let ids = try harness.accept(payloads(500, poisonAt: index))
@@ -36,7 +36,7 @@ import Testing
         #expect(try harness.outbox.audit().isBalanced)
     }
 
-    @Test func severalCulprits_areAllFound() throws {
+    @Test func poisonMessages_fail_andAllOthersAreDelivered() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 100 })
         harness.transport.answerAll(by: answering(422))
         try harness.accept((0..<300).map { $0 % 37 == 5 ? Self.poison : "{\"n\":\($0)}" })
@@ -46,7 +46,7 @@ import Testing
     }
 
     @Test(arguments: [0, 250, 499], [1, 4])
-    func suspectedBatch_givesUpItsCulprit_onceTheOthersWereTaken(index: Int, maxInFlight: Int) throws {
+    func poisonMessageOfASuspectedBatch_fails_onceOthersWereDelivered(index: Int, maxInFlight: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.maxInFlight = maxInFlight })
         harness.transport.answerAll(by: answering(500))
         let ids = try harness.accept(payloads(500, poisonAt: index))
@@ -74,7 +74,7 @@ import Testing
         #expect(harness.ledger.delivered == 5)
     }
 
-    @Test func outageWith500s_blamesNobody_howeverLong() throws {
+    @Test func outageWith500s_failsNoMessage_afterHours() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 8 })
         harness.transport.answerAll { _ in .status(500) }
         try harness.accept(40)
@@ -88,7 +88,7 @@ import Testing
         #expect(harness.ledger.delivered == 40)
     }
 
-    @Test func lateSuccess_ofARequestSentBefore_convictsNobody() throws {
+    @Test func suspect_staysQueued_afterTheSuccessOfAnEarlierRequest() throws {
         let harness = try DeliveryHarness(
             settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (2, 1, .zero) })
         let ids = try harness.accept([#"{"n":"slow"}"#, #"{"n":"suspect"}"#])
@@ -101,7 +101,7 @@ import Testing
         #expect(try harness.state(ids[1]) == .queued)
     }
 
-    @Test func loneCulprit_isConvicted_whenOthersComeThroughLater() throws {
+    @Test func loneSuspect_fails_afterLaterMessagesWereDelivered() throws {
         let harness = try DeliveryHarness()
         harness.transport.answerAll(by: answering(500))
         let ids = try harness.accept([Self.poison])
@@ -116,7 +116,7 @@ import Testing
         #expect(harness.worker.snapshot.circuit == .closed)
     }
 
-    @Test func eachMessage_hasItsOwnWord() throws {
+    @Test func eachMessage_hasItsOwnVerdict() throws {
         let harness = try DeliveryHarness(SortingUpstream())
         harness.transport.expect(.status(200, "taken refused again taken"), .status(200, "refused"))
         let ids = try harness.accept(4)
@@ -127,7 +127,7 @@ import Testing
         #expect(try harness.outbox.audit().isBalanced)
     }
 
-    @Test func messagesWithoutAWord_areSentAgain() throws {
+    @Test func messagesWithoutAVerdict_areSentAgain() throws {
         let harness = try DeliveryHarness(SortingUpstream())
         harness.transport.expect(.status(200, "taken"), .status(200, "taken taken taken"))
         try harness.accept(3)
@@ -136,7 +136,7 @@ import Testing
         #expect(harness.ledger.delivered == 3)
     }
 
-    @Test func answerThatSettlesNobody_isAFailure_andWaits() throws {
+    @Test func responseThatSettlesNoMessage_isAFailure_andIsRetriedLater() throws {
         let harness = try DeliveryHarness(SortingUpstream())
         harness.transport.answerAll { _ in .status(200, "again again again") }
         try harness.accept(3)

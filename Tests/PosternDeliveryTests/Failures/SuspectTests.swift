@@ -43,7 +43,7 @@ import Testing
         #expect(try ids.allSatisfy { try harness.state($0) == .delivered })
     }
 
-    @Test func fleetOfOneSource_isNotBlockedForGood() throws {
+    @Test func lane_isBlockedByASuspectMessage_forHalfAnHour() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings())
         harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
         try harness.accept(10, lane: lane(0))
@@ -70,7 +70,7 @@ import Testing
         #expect(try harness.state(ids[0]) == .failed)
     }
 
-    @Test func tenSuspects_delayNobodyElse() throws {
+    @Test func tenSuspects_delayNoOtherMessage() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings())
         harness.transport.answerAll { request in self.isPoison(request) ? .status(500) : .status(200) }
         let suspects = try (0..<10).flatMap { try harness.accept([Self.poison], lane: lane(1000 + $0)) }
@@ -157,7 +157,7 @@ import Testing
     }
 
     /// 3 s of plain 500s, then some at random.
-    @Test(arguments: 1...12, [10, 30]) func random500s_failNobody(seed: UInt64, percent: Int) throws {
+    @Test(arguments: 1...12, [10, 30]) func random500s_failNoMessage(seed: UInt64, percent: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })
         let dice = Mutex(SplitMix64(state: seed &* 1_000_003 &+ UInt64(percent)))
         harness.transport.answerAll { _ in .status(500) }

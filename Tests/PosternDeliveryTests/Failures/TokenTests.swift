@@ -159,7 +159,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         #expect(harness.worker.snapshot.health == .up)
     }
 
-    @Test func secondRefusal_meansBadCredentials_slowProbes_andNobodyIsBlamed() throws {
+    @Test func secondRefusal_holdsTheUpstream_andFailsNoMessage() throws {
         let ids = try harness.accept(4)
         harness.transport.answerAll { $0.url == DeliveryHarness.tokenURL ? .status(200, "a:3600") : .status(401) }
         try harness.run(for: .seconds(60))

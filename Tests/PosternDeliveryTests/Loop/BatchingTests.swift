@@ -45,7 +45,7 @@ import Testing
         #expect(harness.sizes == [2])
     }
 
-    @Test func wait_beginsAnew_withTheNextMessage() throws {
+    @Test func collectionTime_beginsAgain_withTheNextMessage() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxWait = .seconds(3) })
         harness.transport.answerAll { _ in .status(200) }
         try harness.accept(1)

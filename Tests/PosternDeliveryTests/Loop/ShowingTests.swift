@@ -200,7 +200,7 @@ import Testing
         #expect(harness.log.entries.filter { $0.level == .error }.count == 1)
     }
 
-    @Test func healthRecord_thatCannotBeRead_isReported_andDeliveryBeginsAnew() throws {
+    @Test func unreadableHealthRecord_isReported_andDeliveryStartsWithoutIt() throws {
         let harness = try DeliveryHarness(settings: RetryTests.single)
         try harness.execute("UPDATE upstreams SET circuit = 'junk'")
         try harness.restart(settings: RetryTests.single)

@@ -70,21 +70,21 @@ import Testing
         #expect(!harness.worker.snapshot.isPaused)
     }
 
-    @Test(arguments: ["flush", "resume"]) func wish_probesAtOnce_thoughTheCircuitIsOpen(wish: String) throws {
+    @Test(arguments: ["flush", "resume"]) func flushAndResume_probeAtOnce_ifTheCircuitIsOpen(action: String) throws {
         let harness = try DeliveryHarness(settings: Self.single)
         harness.transport.expect(.status(429, headers: [("Retry-After", "3000")]))
         harness.transport.answerAll { _ in .status(200) }
         try harness.accept(3)
         try harness.run(for: .seconds(60))
         #expect(harness.sent.count == 1)
-        if wish == "flush" { harness.worker.flush() } else { harness.worker.resume() }
+        if action == "flush" { harness.worker.flush() } else { harness.worker.resume() }
         try harness.turn()
         #expect(harness.ledger.delivered == 3)
         #expect(harness.worker.snapshot.health == .up)
     }
 
     /// Messages of an outage back off for longer the longer it lasts, each on its own.
-    @Test(arguments: ["flush", "resume"]) func wish_endsTheWaitOfEveryMessage_afterAnOutage(wish: String) throws {
+    @Test(arguments: ["flush", "resume"]) func flushAndResume_endEveryWait_afterAnOutage(action: String) throws {
         let harness = try DeliveryHarness(
             settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (4, 1, .zero) })
         harness.random.set(1)
@@ -93,7 +93,7 @@ import Testing
         try harness.run(for: .seconds(600))
         #expect(harness.worker.snapshot.health == .down)
         harness.transport.answerAll { _ in .status(200) }
-        if wish == "flush" { harness.worker.flush() } else { harness.worker.resume() }
+        if action == "flush" { harness.worker.flush() } else { harness.worker.resume() }
         try harness.run(for: .seconds(1))
         #expect(harness.ledger.delivered == 8)
     }
@@ -176,7 +176,7 @@ import Testing
 
     // MARK: Holds
 
-    @Test(arguments: [300, 2]) func wrongCredentials_loseNobody_andAreProbedAFewTimesAMinute(longest: Int) throws {
+    @Test(arguments: [300, 2]) func wrongCredentials_failNoMessage_andAreProbedAFewTimesAMinute(longest: Int) throws {
         var settings = Self.single
         settings.retry.longest = .seconds(longest)
         let harness = try DeliveryHarness(settings: settings)
@@ -228,7 +228,7 @@ import Testing
         #expect(harness.worker.snapshot.health == .unauthorized)
     }
 
-    @Test func parkedLane_isLookedAtSeldom_andTheOthersGo() throws {
+    @Test func parkedLane_isProbedRarely_andOtherLanesAreDelivered() throws {
         let harness = try DeliveryHarness(ParkingUpstream(), settings: Self.single)
         harness.transport.answerAll { $0.text.contains("parked") ? .status(401) : .status(200) }
         try harness.accept([#"{"n":"parked"}"#, #"{"n":"parked too"}"#], lane: .digest(1))
@@ -280,7 +280,7 @@ import Testing
 
     // MARK: Stopping
 
-    @Test func stopping_claimsNoMore_butWhatIsUnderWayEnds() throws {
+    @Test func stoppingWorker_claimsNothing_andFinishesRequestsInFlight() throws {
         let harness = try DeliveryHarness(settings: Self.single)
         let ids = try harness.accept(2)
         try harness.turn()

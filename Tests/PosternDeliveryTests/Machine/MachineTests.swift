@@ -78,7 +78,7 @@ import Testing
         }
     }
 
-    @Test func cancelledRequest_isGivenBack_andBlamesNobody() {
+    @Test func cancelledRequest_isReturned_andCountsAsNoFailure() {
         var model = MachineModel()
         model.accept(1, lane: 1)
         model.send()
@@ -243,7 +243,7 @@ import Testing
         }
     }
 
-    @Test func outageOf500s_costsNoAttempts_whoeverIsAlone() {
+    @Test func outageOf500s_costsNoAttempts_evenOfAMessageSentAlone() {
         var model = MachineModel(most: 4)
         for number in 1...6 { model.accept(number, lane: Int64(number)) }
         for _ in 0..<400 {

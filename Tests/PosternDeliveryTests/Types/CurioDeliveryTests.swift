@@ -173,7 +173,7 @@ import Testing
         #expect(harness.reports[before...].map(\.url) == ["http://curio/offline/create", "http://curio/hit/end"])
     }
 
-    @Test func visitorWhoseSessionsKeepDying_delaysNobody() throws {
+    @Test func visitorWhoseSessionsKeepDying_delaysNoOtherVisitor() throws {
         let harness = try harness()
         harness.transport.answerAll { request in
             request.form["visitorCode"] == "v0" && !request.url.hasSuffix("/visit/create")

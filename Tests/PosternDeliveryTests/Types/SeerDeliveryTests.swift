@@ -100,7 +100,7 @@ import Testing
     }
 
     @Test(arguments: [0, 51, 101])
-    func poison_failsAlone_whereverItStandsInAFullBundle(index: Int) throws {
+    func poison_failsAlone_atAnyPositionInAFullBundle(index: Int) throws {
         let harness = try harness()
         serve(harness) { $0.text.contains(#""id":"7777""#) ? .status(400, "poison") : .status(200) }
         let ids = try harness.post(
@@ -143,7 +143,7 @@ import Testing
     }
 
     @Test(arguments: [401, 403])
-    func badCredentials_holdEverything_blameNobody_andAreProbedSlowly(status: Int) throws {
+    func badCredentials_holdTheUpstream_failNoMessage_andAreProbedSlowly(status: Int) throws {
         let harness = try harness()
         serve(harness) { _ in .status(status) }
         let ids = try harness.post((0..<3).map { Self.payload("tincan", $0) }, as: "tincan")

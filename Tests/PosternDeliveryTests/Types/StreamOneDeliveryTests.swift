@@ -150,7 +150,7 @@ import Testing
         #expect(record.lastError?.detail == "status 125 ITEM_ALREADY_IN_CATEGORY: M")
     }
 
-    @Test func answerThatIsNone_convictsOne_onlyWhileOthersAreTaken() throws {
+    @Test func callWithInvalidResponses_fails_onlyIfOthersAreDelivered() throws {
         let harness = try harness()
         let poison = try harness.post([Self.call(account: "P")], as: "call")[0]
         harness.transport.answerAll { Call($0).account == "P" ? .status(200, "<html>") : Self.answer(0) }
@@ -254,7 +254,7 @@ import Testing
         #expect(harness.ledger.delivered == 3)
     }
 
-    @Test func refusedActor_isHeld_andNobodyBlamed() throws {
+    @Test func refusedActor_isHeld_andFailsNoCall() throws {
         let harness = try harness()
         let ids = try harness.post((0..<30).map { Self.call(account: "A\($0)") }, as: "call")
         harness.transport.answerAll { _ in Self.answer(3) }
@@ -272,7 +272,7 @@ import Testing
         #expect(harness.worker.snapshot.health == .up)
     }
 
-    @Test func wrongClock_isMetOnce_andThenSeldom() throws {
+    @Test func wrongClock_isRetriedOnceSoon_andThenRarely() throws {
         let harness = try harness()
         try harness.post((0..<30).map { Self.call(account: "A\($0)") }, as: "call")
         harness.transport.answerAll { _ in Self.answer(2) }

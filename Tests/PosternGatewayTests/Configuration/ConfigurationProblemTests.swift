@@ -319,7 +319,7 @@ import Testing
         ("::ffff:127.0.0.1", true), ("0.0.0.0", false), ("128.0.0.1", false), ("::", false), ("10.0.0.1", false),
         ("::ffff:10.0.0.1", false), ("localhost.example", false), ("127.0.0.1.example", false),
     ])
-    func host_isLoopback_onlyWhereNobodyElseReachesIt(host: String, expected: Bool) {
+    func host_isLoopback_onlyIfNoOtherMachineReachesIt(host: String, expected: Bool) {
         #expect(isLoopback(host) == expected)
     }
 

@@ -59,7 +59,7 @@ import Testing
         #expect(!client.isRead)
     }
 
-    @Test func reaper_sleeps_whenNobodyIsLeft() {
+    @Test func reaper_sleeps_withoutConnections() {
         let client = Client(readBy: reaper)
         #expect(reaper.turn(at: time.instant) != .distantFuture)
         turn(after: .seconds(2))

@@ -98,7 +98,7 @@ import Testing
         #expect(try store.drain(store.register()).count == 8)
     }
 
-    @Test func unfinishedStore_isMadeAnew() throws {
+    @Test func unfinishedStore_isCreatedAgain() throws {
         let folder = ScratchFolder()
         let path = folder.file("store.sqlite")
         // What a kill during the creation may leave.

@@ -51,7 +51,7 @@ import Testing
         #expect(try stored(at: path) == ids)
     }
 
-    @Test func flippedBit_isFound_whereverItIs() throws {
+    @Test func flippedBit_isFound_atAnyPosition() throws {
         let (path, ids) = try killed()
         let log = try bytes(path + "-wal")
         let original = folder.file("original.sqlite")

@@ -188,7 +188,7 @@ import Testing
         #expect(try store.claim(queue, most: 3).messages.map(\.id) == Array(ids[3...]))
     }
 
-    @Test func givenBack_standsWhereItStood() throws {
+    @Test func returnedMessages_keepTheirPlaceInTheQueue() throws {
         let store = try TestStore()
         let queue = try store.register()
         let ids = try store.append(6, to: queue, lane: .digest(1))

@@ -55,7 +55,7 @@ import Testing
         #expect(try store.isBalanced())
     }
 
-    @Test func impossibleWish_dropsNothing() throws {
+    @Test func requestLargerThanTheQueue_dropsNothing() throws {
         let store = try TestStore()
         let queue = try store.register(
             cap: QueueCap.with { ($0.maxMessages, $0.maxBytes, $0.whenFull) = (4, 40, .dropOldest) })

@@ -238,7 +238,7 @@ import Testing
         #expect(try store.outbox.attempts(of: ids[3]).isEmpty)
     }
 
-    @Test func disabledUpstreams_areThoseWithMessages_thatNobodyDelivers() throws {
+    @Test func disabledUpstreams_areThoseWithMessagesAndWithoutAWorker() throws {
         let store = try TestStore()
         for (name, count) in [("zulu", 2), ("empty", 0), ("alpha", 1), ("mine", 1)] {
             let queue = try store.register(PlainUpstream(name))

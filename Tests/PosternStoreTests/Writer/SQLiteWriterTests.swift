@@ -203,7 +203,7 @@ import Testing
         }
     }
 
-    @Test func settledMessage_isToldToWhoeverWaits_afterTheCommit() throws {
+    @Test func waiter_isNotified_afterTheCommitThatSettlesItsMessage() throws {
         let store = try TestStore()
         let queue = try store.register()
         let id = try store.append(to: queue)

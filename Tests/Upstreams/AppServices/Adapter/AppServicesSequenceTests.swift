@@ -403,7 +403,7 @@ import Testing
         #expect(try harness.steps(id) == ["findGroup", "addToGroup"])
     }
 
-    @Test func refusedToken_isNeverSentAgain_whoeverHandsItIn() throws {
+    @Test func refusedToken_isNeverSentAgain_evenIfHandedInAgain() throws {
         var harness = try Harness()
         let first = try harness.post("group_add", Items.group())
         _ = try harness.steps(first) { _ in Harness.error(401, "expired_token") }
@@ -414,7 +414,7 @@ import Testing
         #expect(try harness.steps(other) == ["findGroup", "addToGroup"], "of another user it is another token")
     }
 
-    @Test func newestToken_servesAllItemsOfItsUser_andNobodyElses() throws {
+    @Test func newestToken_isUsedForAllItemsOfItsUser_andOfNoOther() throws {
         var harness = try Harness()
         let first = try harness.post("group_add", Items.group(token: "old"))
         let other = try harness.post("group_add", Items.group("20981743", token: "others"))

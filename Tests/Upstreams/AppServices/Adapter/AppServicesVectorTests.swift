@@ -74,7 +74,7 @@ import Testing
         #expect(harness.ended[id]?.state == .delivered)
     }
 
-    @Test func lostRace_isNoFailure_V8V9V10() throws {
+    @Test func lostRace_countsAsSuccess_V8V9V10() throws {
         var harness = try Harness()
         let id = try harness.post("group_add", Items.group())
         let requests = try harness.run(id) { request in

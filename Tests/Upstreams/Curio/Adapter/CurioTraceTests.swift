@@ -58,7 +58,7 @@ import Testing
         #expect(!expired.isEmpty && expired.allSatisfy { $0 == expected })
     }
 
-    @Test func expiredSession_isMadeAnew_underItsDeviceBlock() throws {
+    @Test func expiredSession_isCreatedAgain_underItsDeviceBlock() throws {
         var harness = try harness()
         try harness.post(CurioSample.screenStart())
         try play(&harness, Self.gone, Self.ok, Self.hit)
@@ -406,7 +406,7 @@ import Testing
     }
 
     @Test(arguments: [400, 413, 415, 422])
-    func refusedBatch_isHalved_untilTheCulpritIsAlone(status: Int) throws {
+    func refusedBatch_isHalved_untilThePoisonMessageIsAlone(status: Int) throws {
         var harness = try harness()
         let opens = try (1...7).map {
             try harness.post(CurioSample.screenStart("t\($0)", at: CurioSample.fresh - 99_000)).id
@@ -553,7 +553,7 @@ import Testing
         #expect(try harness.turn { _ in Self.ok } == .waits(until: harness.now + .seconds(300)))
     }
 
-    @Test func batchOfADeadSession_staysTogether_whileItIsMadeAnew() throws {
+    @Test func batchOfADeadSession_staysTogether_whileTheSessionIsCreatedAgain() throws {
         var harness = try harness(["periodicDispatchEnabled": .bool(true)])
         for _ in 1...3 { try harness.post(CurioSample.event()) }
         try harness.post(CurioSample.make("session_end"))

@@ -112,7 +112,7 @@ private let twice = C.codes[1]
         #expect(client.shown["recreations"].int == 1)
     }
 
-    @Test func start_isNoted_whenItsDeadCodeIsSentAgainAndAgain() {
+    @Test func sessionStart_isRecordedAsAMistake_ifItRepeatsADeadCode() {
         _ = client.start()
         client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<5 { #expect(client.start().summary == "401") }
@@ -187,7 +187,7 @@ private let twice = C.codes[1]
         #expect(client.shown["orphanScreens"].int == 1)
     }
 
-    @Test func refusedCode_isNoted_whenQuotedAgainAndAgain() {
+    @Test func refusedCode_isRecordedAsAMistake_ifQuotedRepeatedly() {
         _ = client.start()
         client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<20 { #expect(client.screenStart(isLost: true).summary == "401") }

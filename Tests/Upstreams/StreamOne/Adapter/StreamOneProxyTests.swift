@@ -137,7 +137,7 @@ import Testing
         #expect(transport.requests.count == 1)
     }
 
-    @Test func wrongTimestamp_isSignedAnewOnce() throws {
+    @Test func callWithAWrongTimestamp_isSignedAgainOnce() throws {
         let upstream = try upstream()
         for action in ["view", "edit"] {
             transport.expect(.status(200, StreamOneSamples.answer(2)), .status(200, StreamOneSamples.answer(0)))

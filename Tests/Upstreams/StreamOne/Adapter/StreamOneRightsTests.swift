@@ -167,7 +167,7 @@ import Testing
         #expect(reply.problem?.status == 502)
     }
 
-    @Test func deniedCall_makesRightsBeAskedForAnew() throws {
+    @Test func deniedCall_makesRightsBeFetchedAgain() throws {
         serve(roles: Self.simple)
         let upstream = try keeping()
         try upstream.ask(.get, "roles", harness)

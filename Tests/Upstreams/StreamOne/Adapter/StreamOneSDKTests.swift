@@ -14,7 +14,7 @@ import Testing
 
     // MARK: Passing on
 
-    @Test func call_isSignedAnew_andItsAnswerPassedOn() throws {
+    @Test func call_isSignedAgain_andItsResponsePassedOn() throws {
         let text = #" {"body": {"x":1e400,"y":"\/"}, "header" : {"status":0,"statusmessage":"OK","new":[]}} "#
         transport.expect(.status(200, text))
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("A9")])
@@ -151,7 +151,7 @@ import Testing
     }
 
     /// Every client can sign with an empty key.
-    @Test func gatewayWithoutCredentials_believesNobody() throws {
+    @Test func gatewayWithoutCredentials_refusesEveryCaller() throws {
         for settings in [["psk": SettingValue.text("")], ["id": .text("")]] {
             let sdk = StreamOneSDK(
                 actor: StreamOneActor(kind: .application, id: settings["id"] == nil ? "9yC-4pQxT_2a" : ""), psk: "")
@@ -329,7 +329,7 @@ import Testing
     }
 
     /// The platform blocks the address of a client that tries passwords; the second step of a login does not name it.
-    @Test func blockedLogin_holdsNobodyElse() throws {
+    @Test func blockedLogin_delaysNoOtherLogin() throws {
         let upstream = try StreamOneSamples.upstream()
         let blocked = TransferResult.status(200, StreamOneSamples.answer(8))
         transport.expect(blocked)

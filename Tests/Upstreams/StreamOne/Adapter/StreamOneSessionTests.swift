@@ -313,7 +313,7 @@ import Testing
         #expect(try StreamOneSamples.upstream().ask(.post, "proxy/item/view", session: session, harness).json != nil)
     }
 
-    @Test func blockedSession_holdsNobodyElse() throws {
+    @Test func blockedSession_delaysNoOtherSession() throws {
         let upstream = try StreamOneSamples.upstream()
         let blocked = try StreamOneSamples.login(upstream, harness, id: "S1")
         let other = try StreamOneSamples.login(upstream, harness, id: "S2")

@@ -112,7 +112,7 @@ import Testing
         #expect(!judge(text).tookNothing)
     }
 
-    @Test func largeAnswer_isRead_whereverItsHeaderStands() throws {
+    @Test func largeResponse_isJudgedByItsHeader_beforeOrAfterItsBody() throws {
         let body = "[0" + String(repeating: ",0", count: 1 << 20) + "]"
         let header = #"{"status":0,"statusmessage":"OK","cacheable":true,"sessiontimeout":60}"#
         for text in [#"{"header":\#(header),"body":\#(body)}"#, #"{"body":\#(body),"header":\#(header)}"#] {
@@ -205,12 +205,12 @@ import Testing
         #expect(seconds(try pauses(8, times: 6)) == [60, 120, 240, 480, 900, 900])
     }
 
-    @Test func wrongClock_isSignedAnewOnce_thenSlowly() throws {
+    @Test func wrongClock_isRetriedOnceSoon_thenSlowly() throws {
         let verdicts = try pauses(2, times: 6)
         #expect(seconds(verdicts) == [1, 30, 60, 120, 240, 300])
     }
 
-    @Test func refusedActor_isSignedAnewOnce_thenHeld() throws {
+    @Test func refusedActor_isRetriedOnce_thenHeld() throws {
         let held = Verdict.holdUpstream(.credentials, detail: "status 3 AUTHENTICATION_FAILED: M3")
         #expect(try pauses(3, times: 3) == [.retry(after: .seconds(1)), held, held])
     }

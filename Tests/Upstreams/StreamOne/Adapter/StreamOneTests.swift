@@ -79,7 +79,7 @@ import Testing
     }
 
     /// Signed when it is sent: the same message later has another timestamp.
-    @Test func repeatedCall_isSignedAnew() throws {
+    @Test func repeatedCall_isSignedAgain() throws {
         let upstream = try StreamOneSamples.upstream()
         let message = message(#"{"command":"item","action":"edit"}"#)
         var urls: Set<String> = []

@@ -45,7 +45,7 @@ import Testing
         "", "$2y$12$gmdjitkypwyd4d1mkeefi", "$2y$12$gmdjitkypwyd4d1mkeefivv", "$1$12$gmdjitkypwyd4d1mkeefivx",
         "$2y$99$gmdjitkypwyd4d1mkeefiv", "$2y$1x$gmdjitkypwyd4d1mkeefiv", "$2y$12$gmdjitkypwyd4d1mkeefi\0",
         "$2y$12$gmdjitkypwyd4d1mkeefi-",
-    ]) func salt_ofAnotherForm_isOfNoUse(salt: String) {
+    ]) func salt_ofAnotherForm_isRefused(salt: String) {
         #expect(Password.bcrypt("x", salt: salt) == nil)
     }
 

@@ -271,7 +271,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         #expect(judged.violations == ["a signature that does not match"])
     }
 
-    @Test func actor_thatNobodyKnows_isRefusedWithoutBlame() {
+    @Test func unknownActor_isRefused_andNotRecordedAsAMistake() {
         let judged = send(fresh.replacing("Cmv8fnKfjF2l", with: "absent"))
         #expect(judged.apiStatus == 3)
         #expect(judged.violations.isEmpty)
