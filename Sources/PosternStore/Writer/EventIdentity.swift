@@ -29,7 +29,7 @@ extension Transaction {
     }
 
     /// Where the message of an event is: in the store, or among those that are to be stored.
-    private enum CredentialKey {
+    private enum EventMessage {
         case stored(MessageID)
         case new(Int)
     }
@@ -38,19 +38,19 @@ extension Transaction {
     private func append(
         _ messages: [NewMessage], identifiedBy identities: [EventIdentity], isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendError> {
-        var places: [CredentialKey] = []
-        var known: [[UInt8]: (fingerprint: [UInt8], position: CredentialKey)] = [:]
+        var eventMessages: [EventMessage] = []
+        var known: [[UInt8]: (fingerprint: [UInt8], message: EventMessage)] = [:]
         /// Indices of the messages that are to be stored.
         var new: [Int] = []
         var reused: [Int] = []
         for (index, identity) in identities.enumerated() {
             if let former = try known[identity.key] ?? stored(identity.key) {
                 if former.fingerprint != identity.fingerprint { reused.append(index) }
-                places.append(former.position)
+                eventMessages.append(former.message)
             } else {
-                let position = CredentialKey.new(new.count)
-                known[identity.key] = (identity.fingerprint, position)
-                places.append(position)
+                let message = EventMessage.new(new.count)
+                known[identity.key] = (identity.fingerprint, message)
+                eventMessages.append(message)
                 new.append(index)
             }
         }
@@ -60,8 +60,8 @@ extension Transaction {
         case .success(var receipt):
             for (index, id) in zip(new, receipt.ids) { try record(identities[index], as: id) }
             receipt.repeated = Set(identities.indices).subtracting(new)
-            receipt.ids = places.map { position in
-                switch position {
+            receipt.ids = eventMessages.map { message in
+                switch message {
                 case .stored(let id): id
                 case .new(let index): receipt.ids[index]
                 }
@@ -70,7 +70,7 @@ extension Transaction {
         }
     }
 
-    private func stored(_ key: [UInt8]) throws -> (fingerprint: [UInt8], position: CredentialKey)? {
+    private func stored(_ key: [UInt8]) throws -> (fingerprint: [UInt8], message: EventMessage)? {
         try sql.first(
             "SELECT fingerprint, response FROM responses WHERE key = ? AND createdAtMs > ?",
             key, outbox.time.now - outbox.options.idempotencyRetention
