@@ -250,8 +250,8 @@ public final class Outbox: Sendable {
     // MARK: Health
 
     /// Why the store cannot accept messages; nil if it can.
-    public var trouble: StoreError? {
-        check.trouble ?? health.trouble
+    public var failure: StoreError? {
+        check.failure ?? health.failure
     }
 
     var isFull: Bool { health.condition == .full }
@@ -304,7 +304,7 @@ public final class Outbox: Sendable {
         for (notice, waiters) in told { waiters.forEach { $0(notice) } }
     }
 
-    // MARK: Trouble
+    // MARK: Failures
 
     func report(_ error: StoreError) {
         logger.error("write failed", metadata: ["error": "\(error)"])

@@ -28,9 +28,9 @@ import Testing
             disk.strike(.ioError, on: .sync, of: "store.sqlite")
             guard !closing else { return answered }
             while disk.strikesLeft > 0 { answered.insert(try process.append(length: 2000)) }
-            #expect(process.outbox.trouble != nil)
+            #expect(process.outbox.failure != nil)
             process.threads.advance(by: .seconds(5))
-            #expect(process.outbox.trouble == nil)
+            #expect(process.outbox.failure == nil)
             return answered
         }
         #expect(disk.strikesLeft == 0)

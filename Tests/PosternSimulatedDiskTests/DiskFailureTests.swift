@@ -34,14 +34,14 @@ import Testing
                 Issue.record("\(String(describing: refusal))")
                 return
             }
-            #expect(process.outbox.trouble != nil)
+            #expect(process.outbox.failure != nil)
             #expect(throws: StoreError.self) {
                 try process.threads.result { process.outbox.writer.change({ _ in }, completion: $0) }
             }
             #expect(throws: AppendError.self) { try process.append() }
             store.disk.endStrikes()
             process.threads.advance(by: .seconds(20))
-            #expect(process.outbox.trouble == nil)
+            #expect(process.outbox.failure == nil)
             #expect(try process.ids().count == 3)
             try process.append(2)
             let claim = try process.queue.claim(
@@ -60,10 +60,10 @@ import Testing
             // Checkpoints sync the file of the store, commits do not.
             store.disk.strike(.ioError, on: .sync, of: "store.sqlite", times: 1000)
             for _ in 0..<40 { _ = try? process.append(100, length: 2000) }
-            #expect(process.outbox.trouble != nil)
+            #expect(process.outbox.failure != nil)
             store.disk.endStrikes()
             process.threads.advance(by: .seconds(20))
-            #expect(process.outbox.trouble == nil)
+            #expect(process.outbox.failure == nil)
             try process.append()
             #expect(try process.findings() == [])
         }

@@ -224,8 +224,8 @@ final class StoreTrial: @unchecked Sendable {
         endWeather()
         threads.advance(by: .seconds(10))
         if isOver { return }
-        if let trouble = outbox?.trouble {
-            guard disk.isDamageMarked else { throw trouble }
+        if let failure = outbox?.failure {
+            guard disk.isDamageMarked else { throw failure }
             isDamageReported = true
             return
         }

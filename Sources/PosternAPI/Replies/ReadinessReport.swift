@@ -12,11 +12,11 @@ struct ReadinessReport: Equatable {
     var isReady: Bool { reasons.isEmpty }
 
     /// `makesRoom`: whether every queue drops its oldest messages for new ones, so that a full disk rejects none.
-    init(isDraining: Bool, trouble: StoreError?, makesRoom: Bool, stalledWorkers: [String]) {
+    init(isDraining: Bool, failure: StoreError?, makesRoom: Bool, stalledWorkers: [String]) {
         if isDraining { reasons.append("draining") }
-        switch trouble {
+        switch failure {
         case .full where makesRoom: notes.append("the disk is full; the oldest messages are dropped for new ones")
-        case let trouble?: reasons.append("store: \(trouble)")
+        case let failure?: reasons.append("store: \(failure)")
         case nil: break
         }
         reasons += stalledWorkers.map { "worker \($0) is stalled" }
@@ -24,7 +24,7 @@ struct ReadinessReport: Equatable {
 
     init(_ context: APIContext) {
         self.init(
-            isDraining: context.isDraining.load(ordering: .acquiring), trouble: context.outbox.trouble,
+            isDraining: context.isDraining.load(ordering: .acquiring), failure: context.outbox.failure,
             makesRoom: context.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
             stalledWorkers: context.stalledWorkers())
     }

@@ -35,9 +35,9 @@ final class IntegrityCheck: Loop {
         let started = try threads.start(self)
         running.withLock { $0 = started }
         let results = threads.take(from: result, until: threads.instant + Self.patience)
-        if results.contains(false), let trouble {
+        if results.contains(false), let failure {
             stop()
-            throw trouble
+            throw failure
         }
     }
 
@@ -47,12 +47,12 @@ final class IntegrityCheck: Loop {
         defer { isReading.store(false, ordering: .sequentiallyConsistent) }
         guard !isStopping.load(ordering: .sequentiallyConsistent) else { return nil }
         do {
-            let trouble = try Self.trouble(in: queue, path: path)
-            if let trouble {
-                found.withLock { $0 = trouble }
-                logger.error("store integrity check failed", metadata: ["error": "\(trouble)"])
+            let failure = try Self.failure(in: queue, path: path)
+            if let failure {
+                found.withLock { $0 = failure }
+                logger.error("store integrity check failed", metadata: ["error": "\(failure)"])
             }
-            result.put(trouble == nil)
+            result.put(failure == nil)
             return nil
         } catch {
             return pause.withLock { pause in
@@ -75,7 +75,7 @@ final class IntegrityCheck: Loop {
     static func isSound(_ path: String) throws -> Bool {
         let queue = try StoreFile.openForReading(path)
         defer { try? queue.close() }
-        return try trouble(in: queue, path: path) == nil
+        return try failure(in: queue, path: path) == nil
     }
 
     /// The findings of `quick_check`; nil if there are none. Throws if the file cannot be read, after a second try.
@@ -101,7 +101,7 @@ final class IntegrityCheck: Loop {
     }
 
     /// What is wrong with the file; nil if nothing is. Throws if the check was interrupted.
-    private static func trouble(in queue: DatabaseQueue, path: String) throws -> StoreError? {
+    private static func failure(in queue: DatabaseQueue, path: String) throws -> StoreError? {
         do {
             return try damage(in: queue).map { .corrupt(path: path, detail: $0) }
         } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
@@ -112,7 +112,7 @@ final class IntegrityCheck: Loop {
     }
 
     /// Why the store cannot be relied on.
-    var trouble: StoreError? { found.withLock { $0 } }
+    var failure: StoreError? { found.withLock { $0 } }
 
     func stop() {
         isStopping.store(true, ordering: .sequentiallyConsistent)

@@ -19,13 +19,13 @@ final class StoreHealth: Sendable {
     var condition: Condition { Condition(rawValue: current.load(ordering: .acquiring)) ?? .sound }
 
     /// Why the store does not accept messages, or the error of the last commit; nil if there is no problem.
-    var trouble: StoreError? { error.withLock { $0 } }
+    var failure: StoreError? { error.withLock { $0 } }
 
     /// Why nothing may be written; nil if writing is possible.
     var refusal: StoreError? {
         switch condition {
         case .sound, .full: nil
-        case .failed, .lost: trouble ?? .failed(detail: "the store failed before")
+        case .failed, .lost: failure ?? .failed(detail: "the store failed before")
         }
     }
 

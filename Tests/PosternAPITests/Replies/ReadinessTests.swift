@@ -7,7 +7,7 @@ import Testing
     private static let full = StoreError.full(detail: "no space left")
 
     @Test func fullDisk_leavesTheGatewayReady_whenEveryQueueDropsItsOldest() {
-        let readiness = ReadinessReport(isDraining: false, trouble: Self.full, makesRoom: true, stalledWorkers: [])
+        let readiness = ReadinessReport(isDraining: false, failure: Self.full, makesRoom: true, stalledWorkers: [])
         #expect(readiness.isReady)
         #expect(
             readiness.json
@@ -15,23 +15,23 @@ import Testing
     }
 
     @Test func fullDisk_makesTheGatewayUnready_whenAQueueRejectsMessages() {
-        let readiness = ReadinessReport(isDraining: false, trouble: Self.full, makesRoom: false, stalledWorkers: [])
+        let readiness = ReadinessReport(isDraining: false, failure: Self.full, makesRoom: false, stalledWorkers: [])
         #expect(readiness.reasons == ["store: no room to store more: no space left"])
     }
 
-    @Test func otherTrouble_makesTheGatewayUnready_whateverQueuesDrop() {
-        let trouble = StoreError.failed(detail: "x")
-        #expect(!ReadinessReport(isDraining: false, trouble: trouble, makesRoom: true, stalledWorkers: []).isReady)
+    @Test func otherFailure_makesTheGatewayUnready_whateverQueuesDrop() {
+        let failure = StoreError.failed(detail: "x")
+        #expect(!ReadinessReport(isDraining: false, failure: failure, makesRoom: true, stalledWorkers: []).isReady)
     }
 
     @Test func everyReason_isNamed() {
-        let readiness = ReadinessReport(isDraining: true, trouble: Self.full, makesRoom: true, stalledWorkers: ["seer"])
+        let readiness = ReadinessReport(isDraining: true, failure: Self.full, makesRoom: true, stalledWorkers: ["seer"])
         #expect(readiness.reasons == ["draining", "worker seer is stalled"])
         #expect(readiness.notes.count == 1)
     }
 
     @Test func nothingWrong_isReadyWithoutANote() {
-        let readiness = ReadinessReport(isDraining: false, trouble: nil, makesRoom: false, stalledWorkers: [])
+        let readiness = ReadinessReport(isDraining: false, failure: nil, makesRoom: false, stalledWorkers: [])
         #expect(readiness.json == #"{"status":"ready"}"#)
     }
 }

@@ -19,7 +19,7 @@ import Testing
                 #expect(next == Self.now + pause)
             }
             #expect(check.turn(at: Self.now) == nil)
-            #expect(check.trouble == nil)
+            #expect(check.failure == nil)
             return true
         }
     }

@@ -165,7 +165,7 @@ import Testing
         }
         let refusal = #expect(throws: AppendError.self) { try fill(500) }
         guard case .store(.full) = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
-        #expect(store.outbox.trouble?.description == "no room to store more: database or disk is full")
+        #expect(store.outbox.failure?.description == "no room to store more: database or disk is full")
         #expect(store.outbox.ledger(of: queue.number).accepted == 500)
         let claim = try store.claim(queue, most: 100)
         try store.deliver(claim.messages, of: queue)
@@ -174,7 +174,7 @@ import Testing
         #expect(store.outbox.ledger(of: queue.number).delivered == 32)
         try store.execute("PRAGMA max_page_count = 1000000")
         store.outbox.checkForSpace()
-        #expect(store.outbox.trouble == nil)
+        #expect(store.outbox.failure == nil)
         try fill(500)
         #expect(try store.isBalanced())
     }

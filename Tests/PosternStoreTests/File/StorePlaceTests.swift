@@ -54,7 +54,7 @@ import Testing
         store.outbox.checkThatFilesAreInPlace()
         #expect(throws: AppendError.store(.lost(path: store.path))) { try store.append(to: queue) }
         #expect(throws: StoreError.lost(path: store.path)) { try store.settleDown() }
-        #expect(store.outbox.trouble == .lost(path: store.path))
+        #expect(store.outbox.failure == .lost(path: store.path))
     }
 
     @Test func replacedFile_isFoundByTheWriter_byItself() throws {
@@ -62,7 +62,7 @@ import Testing
         try store.append(3, to: store.register())
         try FileManager.default.moveItem(atPath: store.path, toPath: store.path + ".old")
         try Data().write(to: URL(filePath: store.path))
-        #expect(eventually { store.outbox.trouble == .lost(path: store.path) })
+        #expect(eventually { store.outbox.failure == .lost(path: store.path) })
     }
 
     @Test func placeBelowAFile_isReported_withItsError() throws {

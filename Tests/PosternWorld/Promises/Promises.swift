@@ -221,7 +221,7 @@ final class Promises: @unchecked Sendable {
 
     private func look(atStoreOf run: World.Run) {
         let condition =
-            switch run.gateway.outbox.trouble {
+            switch run.gateway.outbox.failure {
             case nil: "sound"
             case .full: "full"
             default: "failed"
