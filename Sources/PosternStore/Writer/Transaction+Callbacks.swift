@@ -108,7 +108,7 @@ extension Transaction {
     private func makeRoomOnFullDisk(for events: [NewMessage], in queue: UpstreamQueue) throws -> Bool {
         guard mayStoreCallbacks, queue.cap.whenFull == .dropOldest else { return false }
         var isEnough = false
-        try attempt {
+        try inSavepoint {
             var evicted: [MessageID] = []
             isEnough = try makeRoomOnDisk(for: events, evicted: &evicted) == nil
             return isEnough

@@ -90,7 +90,7 @@ final class Transaction {
 
 extension Transaction {
     /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
-    func attempt(_ body: () throws -> Bool) throws {
+    func inSavepoint(_ body: () throws -> Bool) throws {
         let sequence = sequence
         let (noted, told, reported) = (notices.count, events.end, reports.count)
         let removed = removals.count
@@ -150,7 +150,7 @@ extension Transaction {
         // One may be rejected after others of the same request were stored, or after messages were evicted for it. All
         // of that is undone.
         var result: Result<AppendReceipt, AppendError> = .failure(.store(.closed))
-        try attempt {
+        try inSavepoint {
             result = try store(messages, isDiskFull: isDiskFull)
             if case .success = result { return true } else { return false }
         }

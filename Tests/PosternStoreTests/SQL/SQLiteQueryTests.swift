@@ -145,7 +145,7 @@ import Testing
                 try ask(name)
             }
             try ask(name, atMost: 100)
-            try transaction.attempt {
+            try transaction.inSavepoint {
                 _ = try transaction.append([more[0]])
                 try ask(name)
                 return false

@@ -78,7 +78,7 @@ import Testing
         try store.append((0..<500).map { _ in store.message(text, to: queue) })
         try store.transact { transaction in
             // Each page of it may have to be put back.
-            try transaction.attempt {
+            try transaction.inSavepoint {
                 try transaction.sql.run("UPDATE queue_# SET attempts = 1", of: queue.number)
                 // What SQLite calls its temporary files, which no longer have a name in their directory.
                 let files = try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").compactMap {
