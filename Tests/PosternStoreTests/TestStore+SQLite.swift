@@ -19,7 +19,7 @@ extension TestStore {
         let hasMore = SharedValue(true)
         while hasMore.value {
             try transact { hasMore.set(try maintenance.run(in: $0)) }
-            maintenance.turnIsCommitted()
+            maintenance.didCommit()
         }
     }
 

@@ -66,7 +66,7 @@ final class Maintenance: @unchecked Sendable {
         return hasMore
     }
 
-    func turnIsCommitted() { isUncommitted = false }
+    func didCommit() { isUncommitted = false }
 
     // MARK: Retention
 

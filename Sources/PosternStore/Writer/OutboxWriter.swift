@@ -121,8 +121,8 @@ final class WriterLoop: Loop, @unchecked Sendable {
     var mayStoreCallbacks = true
     private let maintenance: Maintenance
     /// The time by the loop's clock, which may differ from the store's time.
-    private var nextUpkeep = MonotonicInstant.distantFuture
-    private var hasMoreUpkeep = false
+    private var nextMaintenance = MonotonicInstant.distantFuture
+    private var hasMoreMaintenance = false
     private var isStopping = false
 
     init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>) {
@@ -147,7 +147,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
 
     func begin() {
-        nextUpkeep = instant + idleInterval
+        nextMaintenance = instant + idleInterval
         outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
         if outbox.isFull { releasePages() } else { takePages() }
     }
@@ -157,11 +157,11 @@ final class WriterLoop: Loop, @unchecked Sendable {
         outbox.writer.turned(at: outbox.time.instant)
         commitAll(jobs)
         guard !isStopping else { return end() }
-        if instant >= nextUpkeep {
+        if instant >= nextMaintenance {
             let hasMore = runMaintenance()
-            nextUpkeep = instant + (hasMore ? Maintenance.pause : idleInterval)
+            nextMaintenance = instant + (hasMore ? Maintenance.pause : idleInterval)
         }
-        return nextUpkeep
+        return nextMaintenance
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
@@ -206,12 +206,12 @@ final class WriterLoop: Loop, @unchecked Sendable {
 
     /// Returns true if there is more to do.
     private func runMaintenance() -> Bool {
-        hasMoreUpkeep = false
+        hasMoreMaintenance = false
         outbox.checkThatFilesAreInPlace()
         if outbox.health.condition == .failed { checkAfterFailure() }
         let job = OutboxWriter.Job.change { [self] transaction in
-            hasMoreUpkeep = try maintenance.run(in: transaction)
-            return { [maintenance] in maintenance.turnIsCommitted() }
+            hasMoreMaintenance = try maintenance.run(in: transaction)
+            return { [maintenance] in maintenance.didCommit() }
         } failed: { _ in
         }
         commit([job])
@@ -219,7 +219,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
             checkpoint(.restart)
             if outbox.checkForSpace() { takePages() }
         }
-        return hasMoreUpkeep
+        return hasMoreMaintenance
     }
 
     // MARK: One commit
