@@ -282,7 +282,7 @@ public final class Outbox: Sendable {
         }
     }
 
-    func tell(_ events: MessageEvents) {
+    func emit(_ events: MessageEvents) {
         guard !events.runs.isEmpty else { return }
         let names = names
         for run in events.runs {
@@ -308,7 +308,7 @@ public final class Outbox: Sendable {
 
     func report(_ error: StoreError) {
         logger.error("write failed", metadata: ["error": "\(error)"])
-        health.note(error)
+        health.record(error)
     }
 
     func becameFull(_ error: StoreError) {
@@ -327,7 +327,7 @@ public final class Outbox: Sendable {
 
     /// Reports a reader, perhaps of another program, that keeps the log from being reset, and stops accepting messages
     /// before the log fills the disk. `frames`: pages in the log after a checkpoint.
-    func noteLog(frames: Int) {
+    func recordLog(frames: Int) {
         let bytes = frames * StoreFile.pageSize
         let isLong = bytes > options.maxLogBytes / 16
         // On a full disk, the log has room for few commits.

@@ -46,7 +46,7 @@ struct MeteredResponder: Sendable {
     }
 
     /// Logs which key did what, and from where.
-    private func note() {
+    private func logAction() {
         request.handler.context.logger.notice(
             "operator action",
             metadata: [
@@ -100,6 +100,6 @@ struct MeteredResponder: Sendable {
                 head: head, route: match.metrics.route, status: status, slug: slug, key: caller?.key.name, bytes: bytes,
                 duration: now - request.receivedAt, ids: ids))
         // A request that changes nothing leaves no such line.
-        if match.route.isSteering, !isPreview, status < 400 || isCarriedOut { note() }
+        if match.route.isSteering, !isPreview, status < 400 || isCarriedOut { logAction() }
     }
 }

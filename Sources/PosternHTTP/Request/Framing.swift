@@ -28,7 +28,7 @@ struct Framing {
         "postern-session", "origin", "last-event-id", "sec-fetch-site",
     ]
 
-    mutating func note(_ line: HeaderFields.Line, in bytes: UnsafeBufferPointer<UInt8>) throws(RequestFault) {
+    mutating func record(_ line: HeaderFields.Line, in bytes: UnsafeBufferPointer<UInt8>) throws(RequestFault) {
         let name = UnsafeBufferPointer(rebasing: bytes[Int(line.name.lowerBound)..<Int(line.name.upperBound)])
         let value = UnsafeBufferPointer(rebasing: bytes[Int(line.value.lowerBound)..<Int(line.value.upperBound)])
         switch name.count {
@@ -39,9 +39,9 @@ struct Framing {
         case 6 where name.spells("expect"):
             if value.spells("100-continue") { expectsContinue = true }
         case 6 where name.spells("origin"): try once(7)
-        case 10 where name.spells("connection"): noteConnection(value)
+        case 10 where name.spells("connection"): recordConnection(value)
         case 12 where name.spells("content-type"): try once(3)
-        case 12 where name.spells("x-request-id"): noteRequestID(value)
+        case 12 where name.spells("x-request-id"): recordRequestID(value)
         case 13 where name.spells("authorization"): try once(4)
         case 13 where name.spells("last-event-id"): try once(8)
         case 14 where name.spells("content-length"):
@@ -75,7 +75,7 @@ struct Framing {
         return length
     }
 
-    private mutating func noteConnection(_ value: UnsafeBufferPointer<UInt8>) {
+    private mutating func recordConnection(_ value: UnsafeBufferPointer<UInt8>) {
         for option in value.split(separator: UInt8(ascii: ",")) {
             var option = option.drop { $0.isBlank }
             while option.last?.isBlank == true { option.removeLast() }
@@ -85,7 +85,7 @@ struct Framing {
         }
     }
 
-    private mutating func noteRequestID(_ value: UnsafeBufferPointer<UInt8>) {
+    private mutating func recordRequestID(_ value: UnsafeBufferPointer<UInt8>) {
         requestIDs += 1
         let isValid =
             requestIDs == 1 && (1...128).contains(value.count) && value.allSatisfy { (0x21...0x7E).contains($0) }

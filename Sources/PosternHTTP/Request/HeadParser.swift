@@ -44,7 +44,7 @@ struct HeadParser {
                 }
                 let field = try readField(bytes, text)
                 fields.append(field)
-                try framing.note(field, in: bytes)
+                try framing.record(field, in: bytes)
             }
             return .incomplete
         } catch {

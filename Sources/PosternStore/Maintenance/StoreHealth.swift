@@ -43,7 +43,7 @@ final class StoreHealth: Sendable {
     }
 
     /// A single commit failed. The next one that succeeds clears this.
-    func note(_ reason: StoreError) {
+    func record(_ reason: StoreError) {
         if condition == .sound { error.withLock { $0 = reason } }
     }
 

@@ -316,7 +316,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
         for count in transaction.callbackCounts { show(count) }
-        outbox.tell(transaction.events)
+        outbox.emit(transaction.events)
         outbox.announce(transaction.notices)
     }
 

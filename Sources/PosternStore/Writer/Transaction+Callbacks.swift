@@ -153,6 +153,6 @@ extension Transaction {
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
         account.ledger.counts.dropped += 1
-        note(.dropped, of: id, event.kind, in: account, error: nil, result: nil)
+        recordEnd(.dropped, of: id, event.kind, in: account, error: nil, result: nil)
     }
 }

@@ -133,7 +133,7 @@ extension Transaction {
         account.ledger.counts.delivered += messages.count
         if !outbox.keepsDelivered { account.ledger.purged.delivered += messages.count }
         for message in messages {
-            note(.delivered, of: message.id, message.kind, in: account, error: nil, result: result)
+            recordEnd(.delivered, of: message.id, message.kind, in: account, error: nil, result: result)
             report(message, of: queue, result: result, at: moment)
         }
     }
@@ -186,7 +186,7 @@ extension Transaction {
         guard try remove(id, bytes: found.bytes, in: lane, from: queue) else { return false }
         let account = accounts[queue.number]
         account.ledger.counts[state] += 1
-        note(state, of: id, outbox.kinds.kind(found.kind), in: account, error: error, result: result)
+        recordEnd(state, of: id, outbox.kinds.kind(found.kind), in: account, error: error, result: result)
         if let report { reports.append(report) }
         return true
     }
@@ -211,7 +211,7 @@ extension Transaction {
                 of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error,
                 waiting.mayHaveArrived,
                 message.id)
-            tell(.messageRetrying, of: message.id, message.kind)
+            emit(.messageRetrying, of: message.id, message.kind)
             try touchLane(of: message, in: queue)
         }
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
@@ -313,7 +313,7 @@ extension Transaction {
         account.ledger.counts[found.state] -= 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += found.bytes
-        tell(.messageQueued, of: id, outbox.kinds.kind(found.kind), isAgain: true)
+        emit(.messageQueued, of: id, outbox.kinds.kind(found.kind), isAgain: true)
         return true
     }
 }

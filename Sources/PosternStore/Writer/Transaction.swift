@@ -60,18 +60,18 @@ final class Transaction {
         removals = []
     }
 
-    func note(
+    func recordEnd(
         _ state: MessageState, of id: MessageID, _ kind: Kind, in account: UpstreamWriteState, error: AttemptError?,
         result: [UInt8]?
     ) {
         account.settled[Int(state.rawValue)] += 1
-        if let type = EventType(state) { tell(type, of: id, kind) }
+        if let type = EventType(state) { emit(type, of: id, kind) }
         guard isWaitedFor else { return }
         notices.append(SettledNotice(id: id, state: state, error: error, result: result))
     }
 
     /// `isAgain`: the message had an end before.
-    func tell(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool = false) {
+    func emit(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool = false) {
         if collectsEvents { events.add(type, of: id, kind, isAgain: isAgain) }
     }
 
@@ -228,7 +228,7 @@ extension Transaction {
         account.ledger.accepted += 1
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += message.range.count
-        tell(.messageQueued, of: id, message.kind)
+        emit(.messageQueued, of: id, message.kind)
         arrival.newest = id.rawValue
         if scheduledAt == nil {
             arrival.messages += 1

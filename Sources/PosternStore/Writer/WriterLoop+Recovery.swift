@@ -162,7 +162,7 @@ extension WriterLoop {
             }
             // A complete checkpoint truncates the file to its pages.
             if isComplete { allocated = min(allocated, outbox.lock.descriptor.size) }
-            outbox.noteLog(frames: isComplete ? 0 : checkpoints.framesInLog)
+            outbox.recordLog(frames: isComplete ? 0 : checkpoints.framesInLog)
         } catch {
             switch DiskFailure(error, systemError: sql.systemError) {
             case .full: outbox.becameFull(.full(detail: "no room for a checkpoint"))

@@ -31,7 +31,7 @@ import Testing
             let next = try Self.turn(store.outbox.check) {
                 // The disk has room, which the store notices.
                 store.outbox.becameFull(.full(detail: "as the test wants it"))
-                store.outbox.noteLog(frames: 1)
+                store.outbox.recordLog(frames: 1)
             }
             guard let next else { return false }
             #expect(next == Self.now + .seconds(60))

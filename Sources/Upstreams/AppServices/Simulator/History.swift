@@ -144,7 +144,7 @@ struct History: Sendable {
         _ tokens: inout Tokens, now: MonotonicInstant
     ) {
         if told == .refusedToken, !step.isMonitoring, let text = call.auth?.token, let token = tokens[text] {
-            tokens.noteRefusal(of: text, at: now, lane: Self.lane(of: call, step, token))
+            tokens.recordRefusal(of: text, at: now, lane: Self.lane(of: call, step, token))
         }
         let user = call.user?.lowercased() ?? ""
         let isFinal = settle(told, call, "\(step.rawValue) \(user)")

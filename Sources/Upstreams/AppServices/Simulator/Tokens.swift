@@ -71,7 +71,7 @@ struct Tokens: Sendable {
     }
 
     /// Records that the gateway was notified. Only the first notification counts.
-    mutating func noteRefusal(of text: String, at now: MonotonicInstant, lane: String) {
+    mutating func recordRefusal(of text: String, at now: MonotonicInstant, lane: String) {
         if all[text]?.refusal == nil { all[text]?.refusal = (now, lane) }
     }
 }

@@ -13,7 +13,7 @@ enum CurioData {
             return []
         }
         if records.isEmpty { findings.refuse("a batch without records") }
-        if records.count > maxRecords { findings.note("a batch of more than \(maxRecords) records") }
+        if records.count > maxRecords { findings.record("a batch of more than \(maxRecords) records") }
         return records.compactMap { action($0, visitor: visitor, nowMs: nowMs, &findings) }
     }
 
@@ -23,10 +23,10 @@ enum CurioData {
             findings.refuse("userTags that are not a JSON object")
             return [:]
         }
-        if members.isEmpty { findings.note("userTags without a tag") }
+        if members.isEmpty { findings.record("userTags without a tag") }
         var tags: [String: String] = [:]
         for member in members {
-            if member.name.isEmpty { findings.note("a user tag without a name") }
+            if member.name.isEmpty { findings.record("a user tag without a name") }
             if member.value.string == nil { findings.refuse("a user tag that is not a string") }
             tags[member.name] = member.value.string
         }
@@ -34,9 +34,9 @@ enum CurioData {
     }
 
     private static func read(_ text: String, _ findings: inout Findings) -> JSONTree? {
-        if hasSpace(text.utf8) { findings.note("JSON that is not compact") }
+        if hasSpace(text.utf8) { findings.record("JSON that is not compact") }
         guard let document = JSONTree.read(text.utf8), !document.hasTrailingBytes else { return nil }
-        if document.hasRepeatedNames { findings.note("a JSON object with the same name twice") }
+        if document.hasRepeatedNames { findings.record("a JSON object with the same name twice") }
         return document.value
     }
 
@@ -51,7 +51,7 @@ enum CurioData {
         }
         let wanted = ["timestamp", "sessionCode"] + kind.fields + (kind.codeName.map { [$0] } ?? [])
         if record.members?.contains(where: { $0.name != "type" && !wanted.contains($0.name) }) == true {
-            findings.note("a record with a field that its type does not have")
+            findings.record("a record with a field that its type does not have")
         }
         var values: [String: String] = [:]
         for name in wanted {
@@ -66,7 +66,7 @@ enum CurioData {
             action.code = code
             Values.check(name, code, &findings)
             if kind.opening == nil, !isUUID(code, version: "4") {
-                findings.note("a start in a batch whose \(name) is not a lower-case version-4 UUID")
+                findings.record("a start in a batch whose \(name) is not a lower-case version-4 UUID")
             }
         }
         return action
@@ -82,7 +82,7 @@ enum CurioData {
             return nil
         case .string(let text)?: return text
         case .number(let text)? where (name == "timestamp" || name == "eventDuration") && Int64(text) != nil:
-            findings.note("a record whose \(name) is a number instead of a string")
+            findings.record("a record whose \(name) is a number instead of a string")
             return text
         case _?:
             findings.refuse("a record whose \(name) is not a string")
@@ -97,16 +97,16 @@ enum CurioData {
         Values.check(name, value, &findings)
         guard Values.twiceEncoded.contains(name) else { return value }
         guard let inner = CurioText(decoding: value.utf8) else {
-            findings.note("\(name) is not encoded twice")
+            findings.record("\(name) is not encoded twice")
             return value
         }
         switch inner.oddity {
         case nil: break
-        case .raw?: findings.note("\(name) is not encoded twice")
-        case let oddity?: findings.note("\(oddity.rawValue) in the inner encoding of \(name)")
+        case .raw?: findings.record("\(name) is not encoded twice")
+        case let oddity?: findings.record("\(oddity.rawValue) in the inner encoding of \(name)")
         }
-        if inner.text.isEmpty, name != "eventValue", kind.opening == nil { findings.note("\(name) is empty") }
-        if inner.text.utf8.contains(0) { findings.note("U+0000 in a text") }
+        if inner.text.isEmpty, name != "eventValue", kind.opening == nil { findings.record("\(name) is empty") }
+        if inner.text.utf8.contains(0) { findings.record("U+0000 in a text") }
         return inner.text
     }
 

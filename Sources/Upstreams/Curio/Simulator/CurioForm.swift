@@ -16,12 +16,12 @@ struct CurioForm {
                 continue
             }
             for oddity in [name.oddity, value.oddity] {
-                if let oddity { findings.note("\(oddity.rawValue) in the form") }
+                if let oddity { findings.record("\(oddity.rawValue) in the form") }
             }
             if values.updateValue(values[name.text] ?? value.text, forKey: name.text) != nil {
-                findings.note("a parameter sent twice")
+                findings.record("a parameter sent twice")
             }
-            if value.text.utf8.contains(0) { findings.note("U+0000 in a text") }
+            if value.text.utf8.contains(0) { findings.record("U+0000 in a text") }
         }
     }
 

@@ -38,10 +38,10 @@ final class CurioSimulator: ControlledSimulator {
         let parsed = Request(endpoint, request, nowMs: moment.now.milliseconds)
         let poison = poisons.first { poison in parsed.actions.contains { poison.matches($0) } }
         return state.withLock { state in
-            state.noteKnown(by: parsed)
+            state.recordKnown(by: parsed)
             if let refusal = state.refusal(of: parsed, at: moment, isLost: request.isAnswerLost) {
                 var findings = parsed.findings
-                if let violation = refusal.violation { findings.note(violation) }
+                if let violation = refusal.violation { findings.record(violation) }
                 return SimulatedResult(answer: answer(status: refusal.status), violations: findings.violations)
             }
             if let poison {

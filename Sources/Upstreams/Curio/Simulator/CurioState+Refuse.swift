@@ -25,7 +25,7 @@ extension CurioState {
 
     /// What quotes a session without its start shows that the gateway has noted the response to the start. That a
     /// response was sent does not: a gateway that is killed as it arrives knows as little as one that never gets it.
-    mutating func noteKnown(by request: Request) {
+    mutating func recordKnown(by request: Request) {
         guard request.endpoint != .visitCreate else { return }
         let started = Set(request.actions.filter { $0.kind == .sessionStart }.map(\.session))
         for code in [request.session] + request.actions.map(\.session) where !started.contains(code) {

@@ -19,9 +19,9 @@ extension CurioState {
             if isRepeat(action, of: request, known) {
                 counts.repeats += 1
                 if action.kind == .sessionStart, sessions[action.session]?.device != request.device {
-                    taken.findings.note("a session started again with another device block")
+                    taken.findings.record("a session started again with another device block")
                 }
-                if fresh > 0 { taken.findings.note("a repeat after something new") }
+                if fresh > 0 { taken.findings.record("a repeat after something new") }
             } else {
                 fresh += 1
                 counts.actions[action.kind, default: 0] += 1
@@ -82,12 +82,12 @@ extension CurioState {
     /// Of a batch's record.
     private func check(_ action: Action, of request: Request, _ findings: inout Findings) {
         guard let session = sessions[action.session] else {
-            return findings.note("a record of a session before its start")
+            return findings.record("a record of a session before its start")
         }
-        if session.visitor != request.visitor { return findings.note("a record of another visitor's session") }
-        if session.life == .ended { findings.note("a record after the end of its session") }
+        if session.visitor != request.visitor { return findings.record("a record of another visitor's session") }
+        if session.life == .ended { findings.record("a record after the end of its session") }
         if let device = request.device, let own = session.device, device != own {
-            findings.note("a record of a session with another device block")
+            findings.record("a record of a session with another device block")
         }
     }
 
@@ -95,13 +95,13 @@ extension CurioState {
         _ action: Action, of request: Request, at moment: Moment, _ findings: inout Findings
     ) {
         guard let session = sessions[action.session] else { return start(action.session, for: request, at: moment) }
-        if session.visitor != request.visitor { return findings.note("a session code of another visitor") }
-        findings.note("a session started twice")
+        if session.visitor != request.visitor { return findings.record("a session code of another visitor") }
+        findings.record("a session started twice")
     }
 
     private mutating func open(_ action: Action, _ findings: inout Findings) {
         guard let code = action.code else { return }
-        guard openings[code] == nil else { return findings.note("a code used for two starts") }
+        guard openings[code] == nil else { return findings.record("a code used for two starts") }
         openings[code] = Opening(
             kind: action.kind, visitor: action.visitor, session: action.session, pair: action.pair)
         sessions[action.session]?.codes.append(code)
@@ -109,16 +109,16 @@ extension CurioState {
 
     private mutating func close(_ action: Action, _ findings: inout Findings) {
         guard let code = action.code, let opening = openings[code] else {
-            return findings.note("an end that quotes an unknown code")
+            return findings.record("an end that quotes an unknown code")
         }
-        if opening.visitor != action.visitor { return findings.note("an end that quotes another visitor's code") }
+        if opening.visitor != action.visitor { return findings.record("an end that quotes another visitor's code") }
         if opening.kind != action.kind.opening {
-            return findings.note("an end that quotes a code of another kind")
+            return findings.record("an end that quotes a code of another kind")
         }
-        if opening.isClosed { return findings.note("a second end for one start") }
-        if let pair = action.pair, pair != opening.pair { findings.note("an end with other texts than its start") }
+        if opening.isClosed { return findings.record("a second end for one start") }
+        if let pair = action.pair, pair != opening.pair { findings.record("an end with other texts than its start") }
         if isMisplaced(action.session, closing: opening.session) {
-            findings.note("an end in an earlier session than its start")
+            findings.record("an end in an earlier session than its start")
         }
         openings[code]?.isClosed = true
     }

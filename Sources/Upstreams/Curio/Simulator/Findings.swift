@@ -7,13 +7,13 @@ struct Findings {
     /// Rejects the request as unusable: 400.
     private(set) var isRefused = false
 
-    /// Notes something that a gateway must never do, although the server accepts it.
-    mutating func note(_ sentence: String) {
+    /// Records something that a gateway must never do, although the server accepts it.
+    mutating func record(_ sentence: String) {
         if !violations.contains(sentence) { violations.append(sentence) }
     }
 
     mutating func refuse(_ sentence: String) {
-        note(sentence)
+        record(sentence)
         isRefused = true
     }
 }

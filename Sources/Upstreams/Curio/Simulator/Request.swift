@@ -55,19 +55,19 @@ struct Request {
     ]
 
     private static func checkHeaders(of request: SimulatedRequest, _ findings: inout Findings) {
-        if request.query != nil { findings.note("a query string") }
+        if request.query != nil { findings.record("a query string") }
         switch request.header("Content-Type") {
-        case nil: findings.note("no Content-Type")
+        case nil: findings.record("no Content-Type")
         case "application/x-www-form-urlencoded": break
-        case _?: findings.note("a Content-Type other than application/x-www-form-urlencoded")
+        case _?: findings.record("a Content-Type other than application/x-www-form-urlencoded")
         }
         if !isUserAgent(request.header("User-Agent") ?? "") {
-            findings.note("a User-Agent that is not of the form IOS CurioSDK v1.2.4")
+            findings.record("a User-Agent that is not of the form IOS CurioSDK v1.2.4")
         }
-        if request.header("Content-Length") == nil { findings.note("no Content-Length") }
+        if request.header("Content-Length") == nil { findings.record("no Content-Length") }
         for name in Set(request.headers.map { $0.name.lowercased() }).subtracting(usualHeaders).sorted() {
             let isPlain = name.utf8.count <= 40 && name.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
-            findings.note("a header that no client sends\(isPlain ? ": \(name)" : "")")
+            findings.record("a header that no client sends\(isPlain ? ": \(name)" : "")")
         }
     }
 
@@ -86,7 +86,7 @@ struct Request {
             findings.refuse("\(endpoint.rawValue) without \(name)")
         }
         if form.values.keys.contains(where: { !known.contains($0) }) {
-            findings.note("\(endpoint.rawValue) with a parameter that does not belong there")
+            findings.record("\(endpoint.rawValue) with a parameter that does not belong there")
         }
         let elsewhere = Values.twiceEncoded.union(["data", "userTags"])
         for name in known.subtracting(elsewhere).sorted() {
@@ -100,7 +100,7 @@ struct Request {
     private mutating func records(nowMs: Int64, _ block: [(name: String, value: String)]) -> [Action] {
         var actions = CurioData.actions(in: form["data"], visitor: visitor, nowMs: nowMs, &findings)
         for index in actions.indices where actions[index].kind == .sessionStart || actions[index].kind == .sessionEnd {
-            if mode == .pdr { findings.note("a session's start or end in /batch/create") }
+            if mode == .pdr { findings.record("a session's start or end in /batch/create") }
             if actions[index].kind == .sessionStart { actions[index].texts = block }
         }
         return actions

@@ -12,27 +12,27 @@ struct Values {
     ]
 
     static func check(_ name: String, _ value: String, _ findings: inout Findings) {
-        if value.isEmpty, !mayBeEmpty.contains(name) { findings.note("\(name) is empty") }
+        if value.isEmpty, !mayBeEmpty.contains(name) { findings.record("\(name) is empty") }
         if codes.contains(name), isPlaceholder(value, for: name) {
-            findings.note("\(name) is a placeholder")
+            findings.record("\(name) is a placeholder")
         }
         switch name {
         case "sessionCode":
-            if !isUUID(value, version: "1") { findings.note("a sessionCode that is not a lower-case version-1 UUID") }
+            if !isUUID(value, version: "1") { findings.record("a sessionCode that is not a lower-case version-1 UUID") }
         case "sessionTimeout":
             guard isNumber(value), let minutes = Int(value), minutes > 0 else {
                 return findings.refuse("a sessionTimeout that is not a number of minutes from 1")
             }
-            if minutes > 1440 { findings.note("a sessionTimeout of more than a day") }
+            if minutes > 1440 { findings.record("a sessionTimeout of more than a day") }
         case "screenWidth", "screenHeight", "activityWidth", "activityHeight", "storage", "eventDuration":
             if !isNumber(value) { findings.refuse("\(name) is not a whole number from 0") }
         case "connType":
-            if !["wifi", "mobile", "Offline", "other", ""].contains(value) { findings.note("an unknown connType") }
+            if !["wifi", "mobile", "Offline", "other", ""].contains(value) { findings.record("an unknown connType") }
         case "bluetooth":
-            if !["on", "off", "no permission"].contains(value) { findings.note("an unknown bluetooth") }
+            if !["on", "off", "no permission"].contains(value) { findings.record("an unknown bluetooth") }
         case "batteryLevel":
             if value != "unknown", !(isNumber(value) && (Int(value) ?? 101) <= 100) {
-                findings.note("a batteryLevel outside 0 to 100 that is not unknown")
+                findings.record("a batteryLevel outside 0 to 100 that is not unknown")
             }
         case "lat": checkDegrees(name, value, upTo: 90, &findings)
         case "long": checkDegrees(name, value, upTo: 180, &findings)
@@ -47,7 +47,7 @@ struct Values {
             return nil
         }
         if !(1_262_304_000_000...(nowMs + 86_400_000)).contains(milliseconds) {
-            findings.note("a timestamp outside 2010 to tomorrow")
+            findings.record("a timestamp outside 2010 to tomorrow")
         }
         return milliseconds
     }

@@ -46,7 +46,7 @@ final class SeerSimulator: ControlledSimulator {
 
     private func judgeTokenRequest(_ request: SimulatedRequest) -> SimulatedResult {
         let moment = moment
-        state.withLock { $0.noteTokenRequest(moment) }
+        state.withLock { $0.recordTokenRequest(moment) }
         guard request.method == "POST" else { return Self.wrongMethod(request) }
         var violations = Self.framingViolations(of: request)
         // HTTP libraries send `*/*` if none is set.
@@ -90,7 +90,7 @@ final class SeerSimulator: ControlledSimulator {
         guard judged.answer == Answer.accepted else { return judged }
         judged.items.text = request.body
         let count = judged.items.ranges.count
-        state.withLock { $0.noteAccepted(items: count, bytes: request.body.count, on: path) }
+        state.withLock { $0.recordAccepted(items: count, bytes: request.body.count, on: path) }
         return judged
     }
 

@@ -80,7 +80,7 @@ struct SeerState: Sendable {
     }
 
     /// Called for every request for a token, valid or not.
-    mutating func noteTokenRequest(_ moment: Moment) {
+    mutating func recordTokenRequest(_ moment: Moment) {
         counts.tokenRequests += 1
         if let due = tokenAnswerDueAt, moment.instant < due { counts.overlappingTokenRequests += 1 }
     }
@@ -158,24 +158,24 @@ struct SeerState: Sendable {
             return false
         case .dead:
             if tokens.isExpired(token, at: moment.now) { counts.expiredTokenReports += 1 }
-            noteRefusal(of: token, request, moment)
+            recordRefusal(of: token, request, moment)
             return false
         case .good:
             guard random.fraction() < settings.refuse401Rate else { return true }
             counts.randomRefusals += 1
-            noteRefusal(of: token, request, moment, revoking: settings.revoke)
+            recordRefusal(of: token, request, moment, revoking: settings.revoke)
             return false
         }
     }
 
-    private mutating func noteRefusal(
+    private mutating func recordRefusal(
         of token: String, _ request: SimulatedRequest, _ moment: Moment, revoking: Bool = false
     ) {
         let knownAt = request.isAnswerLost ? nil : request.answeredAt ?? moment.instant
-        tokens.noteRefusal(of: token, knownAt: knownAt, revoking: revoking)
+        tokens.recordRefusal(of: token, knownAt: knownAt, revoking: revoking)
     }
 
-    mutating func noteAccepted(items: Int, bytes: Int, on path: String) {
+    mutating func recordAccepted(items: Int, bytes: Int, on path: String) {
         counts.reports[path, default: Reports()].accepted += 1
         counts.reports[path, default: Reports()].items += items
         let largest = counts.reports[path, default: Reports()].largestBytes

@@ -61,7 +61,7 @@ struct Tokens: Sendable {
     private func find(_ text: String) -> Issued? { issued.last { $0.text == text } }
 
     /// - Parameter instant: When the gateway knows of it; nil: never.
-    mutating func noteRefusal(of text: String, knownAt instant: MonotonicInstant?, revoking: Bool = false) {
+    mutating func recordRefusal(of text: String, knownAt instant: MonotonicInstant?, revoking: Bool = false) {
         guard let index = issued.lastIndex(where: { $0.text == text }) else { return }
         issued[index].refusedAt = [issued[index].refusedAt, instant].compactMap(\.self).min()
         if revoking { issued[index].isRevoked = true }

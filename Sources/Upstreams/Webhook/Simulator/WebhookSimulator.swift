@@ -57,7 +57,7 @@ final class WebhookSimulator: ControlledSimulator {
         guard signatures.isAccepted else {
             return SimulatedResult(answer: Answer.refusal(401, "invalid signature"), violations: signatures.violations)
         }
-        if request.header("webhook-id") != nil { state.withLock { $0.noteSigned() } }
+        if request.header("webhook-id") != nil { state.withLock { $0.recordSigned() } }
         var result = judgeBody(request, settings, poisons)
         result.violations += Self.headerViolations(of: request)
         return result
@@ -106,10 +106,10 @@ final class WebhookSimulator: ControlledSimulator {
         return state.withLock { state in
             switch state.judge(key, fingerprint) {
             case .new:
-                state.noteAccepted(key, fingerprint)
+                state.recordAccepted(key, fingerprint)
                 return result
             case .repeated:
-                state.noteReplay()
+                state.recordReplay()
                 return SimulatedResult(answer: result.answer)
             case .different:
                 return SimulatedResult(

@@ -59,9 +59,9 @@ struct WebhookState: Sendable {
     /// See `KnownRequests.judge`.
     func judge(_ key: String, _ fingerprint: UInt64) -> KnownRequests.Verdict { requests.judge(key, fingerprint) }
 
-    mutating func noteSigned() { counts.signedRequests += 1 }
-    mutating func noteReplay() { counts.replays += 1 }
-    mutating func noteAccepted(_ key: String, _ fingerprint: UInt64) { requests.accept(key, fingerprint) }
+    mutating func recordSigned() { counts.signedRequests += 1 }
+    mutating func recordReplay() { counts.replays += 1 }
+    mutating func recordAccepted(_ key: String, _ fingerprint: UInt64) { requests.accept(key, fingerprint) }
 
     // MARK: Control
 
