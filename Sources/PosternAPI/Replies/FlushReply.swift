@@ -60,7 +60,7 @@ final class FlushReply: PendingReply {
 
     func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
 
-    func giveUp() {
+    func finishNow() {
         if isFirst { send(202) { _ in } }
     }
 

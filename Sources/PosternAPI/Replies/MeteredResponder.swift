@@ -84,7 +84,7 @@ struct MeteredResponder: Sendable {
     }
 
     /// Sends a response that takes the place of the 202 that was stored with the messages.
-    func sendInstead(_ response: HTTPResponse) {
+    func sendFinal(_ response: HTTPResponse) {
         guard let idempotent else { return send(response) }
         idempotent.replace(with: response, in: request.handler.context.outbox) { send(response) }
     }

@@ -9,7 +9,7 @@ protocol PendingReply: AnyObject, Sendable {
     /// One of its messages is settled. Returns whether the reply has been sent.
     func settled(_ notice: SettledNotice) -> Bool
     /// Sends what is known so far, because the time is over, the gateway stops, or the client has hung up.
-    func giveUp()
+    func finishNow()
     /// Calls `action` if the client hangs up.
     func onHangUp(_ action: @escaping @Sendable () -> Void)
 }
@@ -45,7 +45,7 @@ final class PendingReplies: Sendable {
             }
             return true
         }
-        guard isOpen else { return reply.giveUp() }
+        guard isOpen else { return reply.finishNow() }
         let end = { @Sendable [weak self, weak reply] in
             if let reply { self?.release(reply) }
         }
@@ -62,7 +62,7 @@ final class PendingReplies: Sendable {
             }
             return state.replies.values
         }
-        for reply in replies { reply.giveUp() }
+        for reply in replies { reply.finishNow() }
     }
 
     private func settled(_ notice: SettledNotice) {
@@ -93,6 +93,6 @@ final class PendingReplies: Sendable {
             for id in reply.ids { stopWaiting(for: id, reply, &state) }
             return true
         }
-        if wasHeld { reply.giveUp() }
+        if wasHeld { reply.finishNow() }
     }
 }

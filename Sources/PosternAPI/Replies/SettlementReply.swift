@@ -36,14 +36,14 @@ final class SettlementReply: PendingReply {
         }
         guard let all else { return false }
         // Not on the writer's thread: the response reads the store.
-        context.readers.run { [self] in reply.sendInstead(final(all)) }
+        context.readers.run { [self] in reply.sendFinal(final(all)) }
         return true
     }
 
     func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
 
     /// Sends what is known so far: accepted, and not settled yet.
-    func giveUp() {
+    func finishNow() {
         let isLate: Bool = state.withLock { state in
             guard !state.isAnswered else { return false }
             state.isAnswered = true

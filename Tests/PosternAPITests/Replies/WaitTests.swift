@@ -395,7 +395,7 @@ import Testing
             heard.withLock { $0.append(notice.state.name) }
             return true
         }
-        func giveUp() { heard.withLock { $0.append("gave up") } }
+        func finishNow() { heard.withLock { $0.append("gave up") } }
         func onHangUp(_ action: @escaping @Sendable () -> Void) { hangUpAction.withLock { $0 = action } }
         private let hangUpAction = Mutex<(@Sendable () -> Void)?>(nil)
         func hangUp() { hangUpAction.withLock { $0 }?() }
