@@ -13,7 +13,7 @@ extension Connection {
     }
 
     /// The number of the request that the connection is suspended for; nil if it is not.
-    var suspendedTurn: UInt64? {
+    var suspendedRequestNumber: UInt64? {
         stage.withLock { stage in
             switch stage {
             case .suspended, .streaming(isSuspended: true): requestNumber

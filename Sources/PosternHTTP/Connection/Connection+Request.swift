@@ -275,7 +275,7 @@ extension Connection {
         progress = .receiving
         reader.reset()
         releaseReservation()
-        endTurn(.receiving)
+        endRequest(.receiving)
         if isCounted {
             isCounted = false
             core.finishRequest()

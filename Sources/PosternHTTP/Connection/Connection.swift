@@ -229,7 +229,7 @@ final class Connection: @unchecked Sendable {
         }
     }
 
-    func endTurn(_ next: Stage) {
+    func endRequest(_ next: Stage) {
         // Released without the lock: it may hold the last reference to the responder.
         _ = stage.withLock { stage in
             requestNumber &+= 1

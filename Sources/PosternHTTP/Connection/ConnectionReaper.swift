@@ -117,7 +117,7 @@ final class ConnectionReaper: Loop, @unchecked Sendable {
     private var suspended: [(connection: Connection, requestNumber: UInt64)] {
         entries.withLock { entries in
             entries.connections.values.compactMap { connection in
-                connection.suspendedTurn.map { (connection, $0) }
+                connection.suspendedRequestNumber.map { (connection, $0) }
             }
         }
     }

@@ -78,7 +78,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         slot.pointee = nil
         worker.receiver.remove(connection)
         connection.finish()
-        connection.endTurn(.closed)
+        connection.endRequest(.closed)
         core.reaper.remove(connection, lingering: connection.lingers)
         worker.release(connection)
     }
