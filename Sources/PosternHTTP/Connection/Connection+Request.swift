@@ -42,7 +42,7 @@ extension Connection {
         case .stopped: stopReading(refusal)
         case .refused(let fault): refuse(fault)
         }
-        if position < input.count, !lingers { unread = Array(input[position...]) }
+        if position < input.count, !drainsInput { unread = Array(input[position...]) }
     }
 
     private func waitForMore(wasIdle: Bool) {
@@ -54,15 +54,15 @@ extension Connection {
         guard reserveForChunks() else { return stopReading(rejection(Self.overloaded)) }
         if bodyStartedAt == nil {
             bodyStartedAt = now
-            keptOpenAt = now
+            timeoutRestartedAt = now
             if reader.receivedBodyBytes == 0 { sendContinue() }
         }
         let earned = Duration.nanoseconds(
             Int64(reader.receivedBodyBytes) * HTTPServerSettings.bodyNanosecondsPerByte)
         setDeadline((bodyStartedAt ?? now) + core.settings.headerTimeout + earned)
         // libmicrohttpd does not know about the body, and would close the connection.
-        if now - keptOpenAt > .seconds(5) {
-            keptOpenAt = now
+        if now - timeoutRestartedAt > .seconds(5) {
+            timeoutRestartedAt = now
             postern_mhd_restart_timeout(handle, core.settings.libraryTimeoutSeconds)
         }
     }
@@ -188,7 +188,7 @@ extension Connection {
     private func stopReading(_ response: HTTPResponse?) {
         refusal = response
         refusal?.close = true
-        lingers = true
+        drainsInput = true
         unread = []
         _ = reader.takeBody()
         releaseReservation()
@@ -269,7 +269,7 @@ extension Connection {
         admitted = nil
         refusal = nil
         rejectedFor = nil
-        readsOn = false
+        readsAfterResponse = false
         requestID = nil
         bodyStartedAt = nil
         progress = .receiving

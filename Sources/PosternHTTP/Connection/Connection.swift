@@ -67,16 +67,16 @@ final class Connection: @unchecked Sendable {
     var expectsContinue = false
     var bodyStartedAt: MonotonicInstant?
     /// When libmicrohttpd was last notified of a body that is still arriving.
-    var keptOpenAt = MonotonicInstant(nanoseconds: 0)
+    var timeoutRestartedAt = MonotonicInstant(nanoseconds: 0)
     /// The bytes taken from the memory budget: for the body while it arrives, then for a large response until it is
     /// sent.
     var reservedBytes = 0
     /// Whether it counts in `core.running`.
     var isCounted = false
     /// Whether the client may still be sending bytes that are not going to be read.
-    var lingers = false
+    var drainsInput = false
     /// Whether libmicrohttpd will read the socket again after the response.
-    var readsOn = false
+    var readsAfterResponse = false
     /// Nil on plain connections.
     var tlsSession: UnsafeMutableRawPointer? {
         core.settings.tls.isOn ? postern_mhd_tls_session(handle).map { UnsafeMutableRawPointer($0) } : nil
@@ -199,10 +199,10 @@ final class Connection: @unchecked Sendable {
     func takeResponseAction() -> ResponseAction? {
         stage.withLock { stage in
             switch stage {
-            case .settled where !readsOn:
+            case .settled where !readsAfterResponse:
                 MHD_suspend_connection(handle)
                 MHD_resume_connection(handle)
-                readsOn = true
+                readsAfterResponse = true
                 return nil
             case .settled(let action):
                 stage = .sending
@@ -213,7 +213,7 @@ final class Connection: @unchecked Sendable {
                     return .hangUp
                 }
                 MHD_suspend_connection(handle)
-                readsOn = true
+                readsAfterResponse = true
                 stage = .suspended
                 return nil
             case .receiving, .suspended, .detached, .sending, .streaming, .closed: return nil

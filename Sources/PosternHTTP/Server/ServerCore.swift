@@ -79,7 +79,7 @@ let connectionChanged: MHD_NotifyConnectionCallback = { context, handle, slot, c
         worker.receiver.remove(connection)
         connection.finish()
         connection.endRequest(.closed)
-        core.reaper.remove(connection, lingering: connection.lingers)
+        core.reaper.remove(connection, lingering: connection.drainsInput)
         worker.release(connection)
     }
 }
