@@ -35,7 +35,8 @@ public struct OutboxOptions: Sendable, Equatable {
 
 extension OutboxOptions: SettingsSection {
     public static let fields: [SettingField<Self>] = [
-        .text("path", \.path, rule: .filled, "The SQLite file, from the working directory; its directory is created."),
+        .text(
+            "path", \.path, rule: .nonEmpty, "The SQLite file, from the working directory; its directory is created."),
         .integer("maxBytes", 0...(1 << 50), \.maxBytes, "Size at which writes get 503; 0: no cap."),
         .seconds(
             "deliveredRetentionSeconds", 0...315_360_000, \.deliveredRetention, "How long delivered messages are kept."),

@@ -54,7 +54,7 @@ public struct Setting: Sendable, Equatable {
         case .choice(let choices): choices.joined(separator: ", ")
         case .bool: "true, false"
         case .integer(let range): "\(range.lowerBound) to \(range.upperBound)"
-        case .number(let range): "\(plain(range.lowerBound)) to \(plain(range.upperBound))"
+        case .number(let range): "\(numberText(range.lowerBound)) to \(numberText(range.upperBound))"
         case .strings: "an object of texts"
         case .objects: "an object of objects of texts"
         case .list: "a list of texts"
@@ -147,6 +147,6 @@ public struct SettingRule<Value>: Sendable {
 }
 
 /// Without a fraction that is zero: 1, not 1.0.
-public func plain(_ number: Double) -> String {
+public func numberText(_ number: Double) -> String {
     Int64(exactly: number).map(String.init) ?? String(number)
 }

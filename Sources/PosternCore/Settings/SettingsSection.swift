@@ -121,7 +121,7 @@ extension SettingField {
         Self(name, .text, property, secret: secret, simulated: simulated, summary) {
             .text($0)
         } decode: { value throws(SettingMismatch) in
-            try value.text.obeying(rule)
+            try value.text.validated(by: rule)
         }
     }
 
@@ -196,7 +196,7 @@ extension SettingField {
         Self(name, .strings, property, secret: secret, containsURLs: containsURLs, summary) {
             .strings($0)
         } decode: { value throws(SettingMismatch) in
-            try value.strings.obeying(rule)
+            try value.strings.validated(by: rule)
         }
     }
 
@@ -207,7 +207,7 @@ extension SettingField {
         Self(name, .list, property, summary) {
             .list($0)
         } decode: { value throws(SettingMismatch) in
-            try value.list.obeying(rule)
+            try value.list.validated(by: rule)
         }
     }
 
@@ -224,7 +224,7 @@ extension SettingField {
 }
 
 extension Optional {
-    fileprivate func obeying(_ rule: SettingRule<Wrapped>?) throws(SettingMismatch) -> Wrapped? {
+    fileprivate func validated(by rule: SettingRule<Wrapped>?) throws(SettingMismatch) -> Wrapped? {
         guard let self else { return nil }
         let problems = rule?.problems(self) ?? []
         guard problems.isEmpty else { throw SettingMismatch(details: problems) }

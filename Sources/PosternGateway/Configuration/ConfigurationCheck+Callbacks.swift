@@ -81,7 +81,7 @@ extension ConfigurationCheck {
         _ kind: String, at path: String, of upstream: GatewayConfiguration.UpstreamConfiguration, _ entry: Entry
     ) {
         // With a problem of its own, it may have other kinds than it is meant to have.
-        let own = dotted(["upstreams", entry.name])
+        let own = keyPath(["upstreams", entry.name])
         guard !problems.contains(where: { $0.path.hasPrefix(own + ".") }),
             let kinds = (try? entry.type?.make(upstream.name, upstream.values))?.kinds.map(\.description),
             !kinds.contains(kind)

@@ -73,7 +73,7 @@ struct ConfigurationCheck {
     private mutating func read<Section: SettingsSection>(_ section: inout Section, at path: [String]) {
         for field in Section.fields {
             let settingPath = path + [field.setting.name]
-            value(sources.value(at: settingPath), of: field.setting, named: dotted(settingPath)) {
+            value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
                 (value) throws(SettingMismatch) in try field.set(&section, value)
             }
         }
@@ -93,10 +93,10 @@ struct ConfigurationCheck {
         for name in path { node = node?[name] }
         guard let node else { return [] }
         guard case .array(let elements) = node else {
-            problem(dotted(path), "is \(node.shown); expected an array of objects")
+            problem(keyPath(path), "is \(node.shown); expected an array of objects")
             return []
         }
-        return elements.enumerated().map { ("\(dotted(path))[\($0)]", $1) }
+        return elements.enumerated().map { ("\(keyPath(path))[\($0)]", $1) }
     }
 
     /// Reads the settings of one element. Returns nil if it is not an object.
@@ -113,7 +113,7 @@ struct ConfigurationCheck {
         for member in members where !known.contains(member.name) {
             let near = nearestName(to: member.name, among: known)
             let advice = near.map { "did you mean \(path).\($0)?" } ?? "allowed here: \(known.joined(separator: ", "))"
-            problem("\(path).\(dotted([member.name]))", "is unknown; \(advice)")
+            problem("\(path).\(keyPath([member.name]))", "is unknown; \(advice)")
         }
         var section = Section()
         for field in Section.fields {
@@ -151,11 +151,11 @@ struct ConfigurationCheck {
         guard let raw = sources.value(at: path) else {
             if let type = types.first(where: { $0.name == name }) { return type }
             let advice = nearestName(to: name, among: known).map { "; or did you mean upstreams.\($0)?" } ?? ""
-            problem(dotted(path), "is missing; known types: \(known.joined(separator: ", "))\(advice)")
+            problem(keyPath(path), "is missing; known types: \(known.joined(separator: ", "))\(advice)")
             return nil
         }
         var found: UpstreamType?
-        value(raw, of: setting, named: dotted(path)) { (value) throws(SettingMismatch) in
+        value(raw, of: setting, named: keyPath(path)) { (value) throws(SettingMismatch) in
             found = types.first { $0.name == value.text }
             if found == nil {
                 let near = nearestValue(to: value.text ?? "", among: known)
@@ -181,7 +181,7 @@ struct ConfigurationCheck {
         for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
             let field = Upstream.Common.field(of: property)
             let settingPath = path + [field.setting.name]
-            value(sources.value(at: settingPath), of: field.setting, named: dotted(settingPath)) {
+            value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
                 (value) throws(SettingMismatch) in try field.set(&common, value)
             }
         }
@@ -199,7 +199,7 @@ struct ConfigurationCheck {
             _ = try CertificateFile(file)
         } catch {
             let shown = ConfigurationNode.string(file).shown
-            problem(dotted(path), "is \(shown)\(origin(of: path)); \(error.detail)")
+            problem(keyPath(path), "is \(shown)\(origin(of: path)); \(error.detail)")
         }
     }
 
@@ -209,7 +209,7 @@ struct ConfigurationCheck {
         var values: [String: SettingValue] = [:]
         for setting in type.settings {
             let settingPath = path + setting.path
-            value(sources.value(at: settingPath), of: setting, named: dotted(settingPath)) {
+            value(sources.value(at: settingPath), of: setting, named: keyPath(settingPath)) {
                 (value) throws(SettingMismatch) in
                 try type.check(value, of: setting)
                 values[setting.name] = value
@@ -221,7 +221,7 @@ struct ConfigurationCheck {
             let shown =
                 conflict.setting.isSecret
                 ? "***" : (values[conflict.setting.name] ?? conflict.setting.defaultValue).json
-            problem(dotted(settingPath), "is \(shown)\(origin(of: settingPath)); \(conflict.detail)")
+            problem(keyPath(settingPath), "is \(shown)\(origin(of: settingPath)); \(conflict.detail)")
         }
         return values
     }
@@ -229,7 +229,7 @@ struct ConfigurationCheck {
     private mutating func upstreamName(_ text: String) -> UpstreamName? {
         if let name = UpstreamName(text) { return name }
         problem(
-            dotted(["upstreams", text]),
+            keyPath(["upstreams", text]),
             UpstreamName.reserved.contains(text)
                 ? "has a name that the API needs for itself; choose another"
                 : "is not a valid name: 1 to 31 characters a-z, 0-9, -, starting with a letter")
@@ -250,9 +250,9 @@ struct ConfigurationCheck {
             return
         }
         problem(
-            dotted(base),
-            "is \(plain(delivery.retry.base.inSeconds))\(origin(of: base)); must not exceed \(dotted(longest)), "
-                + "which is \(plain(delivery.retry.longest.inSeconds))")
+            keyPath(base),
+            "is \(numberText(delivery.retry.base.inSeconds))\(origin(of: base)); must not exceed \(keyPath(longest)), "
+                + "which is \(numberText(delivery.retry.longest.inSeconds))")
     }
 
     // MARK: Who may call
@@ -353,7 +353,7 @@ struct ConfigurationCheck {
         guard !isLoopback(address) else { return }
         let host = ConfigurationNode.string(address).shown
         problem(
-            dotted(path),
+            keyPath(path),
             "is \(host)\(origin(of: path)), where others can reach it, but auth.keys is empty; add a key (postern keys new), "
                 + "listen on 127.0.0.1, or set auth.allowAnonymous to true")
     }
@@ -376,7 +376,7 @@ struct ConfigurationCheck {
     private mutating func checkAdmin(_ server: GatewayConfiguration.Server) {
         let path = ["server", "admin"]
         guard server.admin.isOn else {
-            if server.admin.port != 0 { problem(dotted(path + ["host"]), "is empty; server.admin.port needs it") }
+            if server.admin.port != 0 { problem(keyPath(path + ["host"]), "is empty; server.admin.port needs it") }
             return
         }
         let hosts = [server.http.host, server.admin.host]
@@ -384,7 +384,8 @@ struct ConfigurationCheck {
         guard server.admin.port != 0, server.admin.port == server.http.port, overlaps else { return }
         let port = path + ["port"]
         problem(
-            dotted(port), "is \(server.admin.port)\(origin(of: port)), as is server.port; the listeners need two ports")
+            keyPath(port), "is \(server.admin.port)\(origin(of: port)), as is server.port; the listeners need two ports"
+        )
     }
 
     private mutating func checkTLS(_ tls: TLSFiles) {
@@ -402,7 +403,7 @@ struct ConfigurationCheck {
             else { continue }
             let path = ["server", "tls", field.setting.name]
             let shown = ConfigurationNode.string(file).shown
-            problem(dotted(path), "is \(shown)\(origin(of: path)); the file \(failure.detail)")
+            problem(keyPath(path), "is \(shown)\(origin(of: path)); the file \(failure.detail)")
         }
     }
 
@@ -421,7 +422,7 @@ struct ConfigurationCheck {
             if let paths = known[name] {
                 // Two names of one setting, such as `monitoringEnabled` and `monitoring.enabled`, both get the value.
                 guard Set(paths.map { $0.prefix(2) }).count > 1 else { return nil }
-                let both = paths.map(dotted).sorted().joined(separator: " and ")
+                let both = paths.map(keyPath).sorted().joined(separator: " and ")
                 return ConfigurationProblem(name, "fits \(both); rename one of these upstreams")
             }
             if open.contains(where: name.hasPrefix) || isServiceLink(name, value) { return nil }
@@ -431,7 +432,7 @@ struct ConfigurationCheck {
 
     private func advice(for variable: String, among known: some Sequence<String>) -> String {
         for list in ConfigurationSchema.lists where variable.hasPrefix(environmentName(of: list)) {
-            return "\(dotted(list)) can only be set in the file"
+            return "\(keyPath(list)) can only be set in the file"
         }
         if let near = nearestName(to: variable, among: known) { return "did you mean \(near)?" }
         if variable.hasPrefix("POSTERN_UPSTREAMS_") { return "check that its upstream is in the file" }

@@ -128,7 +128,7 @@ public struct ConfigurationLoader: Sendable {
         let short = values.filter { (1..<SecretMask.shortestSecret).contains($0.text.count) }
         return short.map {
             ConfigurationProblem(
-                dotted(["upstreams", "\(upstream.name)"] + $0.path),
+                keyPath(["upstreams", "\(upstream.name)"] + $0.path),
                 "has less than \(SecretMask.shortestSecret) characters, so it is not masked where the upstream repeats it"
             )
         }
@@ -144,7 +144,7 @@ public struct ConfigurationLoader: Sendable {
             } catch {
                 throw ConfigurationProblems(
                     error.problems.map {
-                        .init(dotted(["upstreams", "\(upstream.name)"] + Setting.path(of: $0.setting)), $0.detail)
+                        .init(keyPath(["upstreams", "\(upstream.name)"] + Setting.path(of: $0.setting)), $0.detail)
                     })
             }
         }

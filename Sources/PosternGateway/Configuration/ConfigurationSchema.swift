@@ -63,13 +63,13 @@ struct ConfigurationSchema {
 
     private func problems(in node: ConfigurationNode, at path: [String]) -> [ConfigurationProblem] {
         guard case .object(let members) = node else {
-            return [ConfigurationProblem(dotted(path), "is \(node.shown); expected an object")]
+            return [ConfigurationProblem(keyPath(path), "is \(node.shown); expected an object")]
         }
         return members.flatMap { member in
             let settingPath = path + [member.name]
             if branches.contains(settingPath) { return problems(in: member.value, at: settingPath) }
             if leaves.contains(settingPath) || open.contains(path) { return [] }
-            return [ConfigurationProblem(dotted(settingPath), "is unknown; \(advice(for: settingPath))")]
+            return [ConfigurationProblem(keyPath(settingPath), "is unknown; \(advice(for: settingPath))")]
         }
     }
 
@@ -79,12 +79,12 @@ struct ConfigurationSchema {
         let name = settingPath[settingPath.count - 1]
         let all = leaves.union(branches.subtracting([[]]))
         let neighbours = all.filter { Array($0.dropLast()) == parent }.map { $0[$0.count - 1] }
-        if let near = nearestName(to: name, among: neighbours) { return "did you mean \(dotted(parent + [near]))?" }
+        if let near = nearestName(to: name, among: neighbours) { return "did you mean \(keyPath(parent + [near]))?" }
         let elsewhere = all.filter { $0[$0.count - 1].lowercased() == name.lowercased() }
             // Another upstream may be of another type.
             .filter { $0[0] != "upstreams" || parent.first != "upstreams" || $0.starts(with: parent.prefix(2)) }
-            .min { (-shared($0, settingPath), dotted($0)) < (-shared($1, settingPath), dotted($1)) }
-        if let elsewhere { return "did you mean \(dotted(elsewhere))?" }
+            .min { (-shared($0, settingPath), keyPath($0)) < (-shared($1, settingPath), keyPath($1)) }
+        if let elsewhere { return "did you mean \(keyPath(elsewhere))?" }
         let listed = parent.isEmpty ? Self.sectionNames : neighbours.sorted()
         return "allowed here: \(listed.joined(separator: ", "))"
     }
@@ -93,7 +93,7 @@ struct ConfigurationSchema {
 }
 
 /// `path` with dots; a name that is not a plain word is quoted.
-func dotted(_ path: [String]) -> String {
+func keyPath(_ path: [String]) -> String {
     path.map { isPlain($0) ? $0 : ConfigurationNode.string($0).shown }.joined(separator: ".")
 }
 

@@ -7,7 +7,7 @@ import PosternHTTP
 
 extension GatewayConfiguration.Server: SettingsSection {
     public static let fields: [SettingField<Self>] = [
-        .text("host", \.http.host, rule: .filled, "Address to listen on; any but loopback requires API keys."),
+        .text("host", \.http.host, rule: .nonEmpty, "Address to listen on; any but loopback requires API keys."),
         .integer("port", 0...65_535, \.http.port, "TCP port to listen on; 0: any free port."),
         .integer("workerThreads", 0...256, \.http.workerThreads, "Threads that serve connections; 0: one per core."),
         .integer("maxConnections", 1...1_000_000, \.http.maxConnections, "Connections that may be open at a time."),

@@ -109,7 +109,7 @@ extension GatewayConfiguration {
 extension SettingsSection {
     /// Paths of the settings that differ.
     fileprivate func changedFields(since old: Self, at path: [String]) -> [String] {
-        Self.fields.filter { $0.get(old) != $0.get(self) }.map { dotted(path + [$0.setting.name]) }
+        Self.fields.filter { $0.get(old) != $0.get(self) }.map { keyPath(path + [$0.setting.name]) }
     }
 }
 
@@ -119,8 +119,8 @@ extension GatewayConfiguration.UpstreamConfiguration {
 
     /// Of an upstream that runs as another type, nothing else is looked at.
     fileprivate func fixedChanges(to new: Self) -> [String] {
-        [dotted(path + [Common.name(of: \.type)])]
-            + (isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])])
+        [keyPath(path + [Common.name(of: \.type)])]
+            + (isEnabled == new.isEnabled ? [] : [keyPath(path + [Common.name(of: \.isEnabled)])])
     }
 
     /// Omits delivery settings that only follow the global ones.
@@ -134,11 +134,11 @@ extension GatewayConfiguration.UpstreamConfiguration {
             return field.get(delivery) != field.get(new.delivery) && !follows
         }
         let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
-        let authorities = caFile == new.caFile ? [] : [dotted(path + [Common.name(of: \.caFile)])]
-        let enabled = isEnabled == new.isEnabled ? [] : [dotted(path + [Common.name(of: \.isEnabled)])]
-        let level = logLevel == new.logLevel ? [] : [dotted(path + ["log", OwnLog.name(of: \.level)])]
-        return enabled + authorities + level + settings.map { dotted(path + Setting.path(of: $0)) }
-            + own.map { dotted(path + ["delivery", $0.setting.name]) }
+        let authorities = caFile == new.caFile ? [] : [keyPath(path + [Common.name(of: \.caFile)])]
+        let enabled = isEnabled == new.isEnabled ? [] : [keyPath(path + [Common.name(of: \.isEnabled)])]
+        let level = logLevel == new.logLevel ? [] : [keyPath(path + ["log", OwnLog.name(of: \.level)])]
+        return enabled + authorities + level + settings.map { keyPath(path + Setting.path(of: $0)) }
+            + own.map { keyPath(path + ["delivery", $0.setting.name]) }
             + new.queue.changedFields(since: queue, at: path + ["queue"])
     }
 }

@@ -94,7 +94,7 @@ extension Setting {
         if case .string(let text) = node, !isSecret, containsURLs {
             shown = ConfigurationNode.string(masked(url: text)).shown
         }
-        return SettingMismatch("\(dotted(path)) in it is \(shown), \(expected)")
+        return SettingMismatch("\(keyPath(path)) in it is \(shown), \(expected)")
     }
 
     private func wholeNumber(
@@ -159,7 +159,7 @@ extension SettingValue {
         case .text(let text): JSONEscapes.quoted(text)
         case .bool(let flag): flag ? "true" : "false"
         case .integer(let number): String(number)
-        case .number(let number): plain(number)
+        case .number(let number): numberText(number)
         case .strings(let texts): Self.object(of: texts.mapValues(JSONEscapes.quoted))
         case .objects(let objects):
             Self.object(of: objects.mapValues { Self.object(of: $0.mapValues(JSONEscapes.quoted)) })

@@ -30,7 +30,7 @@ enum StartCheck {
         for upstream in upstreams.map(RegisteredUpstream.init) {
             warnings += upstream.missingSettings.map { name in
                 .init(
-                    dotted(["upstreams", "\(upstream.name)"] + Setting.path(of: name)),
+                    keyPath(["upstreams", "\(upstream.name)"] + Setting.path(of: name)),
                     "has to be filled in; messages wait until it is")
             }
         }

@@ -162,8 +162,8 @@ import Testing
                 )
             case .number(let range):
                 edges = (
-                    [plain(range.lowerBound), plain(range.upperBound)],
-                    [plain(range.lowerBound.nextDown), plain(range.upperBound.nextUp)]
+                    [numberText(range.lowerBound), numberText(range.upperBound)],
+                    [numberText(range.lowerBound.nextDown), numberText(range.upperBound.nextUp)]
                 )
             case .text, .url, .choice, .bool, .strings, .objects, .list, .integers: continue
             }
@@ -174,7 +174,7 @@ import Testing
             for beyond in edges.outside {
                 let file = path.reversed().reduce(beyond) { "{\"\($1)\": \($0)}" }
                 #expect(
-                    try problems(in: file).contains("\(dotted(path)) is \(beyond); allowed \(setting.allowed)"))
+                    try problems(in: file).contains("\(keyPath(path)) is \(beyond); allowed \(setting.allowed)"))
             }
         }
     }

@@ -42,7 +42,7 @@ struct WebhookSettings: SettingsSection {
             "query", \.query, "Parameters that are appended to the query of each request, e.g. a key or signature."),
         .kinds("kinds", \.kinds),
         .choice("batch", \.batch, "How several messages become one body; none: a request for each message."),
-        .text("wrapIn", \.wrapIn, rule: .filled, "The member that holds the array of a wrapped batch."),
+        .text("wrapIn", \.wrapIn, rule: .nonEmpty, "The member that holds the array of a wrapped batch."),
         SettingField(
             "orderBy", .text, \.orderBy,
             "JSON Pointer to a member; messages with equal values of it keep their order. Empty: no order."
