@@ -115,7 +115,7 @@ final class APIRequest: AdmittedRequest {
         switch coding {
         case .identity: bytesNeeded(forDecoded: bytes)
         case .gzip:
-            bytes + bytesNeeded(forDecoded: Gzip.mostBytes(from: bytes, maxBytes: handler.context.limits.maxBodyBytes))
+            bytes + bytesNeeded(forDecoded: Gzip.maxBytes(from: bytes, maxBytes: handler.context.limits.maxBodyBytes))
         }
     }
 

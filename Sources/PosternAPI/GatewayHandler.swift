@@ -19,7 +19,7 @@ public final class GatewayHandler: HTTPHandler {
     private let gatekeeper: Gatekeeper
     /// The number of delayed responses to failed authentications.
     private let delayedRefusals = Atomic<Int>(0)
-    private static let mostDelayedRefusals = 256
+    private static let maxDelayedRefusals = 256
 
     private struct Routers {
         let main: Router
@@ -197,7 +197,7 @@ public final class GatewayHandler: HTTPHandler {
     func run(after delay: Duration, _ action: @escaping @Sendable () -> Void) {
         guard delay > .zero else { return action() }
         let count = delayedRefusals.wrappingAdd(1, ordering: .relaxed).newValue
-        guard count <= Self.mostDelayedRefusals else {
+        guard count <= Self.maxDelayedRefusals else {
             delayedRefusals.wrappingSubtract(1, ordering: .relaxed)
             return action()
         }

@@ -10,7 +10,7 @@ public enum Gzip {
     public static let maxRatio = 200
 
     /// The size of the longest output that `decompress` returns for that many bytes.
-    public static func mostBytes(from bytes: Int, maxBytes: Int) -> Int {
+    public static func maxBytes(from bytes: Int, maxBytes: Int) -> Int {
         min(maxBytes, max(ratioFreeBytes, maxRatio * bytes))
     }
 

@@ -120,7 +120,7 @@ extension Outbox {
     /// The requests that carried it, oldest first. The more messages a page has, the fewer requests are examined for
     /// each. Blocks.
     public func attempts(of id: MessageID, onPageOf messages: Int = 1) throws(StoreError) -> [AttemptRow] {
-        let most = min(StoreReader.mostAttempts, StoreReader.rowsPerPage / max(1, messages))
+        let most = min(StoreReader.maxAttempts, StoreReader.rowsPerPage / max(1, messages))
         return try readMessages { try $0.attempts(of: id, examining: most) }
     }
 

@@ -40,7 +40,7 @@ public final class Outbox: Sendable {
     private let shared: Mutex<Shared>
     private let configuredCallbacks = Mutex<[Callback]?>(nil)
     private let capped = Atomic<Bool>(false)
-    private let mostBytes: Atomic<Int>
+    private let currentMaxBytes: Atomic<Int>
     private let isLogPinned = Atomic<Bool>(false)
     private let waitedFor = Atomic<Int>(0)
 
@@ -67,7 +67,7 @@ public final class Outbox: Sendable {
         self.threads = threads
         self.metrics = metrics
         self.logger = logger
-        mostBytes = Atomic(options.maxBytes)
+        currentMaxBytes = Atomic(options.maxBytes)
         reserve = DiskReserve(for: options.path)
         writer = OutboxWriter(on: threads)
         do {
@@ -192,7 +192,7 @@ public final class Outbox: Sendable {
 
     /// Changes the limit of the payload bytes of all queued messages, in the same way.
     public func adopt(maxBytes: Int) {
-        mostBytes.store(maxBytes, ordering: .relaxed)
+        currentMaxBytes.store(maxBytes, ordering: .relaxed)
         if maxBytes > 0 { capped.store(true, ordering: .relaxed) }
     }
 
@@ -256,7 +256,7 @@ public final class Outbox: Sendable {
 
     var isFull: Bool { health.condition == .full }
     var isCapped: Bool { capped.load(ordering: .relaxed) }
-    var maxBytes: Int { mostBytes.load(ordering: .relaxed) }
+    var maxBytes: Int { currentMaxBytes.load(ordering: .relaxed) }
     var keepsDelivered: Bool { options.deliveredRetention > .zero }
 
     /// The ledgers of all upstreams, as of the last commit. Any thread.

@@ -161,11 +161,11 @@ extension EndToEnd {
         }
 
         /// 2·log2(500)+1, rounded up.
-        private let mostForIsolation = 19
+        private let maxForIsolation = 19
 
         @Test(.timeLimit(.minutes(10))) func tooLargeForSomething_isFoundByHalving() async throws {
             let took = try await requests(faults: "poison=eventName:bad:413")
-            #expect(took.total <= 1 + mostForIsolation, "\(took.answers)")
+            #expect(took.total <= 1 + maxForIsolation, "\(took.answers)")
         }
 
         @Test(.timeLimit(.minutes(10))) func namedByItsPlace_isFoundAtOnce() async throws {

@@ -241,7 +241,7 @@ public final class World {
             hours: (time.instant - began) / .seconds(3600), lastSteps: history.lastSteps + promises.lastErrors,
             coverage: promises.coverage, messages: book.entries.count,
             requests: services.reduce(0) { $0 + $1.requests }, runs: runs + 1,
-            storeBytes: promises.mostBytes)
+            storeBytes: promises.largestBytes)
     }
 
     /// After a time in which there is no gateway.

@@ -74,14 +74,14 @@ struct MessageHandler: Sendable {
         // What a message waits for is not stored. This is derived for each queued message that matches otherwise.
         var filter = query.filter
         filter.state = filter.state ?? .queued
-        let examined = try messages(filter, limit: Self.mostWaitsPerPage)
+        let examined = try messages(filter, limit: Self.maxWaitsPerPage)
         let found = examined.messages.filter { WaitStatus(of: $0, context: context).waitingFor == reason }
         let page = Array(found.prefix(query.limit))
         return (page, found.count > page.count ? page.last?.id : examined.next)
     }
 
     /// The number of messages whose wait is derived for one page. Each may take a query.
-    static let mostWaitsPerPage = 2000
+    static let maxWaitsPerPage = 2000
     /// The size that a page has at most, whatever its `limit`, and the response with the results of many messages.
     static let pageBytes = 1 << 20
     /// More than what a page has in addition to its messages.

@@ -6,7 +6,7 @@ struct StoreReader {
     /// The maximum number of rows that are examined for one page.
     static let rowsPerPage = 200_000
     /// The maximum number of requests that are examined for one message.
-    static let mostAttempts = 20_000
+    static let maxAttempts = 20_000
 
     let sql: SQL
     let kinds: KindTable

@@ -45,7 +45,7 @@ public final class StoreView: Sendable {
     }
 
     public func attempts(of id: MessageID) throws(StoreError) -> [AttemptRow] {
-        try read { try $0.attempts(of: id, examining: StoreReader.mostAttempts) }
+        try read { try $0.attempts(of: id, examining: StoreReader.maxAttempts) }
     }
 
     public func lanes<T>(

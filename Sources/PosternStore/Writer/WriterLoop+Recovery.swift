@@ -91,8 +91,8 @@ extension WriterLoop {
     /// Allocates blocks for the pages that a commit is about to refer to, and for the index of the next one. Without
     /// them, a checkpoint might have no room, the log could not be reset, and nothing could be written any more.
     func allocatePages() throws {
-        let mostOfACommit = outbox.isFull ? 2000 : 16_000
-        try outbox.logIndex.makeRoom(forFrames: checkpoints.framesInLog + mostOfACommit)
+        let maxOfACommit = outbox.isFull ? 2000 : 16_000
+        try outbox.logIndex.makeRoom(forFrames: checkpoints.framesInLog + maxOfACommit)
         let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
         let needed = pages * StoreFile.pageSize
         guard needed > allocated else { return }

@@ -192,7 +192,7 @@ import Testing
             let page = try gateway.client.get("/v1/messages?waitingFor=\(reason)&limit=1000")
             let isListed = reason == "pause"
             #expect(page.json["messages"].array.count == (isListed ? 1000 : 0))
-            #expect(page.json["next"].string == ids[(isListed ? 1000 : MessageHandler.mostWaitsPerPage) - 1])
+            #expect(page.json["next"].string == ids[(isListed ? 1000 : MessageHandler.maxWaitsPerPage) - 1])
             let next = try #require(page.json["next"].string)
             let rest = try gateway.client.get("/v1/messages?waitingFor=\(reason)&limit=1000&cursor=\(next)")
             #expect(rest.json["next"].string == (isListed ? ids[1999] : nil))

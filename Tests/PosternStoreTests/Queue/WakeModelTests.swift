@@ -7,7 +7,7 @@ import Testing
 @Suite struct WakeModelTests {
     @Test(arguments: [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [1, 1, 1]), (10, [1, 3])])
     func committedMessage_isNeverForgotten_whateverTheOrder(most: Int, commits: [Int]) {
-        var model = WakeModel<QueueExchange>(mostPerClaim: most, commits: commits)
+        var model = WakeModel<QueueExchange>(maxPerClaim: most, commits: commits)
         model.explore()
         #expect(model.violations == [], "after \(model.states) states")
         #expect(model.states > 1000)
@@ -15,19 +15,19 @@ import Testing
 
     /// The model can fail: this is how arrivals were counted when messages lay for seconds.
     @Test func model_findsTheLostWakeUp_ofAFirstArrivalThatAClaimHasSeen() {
-        var model = WakeModel<FlagOfFirstArrival>(mostPerClaim: 10, commits: [1, 1, 1])
+        var model = WakeModel<FlagOfFirstArrival>(maxPerClaim: 10, commits: [1, 1, 1])
         model.explore()
         #expect(model.violations.contains(.forgotten))
     }
 
     @Test func model_findsTheVainLooks_ofAValueThatForgetsToDropWhatWasSeen() {
-        var model = WakeModel<KeepsWhatWasSeen>(mostPerClaim: 10, commits: [1, 1, 1])
+        var model = WakeModel<KeepsWhatWasSeen>(maxPerClaim: 10, commits: [1, 1, 1])
         model.explore()
         #expect(model.violations.contains(.looksInVain))
     }
 
     @Test func model_findsTheMessage_thatAnAnnouncementIsNotKeptFor() {
-        var model = WakeModel<DropsAllAtTheEndOfALook>(mostPerClaim: 10, commits: [1, 1, 1])
+        var model = WakeModel<DropsAllAtTheEndOfALook>(maxPerClaim: 10, commits: [1, 1, 1])
         model.explore()
         #expect(model.violations.contains(.forgotten))
     }
@@ -136,17 +136,17 @@ struct WakeModel<Value: WakeValue> {
         var vainLooks = 0
     }
 
-    let mostPerClaim: Int
+    let maxPerClaim: Int
     /// Messages of each commit.
     let commits: [Int]
     private(set) var violations: Set<Violation> = []
     private(set) var states = 0
 
     private let wait = Duration.milliseconds(50)
-    private var limits: BatchLimits { BatchLimits(maxMessages: mostPerClaim, maxBytes: 1000) }
+    private var limits: BatchLimits { BatchLimits(maxMessages: maxPerClaim, maxBytes: 1000) }
 
-    init(mostPerClaim: Int, commits: [Int]) {
-        self.mostPerClaim = mostPerClaim
+    init(maxPerClaim: Int, commits: [Int]) {
+        self.maxPerClaim = maxPerClaim
         self.commits = commits
     }
 
@@ -209,9 +209,9 @@ struct WakeModel<Value: WakeValue> {
             case .due, .nothing: world.worker = .asleep(until: nil)
             }
         case .reading:
-            let last = min(world.committed, world.claimed + Int64(mostPerClaim))
+            let last = min(world.committed, world.claimed + Int64(maxPerClaim))
             world.worker = .ending(
-                through: last, count: Int(last - world.claimed), reachedEnd: last - world.claimed < mostPerClaim)
+                through: last, count: Int(last - world.claimed), reachedEnd: last - world.claimed < maxPerClaim)
         case .ending(let last, let count, let reachedEnd):
             world.value.lookEnds(through: last, count: count, reachedEnd: reachedEnd, at: world.instant)
             world.vainLooks = last > world.claimed ? 0 : world.vainLooks + 1

@@ -101,7 +101,7 @@ final class Caller {
     /// How long a request may take that waits for its messages.
     private var patience: Duration?
     /// The gateway may be kept from its work for so long.
-    private static let mostDelay = Duration.seconds(1800)
+    private static let maxDelay = Duration.seconds(1800)
 
     init(_ plan: CallerPlan, _ world: World) {
         self.plan = plan
@@ -141,7 +141,7 @@ final class Caller {
             post.headers.removeAll { $0.value.hasPrefix("wait=") }
             let seconds = dice.from(1...50)
             post.headers.append(("Prefer", "wait=\(seconds)"))
-            patience = .seconds(seconds) + Self.mostDelay
+            patience = .seconds(seconds) + Self.maxDelay
         }
         askedAt = now
         isWaiting = true

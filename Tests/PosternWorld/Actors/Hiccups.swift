@@ -5,7 +5,7 @@ import PosternStory
 /// many of them as would make the gateway give it up.
 struct Hiccups {
     /// Less than `delivery.suspectTries`.
-    private static let mostForOne = 3
+    private static let maxForOne = 3
     private let dice: Dice
 
     init(_ plan: Plan, run: Int) { dice = Dice(seed: plan.seed, for: "hiccups \(run)") }
@@ -13,7 +13,7 @@ struct Hiccups {
     /// Whether the request with `entries` gets one.
     func strike(_ entries: [Book.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
         guard let fault = service.activeFaults(at: now).first(where: { $0.kind == .hiccups }), !entries.isEmpty,
-            entries.allSatisfy({ $0.doubts < Self.mostForOne })
+            entries.allSatisfy({ $0.doubts < Self.maxForOne })
         else { return false }
         return dice.chance(fault.share)
     }

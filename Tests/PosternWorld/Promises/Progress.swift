@@ -10,7 +10,7 @@ import PosternTestKit
 /// shows here, before an operator or a restart makes up for it.
 final class Progress {
     /// How many looks, one each half hour, a message may take that nothing keeps waiting.
-    private static let mostLooks = 2
+    private static let maxLooks = 2
     private unowned let world: World
     /// The oldest message that waits for an upstream, and in how many looks it has been that.
     private var oldest: [String: (number: Int, looks: Int)] = [:]
@@ -26,7 +26,7 @@ final class Progress {
             }
             let looks = oldest[name]?.number == entry.number ? (oldest[name]?.looks ?? 0) + 1 : 1
             oldest[name] = (entry.number, looks)
-            guard looks > Self.mostLooks else { continue }
+            guard looks > Self.maxLooks else { continue }
             world.promises.fail(
                 "what can be sent is sent",
                 "\(entry.mark), \(entry.ids[0]), of \(name) waits for an hour, although nothing is wrong")

@@ -29,7 +29,7 @@ final class Promises: @unchecked Sendable {
     /// Whether the run is new, so that nothing of it was looked at.
     private var looksAtAll = true
     /// The most bytes that the store had on the disk.
-    private(set) var mostBytes = 0
+    private(set) var largestBytes = 0
     private(set) lazy var rest = Rest(self)
 
     /// No text of the gateway's may hold one.
@@ -39,7 +39,7 @@ final class Promises: @unchecked Sendable {
     /// All encryption keys begin with it.
     static let keyPrefix = "5a5a5a5a5a5a"
     /// What a store may have on the disk: its reserve, its log, and some thousand small messages.
-    static let mostStoreBytes = 24 << 20
+    static let maxStoreBytes = 24 << 20
 
     /// What holds even if a bit of the store has flipped.
     private static let unconditional = [unchanged, Rest.promise, "no secret leaves"]
@@ -236,8 +236,8 @@ final class Promises: @unchecked Sendable {
     /// How much the store has on the disk, and how much of memory is reserved for requests.
     func checkSize() {
         guard let run = world.run else { return }
-        mostBytes = max(mostBytes, world.storeBytes)
-        if world.storeBytes > Self.mostStoreBytes * (1 + losses) {
+        largestBytes = max(largestBytes, world.storeBytes)
+        if world.storeBytes > Self.maxStoreBytes * (1 + losses) {
             fail("the store stays small", "it has \(world.storeBytes) bytes")
         }
         if run.door.runningRequests == 0, run.door.memory.bytesInUse != 0, !world.isBusy {

@@ -1,13 +1,13 @@
 /// Looks for less that breaks the same promise: fewer callers, faults and actions of the operator, and an earlier end.
 enum Shrinking {
     /// Worlds that are tried at most.
-    static let mostTries = 60
+    static let maxTries = 60
 
     static func shrink(_ report: Report) -> Report {
         guard let promise = report.promise else { return report }
         var (best, tries) = (report, 0)
         func accept(_ change: (inout Plan) -> Void) -> Bool {
-            guard tries < mostTries else { return false }
+            guard tries < maxTries else { return false }
             tries += 1
             var plan = best.plan
             change(&plan)

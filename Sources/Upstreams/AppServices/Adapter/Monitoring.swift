@@ -81,7 +81,7 @@ private struct MonitoringItem {
     private let parts: [(name: String, json: String)]
 
     private static let longestText = 200
-    private static let mostLogs = 100
+    private static let maxLogs = 100
 
     /// Nil if the payload cannot be read.
     init?(_ message: Message, _ kind: AppServicesKind, _ options: MonitoringOptions, crashFile: String) {
@@ -108,7 +108,7 @@ private struct MonitoringItem {
     ) -> [(name: String, json: String)] {
         let logs =
             (root["logs"]?.elements.lazy.filter { options.takes(logLevel: $0["logLevel"]?.string ?? "") })
-            .map { Array($0.prefix(mostLogs)) } ?? []
+            .map { Array($0.prefix(maxLogs)) } ?? []
         let metrics = options.networkMonitoringEnabled ?? true ? root["metrics"]?.elements.map { $0 } ?? [] : []
         return [
             ("logs", JSONWriter.array(logs.map { entry($0, cutting: "logMessage") })),

@@ -10,7 +10,7 @@ final class PreferencesDraft: StateDraft, @unchecked Sendable {
 
     /// A request does not read more than that, because all of it is one transaction, for which others wait. Whole lists do
     /// not count: they are in the request, which has a limit of its own.
-    static let mostBytesRead = 2 << 20
+    static let maxBytesRead = 2 << 20
 
     /// Throws if the device has no preferences to send again, or the change makes more of anything than is allowed. Then the
     /// preferences remain what they were.
@@ -29,16 +29,16 @@ final class PreferencesDraft: StateDraft, @unchecked Sendable {
         _ device: String, for change: PreferencesChange, in state: any UpstreamState
     ) throws -> EditedPreferences {
         if case .replace = change { return EditedPreferences(try state.preferences(of: device)) }
-        guard bytesRead <= Self.mostBytesRead else { throw Self.tooMany }
+        guard bytesRead <= Self.maxBytesRead else { throw Self.tooMany }
         let stored = try state.preferences(of: device)
         bytesRead += stored?.lists.utf8.count ?? 0
-        guard bytesRead <= Self.mostBytesRead else { throw Self.tooMany }
+        guard bytesRead <= Self.maxBytesRead else { throw Self.tooMany }
         return EditedPreferences(stored)
     }
 
     private static var tooMany: AcceptanceError {
         error(
-            "the items of the request change lists of more than \(mostBytesRead >> 20) MiB in all; send them in several "
+            "the items of the request change lists of more than \(maxBytesRead >> 20) MiB in all; send them in several "
                 + "requests")
     }
 

@@ -119,7 +119,7 @@ struct Acceptance {
         guard let period = settings.dispatchPeriod, queued > 0 else { return false }
         let age = candidate.acceptedAt - Timestamp(milliseconds: action.timestamp)
         return !action.kind.isPeriodic || age > period + settings.onlineMaxAge
-            || queued + 1 >= CurioSettings.mostRecords
+            || queued + 1 >= CurioSettings.maxRecords
     }
 }
 

@@ -76,9 +76,9 @@ struct CurioSettings: SettingsSection {
     var sessionTimeout: Duration { .seconds(sessionTimeoutMinutes * 60) }
 
     /// The largest batch that an SDK sends.
-    static let mostRecords = 250
+    static let maxRecords = 250
     /// How many times an item may find its session dead before it is sent in a batch, which needs no live session.
-    static let mostRounds = 5
+    static let maxRounds = 5
 
     /// Warnings about values that are allowed but probably not intended.
     var warning: String? {

@@ -25,7 +25,7 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
 
     func limits(_ configured: BatchLimits) -> BatchLimits {
         BatchLimits(
-            maxMessages: min(configured.maxMessages, CurioSettings.mostRecords), maxBytes: configured.maxBytes)
+            maxMessages: min(configured.maxMessages, CurioSettings.maxRecords), maxBytes: configured.maxBytes)
     }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {

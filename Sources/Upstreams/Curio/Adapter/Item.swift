@@ -63,7 +63,7 @@ struct Item {
         guard action.kind.isBatchable else { return .online }
         // A device's clock may be ahead.
         let age = now - min(Timestamp(milliseconds: action.timestamp), message.acceptedAt)
-        let hasFailed = message.mayHaveArrived || message.wasRetried || life.rounds > CurioSettings.mostRounds
+        let hasFailed = message.mayHaveArrived || message.wasRetried || life.rounds > CurioSettings.maxRounds
         if hasFailed || closed?.code == .missing { return .offline }
         if action.kind.isPeriodic, let period = settings.dispatchPeriod {
             return age > period + settings.onlineMaxAge ? .offline : .periodic

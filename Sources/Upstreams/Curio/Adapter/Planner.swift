@@ -44,7 +44,7 @@ struct Planner {
     private func wait(for run: [Item]) throws -> Timestamp? {
         guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
         let end = first.message.acceptedAt + period
-        guard first.message.acceptedAt <= context.now, context.now < end, run.count < CurioSettings.mostRecords,
+        guard first.message.acceptedAt <= context.now, context.now < end, run.count < CurioSettings.maxRecords,
             run.count == messages.count,
             !context.isFlushed(first.message)
         else { return nil }
@@ -63,7 +63,7 @@ struct Planner {
     private func run(while belongs: (Item) -> Bool) throws -> [Item] {
         var run: [Item] = []
         var opens: Set<MessageID> = []
-        for message in messages.prefix(CurioSettings.mostRecords) {
+        for message in messages.prefix(CurioSettings.maxRecords) {
             guard let item = try Item(message, after: run.last, behind: opens, in: context.state), belongs(item)
             else { break }
             if case .open = item.action.content { opens.insert(message.id) }
@@ -97,7 +97,7 @@ struct OfflineBatch {
         for item in items {
             guard item.device == items[0].device else { break }
             let (own, code) = Self.records(of: item, started[item.action.session])
-            guard taken.isEmpty || records.count + own.count <= CurioSettings.mostRecords else { break }
+            guard taken.isEmpty || records.count + own.count <= CurioSettings.maxRecords else { break }
             records += own
             started[item.action.session] = code
             taken.append(item)

@@ -13,7 +13,7 @@ struct SessionView {
         })
 
     /// The maximum number of open screens and events that are shown; a session may leave any number of events open.
-    private static let mostOpens = 200
+    private static let maxOpens = 200
 
     let code: String
     let session: Session
@@ -46,8 +46,8 @@ struct SessionView {
 
     /// Those whose end has not been accepted, oldest first.
     private func opens() throws -> [Open] {
-        try ["o", "u"].flatMap { try state.values(below: "\(Key.session(code))/\($0)", atMost: Self.mostOpens) }
-            .compactMap { Open($0.value) }.sorted { $0.id < $1.id }.prefix(Self.mostOpens).map(\.self)
+        try ["o", "u"].flatMap { try state.values(below: "\(Key.session(code))/\($0)", atMost: Self.maxOpens) }
+            .compactMap { Open($0.value) }.sorted { $0.id < $1.id }.prefix(Self.maxOpens).map(\.self)
     }
 
     private func text(of open: Open) throws -> String {

@@ -21,7 +21,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream,
     private let admission: SamsaraAdmission
 
     /// The largest buffer of Samsara's own clients; the server has no limit.
-    static let mostEvents = 10000
+    static let maxEvents = 10000
 
     init(_ name: UpstreamName, _ settings: SamsaraSettings) {
         self.name = name
@@ -38,7 +38,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream,
 
     func limits(_ configured: BatchLimits) -> BatchLimits {
         BatchLimits(
-            maxMessages: min(configured.maxMessages, Self.mostEvents), maxBytes: configured.maxBytes, overhead: 2)
+            maxMessages: min(configured.maxMessages, Self.maxEvents), maxBytes: configured.maxBytes, overhead: 2)
     }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {

@@ -16,7 +16,7 @@ final class AuthenticationBackoff: Sendable {
 
     private let lengths: Pause.Lengths
     private let pauses = Mutex<[Subject: Pause]>([:])
-    private static let mostSubjects = 10_000
+    private static let maxSubjects = 10_000
 
     init(_ lengths: Pause.Lengths) { self.lengths = lengths }
 
@@ -31,9 +31,9 @@ final class AuthenticationBackoff: Sendable {
             // At this point, the call has been signed again already.
             let pause = Pause.after(
                 pauses[subject], reason, now: now, lengths: lengths, firstStep: reason == .authentication ? 1 : 0)
-            if pauses.count >= Self.mostSubjects { pauses = pauses.filter { !$0.value.isOver(at: now, lengths) } }
+            if pauses.count >= Self.maxSubjects { pauses = pauses.filter { !$0.value.isOver(at: now, lengths) } }
             // If none of them has ended, a client is trying many addresses, and one more is not recorded.
-            if pauses.count < Self.mostSubjects || pauses[subject] != nil { pauses[subject] = pause }
+            if pauses.count < Self.maxSubjects || pauses[subject] != nil { pauses[subject] = pause }
             return pause
         }
     }

@@ -46,11 +46,11 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     // MARK: Accepting
 
     /// So that a call can be read, encoded, and signed within 50 ms.
-    private static let mostBytes = 2 << 20
+    private static let maxBytes = 2 << 20
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        guard payload.bytes.count <= Self.mostBytes else {
-            throw InvalidPayload([PayloadError("", "must have at most \(Self.mostBytes) bytes")])
+        guard payload.bytes.count <= Self.maxBytes else {
+            throw InvalidPayload([PayloadError("", "must have at most \(Self.maxBytes) bytes")])
         }
         let call = try StreamOneCall(
             payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, .checked)

@@ -255,7 +255,7 @@ import Testing
         full.apply(try Self.change(Self.list(4000)), by: MessageID(rawValue: 256), atMost: .max)
         let preferences = try #require(full.preferences)
         let state = RequestState(stored: preferences.stored)
-        let fits = PreferencesDraft.mostBytesRead / preferences.lists.utf8.count
+        let fits = PreferencesDraft.maxBytesRead / preferences.lists.utf8.count
         let draft = PreferencesDraft()
         let edit = try Self.change(#"{"add":{"whitelist":{"a":[]}}}"#)
         for device in 0..<fits {

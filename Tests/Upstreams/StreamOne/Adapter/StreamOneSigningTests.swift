@@ -126,7 +126,7 @@ import Testing
         func list(_ count: Int) -> String {
             "[" + Array(repeating: "1e-300", count: count).joined(separator: ",") + "]"
         }
-        let most = StreamOneArgument.mostGrowth / 296
+        let most = StreamOneArgument.maxGrowth / 296
         let good = try Self.arguments(#"{"a":\#(list(most - 1)),"b":1e-300}"#)
         #expect(good.faults.isEmpty)
         #expect(good.texts.map(\.utf8.count) == [303 * (most - 1) - 1, 302])
@@ -140,7 +140,7 @@ import Testing
         func object(_ count: Int) -> String {
             "{" + (0..<count).map { "\"a\($0)\":1" }.joined(separator: ",") + "}"
         }
-        let most = StreamOneEncoding.mostPairs
+        let most = StreamOneEncoding.maxPairs
         #expect(try Self.arguments(object(most)).texts.count == most)
         #expect(try Self.arguments(object(most + 1)).faults.map(\.detail) == ["must have at most 10000 members"])
     }

@@ -11,7 +11,7 @@ enum StreamOneArgument {
 
     /// How much longer the numbers of one call may become when they are written without exponents, in bytes. `1e-300`
     /// has 6 characters, and 302 without its exponent.
-    static let mostGrowth = 64 << 10
+    static let maxGrowth = 64 << 10
 
     // MARK: Checking
 
@@ -43,9 +43,9 @@ enum StreamOneArgument {
         let number = DecimalLiteral(value)
         guard number.isWithin(largest) else { return "must be a number from -2^53 to 2^53" }
         growth += max(0, number.length - value.bytes.count)
-        guard growth <= mostGrowth else {
+        guard growth <= maxGrowth else {
             return "must have a shorter form without an exponent: the numbers of a call may become at most "
-                + "\(mostGrowth) characters longer"
+                + "\(maxGrowth) characters longer"
         }
         return nil
     }
@@ -56,7 +56,7 @@ enum StreamOneArgument {
     static func text(of value: JSONValue) -> String {
         if value.kind == .string { return value.string ?? "" }
         let isList = value.kind == .array
-        let most = isList ? value.elements.reduce(0) { $0 + mostBytes($1) + 1 } : mostBytes(value)
+        let most = isList ? value.elements.reduce(0) { $0 + maxBytes($1) + 1 } : maxBytes(value)
         return String(unsafeUninitializedCapacity: most) { buffer in
             guard isList else { return write(value, to: buffer) }
             var end = 0
@@ -71,7 +71,7 @@ enum StreamOneArgument {
         }
     }
 
-    private static func mostBytes(_ value: JSONValue) -> Int {
+    private static func maxBytes(_ value: JSONValue) -> Int {
         switch value.kind {
         case .string: value.rawString.count
         case .number: value.isIntegerLiteral ? value.bytes.count : DecimalLiteral(value).length

@@ -131,10 +131,10 @@ extension StreamOneCall {
         }
         // Counted no further than necessary.
         guard
-            object.members.prefix(StreamOneEncoding.mostPairs + 1).reduce(0, { count, _ in count + 1 })
-                <= StreamOneEncoding.mostPairs
+            object.members.prefix(StreamOneEncoding.maxPairs + 1).reduce(0, { count, _ in count + 1 })
+                <= StreamOneEncoding.maxPairs
         else {
-            faults.add(pointer, "must have at most \(StreamOneEncoding.mostPairs) members")
+            faults.add(pointer, "must have at most \(StreamOneEncoding.maxPairs) members")
             return []
         }
         var arguments: [Argument] = []
@@ -156,7 +156,7 @@ extension StreamOneCall {
 extension Scope {
     /// Of the scope, and of the time zone: they are parts of the URL, which no server takes if it is much longer. libcurl
     /// takes none of 8 MB.
-    private static let mostBytes = 64 << 10
+    private static let maxBytes = 64 << 10
 
     /// From the members of a payload. An empty text counts as absent; an empty list removes the default account.
     fileprivate init(
@@ -167,8 +167,8 @@ extension Scope {
         var accounts: [String]?
         if let list = payload["accounts"], list.kind != .null {
             if list.kind != .array { faults.add("/accounts", "must be an array of strings") }
-            let isTooLong = list.bytes.count > Self.mostBytes
-            if isTooLong { faults.add("/accounts", "must have at most \(Self.mostBytes) characters") }
+            let isTooLong = list.bytes.count > Self.maxBytes
+            if isTooLong { faults.add("/accounts", "must have at most \(Self.maxBytes) characters") }
             for (index, element) in list.elements.enumerated() where !isTooLong {
                 if !element.isFilledString {
                     faults.add("/accounts/\(index)", "must be a non-empty string")
@@ -190,8 +190,8 @@ extension Scope {
             faults.add(pointer, "must be a string")
             return nil
         }
-        guard value.bytes.count <= mostBytes else {
-            faults.add(pointer, "must have at most \(mostBytes) characters")
+        guard value.bytes.count <= maxBytes else {
+            faults.add(pointer, "must have at most \(maxBytes) characters")
             return nil
         }
         return value.string

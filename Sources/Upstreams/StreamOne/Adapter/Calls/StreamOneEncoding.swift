@@ -77,15 +77,15 @@ enum StreamOneEncoding {
     // MARK: Reading
 
     /// The most pairs of a form. No SDK's call has nearly as many.
-    static let mostPairs = 10_000
+    static let maxPairs = 10_000
 
     /// The pairs of a form in their order, whichever characters its writer escaped; empty for an empty form. Nil if
     /// anything is ambiguous: a pair without a name or `=`, an incomplete escape, a byte beyond visible ASCII, or text
-    /// that is not UTF-8. Also nil for more than `mostPairs`, whose texts would take many times the memory of the form.
+    /// that is not UTF-8. Also nil for more than `maxPairs`, whose texts would take many times the memory of the form.
     static func pairs(of form: some Collection<UInt8>) -> [StreamOneCall.Argument]? {
         guard !form.isEmpty else { return [] }
         let ampersand = UInt8(ascii: "&")
-        guard form.reduce(1, { $1 == ampersand ? $0 + 1 : $0 }) <= mostPairs else { return nil }
+        guard form.reduce(1, { $1 == ampersand ? $0 + 1 : $0 }) <= maxPairs else { return nil }
         var pairs: [StreamOneCall.Argument] = []
         for pair in form.split(separator: ampersand, omittingEmptySubsequences: false) {
             guard let equals = pair.firstIndex(of: UInt8(ascii: "=")), equals > pair.startIndex,

@@ -7,14 +7,14 @@ extension Cache {
     var needsLoading: Bool { !isLoaded.load(ordering: .acquiring) }
 
     /// A response that is larger is kept in memory only, so that no commit of messages waits long for it.
-    private static let mostCopied = 1 << 20
+    private static let maxCopied = 1 << 20
 
     /// How to keep the response to a call that was made in `session`, if at all.
     func keeping(
         _ answer: Answer, of key: Key, in session: Session?, for lifetime: Duration, now: Timestamp
     ) -> Keeping {
         let keeping = Keeping(lifetime: lifetime)
-        guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.mostCopied,
+        guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.maxCopied,
             session == nil || state.withLock({ $0.keepsSessions })
         else { return keeping }
         let row = seal.row(of: key)
@@ -28,10 +28,10 @@ extension Cache {
     /// Reads the copies, once. Other calls wait for it.
     func load(_ context: any UpstreamRouteContext, sessionOwner: @escaping @Sendable (String) -> String) async {
         guard let seal, await beginsLoading() else { return }
-        let mostRows = policy.maxBytes / 512
+        let maxRows = policy.maxBytes / 512
         // If the store cannot be read, the platform is asked, and the next call tries again.
         let found = try? await context.read { state in
-            try StoredResponses(in: state, atMost: mostRows, seal, sessionOwner)
+            try StoredResponses(in: state, atMost: maxRows, seal, sessionOwner)
         }
         let time = context.time
         let waiting = state.withLock { state -> [CheckedContinuation<Bool, Never>] in
@@ -115,11 +115,11 @@ private struct StoredResponses: Sendable {
     let keepsSessions: Bool
 
     init(
-        in state: any UpstreamState, atMost mostRows: Int, _ seal: CacheSeal, _ sessionOwner: (String) -> String
+        in state: any UpstreamState, atMost maxRows: Int, _ seal: CacheSeal, _ sessionOwner: (String) -> String
     ) throws {
         var sessionKeys: [String: String?] = [:]
         var (responses, unreadable): ([(row: String, response: StoredResponse)], [String]) = ([], [])
-        for (row, value) in try state.values(below: CacheSeal.root, atMost: mostRows) {
+        for (row, value) in try state.values(below: CacheSeal.root, atMost: maxRows) {
             let response = try seal.response(in: row, value) { session in
                 if let known = sessionKeys[session] { return known }
                 let held = try state.credential(of: sessionOwner(session))

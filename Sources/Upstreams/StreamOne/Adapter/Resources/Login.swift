@@ -93,14 +93,14 @@ struct Login: Sendable {
     }
 
     /// The maximum number of logins that wait to be hashed. With more, the last one would wait for half a minute.
-    private static let mostWaiting = 100
+    private static let maxWaiting = 100
 
     /// Hashes a password, one at a time, as each takes a core for a quarter of a second. A login that
     /// has timed out in the meantime, or whose caller has hung up, is skipped, because others wait.
     private func computed(
         _ credentials: Credentials, _ context: any UpstreamRouteContext, _ hash: @escaping @Sendable () -> String?
     ) async throws(UpstreamRouteError) -> String {
-        guard context.computations.waiting < Self.mostWaiting else {
+        guard context.computations.waiting < Self.maxWaiting else {
             let overload = UpstreamRouteResponse.problem(
                 slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again later.")
             throw UpstreamRouteError(.later(overload, after: .seconds(5)))

@@ -40,7 +40,7 @@ final class Sessions: Sendable {
     /// The platform and actor: if others are configured, the keys are useless, and must not be sent there.
     private let realm: String
     /// About 300 bytes each; others are read from the store.
-    private static let mostKnown = 100_000
+    private static let maxKnown = 100_000
     /// A deadline is stored only if it has changed by more than this; otherwise every call in a session would be a
     /// write.
     private static let slack = Duration.seconds(60)
@@ -80,7 +80,7 @@ final class Sessions: Sendable {
             guard state.lookups[id]?.isOvertaken == false, let held, let session = Session(id, held) else {
                 return nil
             }
-            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
+            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.maxKnown)
             return session
         }
     }
@@ -90,7 +90,7 @@ final class Sessions: Sendable {
     func add(_ session: Session, _ context: any UpstreamRouteContext) async -> Bool {
         state.withLock { state in
             state.ending.remove(session.id)
-            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.mostKnown)
+            state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.maxKnown)
         }
         do {
             try await context.change([.hold(credential(of: session))])
