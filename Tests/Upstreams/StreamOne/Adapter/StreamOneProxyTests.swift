@@ -407,11 +407,11 @@ import Testing
         }
         for number in 0..<10_000 {
             now = now + .milliseconds(1)
-            guard case .lead(let flight) = await find(number) else {
+            guard case .lead(let read) = await find(number) else {
                 Issue.record("not asked for")
                 return
             }
-            cache.land(flight, .success(answer), keeping: .init(lifetime: .seconds(60)), now: now)
+            cache.complete(read, .success(answer), keeping: .init(lifetime: .seconds(60)), now: now)
             #expect(cache.bytes <= 100_000)
         }
         #expect((50...100).contains(cache.count))
@@ -439,7 +439,7 @@ import Testing
         while transport.answer(.status(200, StreamOneSamples.answer())) {}
     }
 
-    @Test func followers_getTheTroubleToo() throws {
+    @Test func waiters_getTheFailureToo() throws {
         let upstream = try upstream()
         let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", harness) }
         for _ in 0..<3 { transport.answer(.refusedConnection) }
@@ -506,7 +506,7 @@ import Testing
         #expect(transport.requests.count == sent)
     }
 
-    @Test func followerThatLeaves_leavesTheOthersAlone() throws {
+    @Test func waiterThatHangsUp_leavesTheOthersAlone() throws {
         let upstream = try upstream()
         let replies = try (0..<3).map { _ in try upstream.ask(.post, "proxy/item/view", harness) }
         replies[1].hangUp()

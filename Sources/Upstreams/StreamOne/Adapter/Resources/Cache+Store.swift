@@ -12,8 +12,8 @@ extension Cache {
     /// How to keep the response to a call that was made in `session`, if at all.
     func keeping(
         _ answer: Answer, of key: Key, in session: Session?, for lifetime: Duration, now: Timestamp
-    ) -> Keeping {
-        let keeping = Keeping(lifetime: lifetime)
+    ) -> Retention {
+        let keeping = Retention(lifetime: lifetime)
         guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.maxCopied,
             session == nil || state.withLock({ $0.keepsSessions })
         else { return keeping }
@@ -21,7 +21,7 @@ extension Cache {
         let response = StoredResponse(
             key: key, answer: answer, session: session?.id, storedAt: now, expiresAt: now + lifetime)
         guard let value = seal.value(of: response, sessionKey: session?.key ?? "", in: row) else { return keeping }
-        return Keeping(
+        return Retention(
             lifetime: lifetime, copy: (row, .cache(key: row, value: value, until: response.expiresAt)))
     }
 
@@ -35,20 +35,20 @@ extension Cache {
         }
         let time = context.time
         let waiting = state.withLock { state -> [CheckedContinuation<Bool, Never>] in
-            guard case .running(let waiting, let isOvertaken) = state.loading else { return [] }
+            guard case .running(let waiting, let isStale) = state.loading else { return [] }
             state.loading = found == nil ? .needed : .ended
             isLoaded.store(found != nil, ordering: .releasing)
             guard let found else { return waiting }
             state.keepsSessions = found.keepsSessions
             // Something was removed of which it is not known whether it was read.
-            if isOvertaken {
+            if isStale {
                 context.enqueue([.removeAll(below: CacheSeal.root)])
             } else {
                 for (row, response) in found.responses {
                     adopt(response, row, time.now, time.instant, &state)
                 }
-                let gone = state.takeGoneRows() + found.unreadable.map { .remove(key: $0) }
-                if !gone.isEmpty { context.enqueue(gone) }
+                let evicted = state.takeEvictedRows() + found.unreadable.map { .remove(key: $0) }
+                if !evicted.isEmpty { context.enqueue(evicted) }
             }
             return waiting
         }
@@ -60,11 +60,11 @@ extension Cache {
             let begins = state.withLock { state -> Bool? in
                 switch state.loading {
                 case .ended: return false
-                case .running(let waiting, let isOvertaken):
-                    state.loading = .running(waiting: waiting + [continuation], isOvertaken: isOvertaken)
+                case .running(let waiting, let isStale):
+                    state.loading = .running(waiting: waiting + [continuation], isStale: isStale)
                     return nil
                 case .needed:
-                    state.loading = .running(waiting: [], isOvertaken: false)
+                    state.loading = .running(waiting: [], isStale: false)
                     return true
                 }
             }
@@ -82,7 +82,7 @@ extension Cache {
         let age = now - response.storedAt
         let cost = response.answer.bytes.count + response.key.cost
         guard policy.place(of: use) == .store, age >= .zero, age < lifetime, cost <= policy.maxBytes / 4 else {
-            return state.goneRows.append(.remove(key: row))
+            return state.evictedRows.append(.remove(key: row))
         }
         let storedAt = instant + (.zero - age)
         let entry = Entry(
@@ -93,14 +93,14 @@ extension Cache {
 }
 
 extension Cache.State {
-    mutating func takeGoneRows() -> [StateChange] {
-        defer { goneRows = [] }
-        return goneRows
+    mutating func takeEvictedRows() -> [StateChange] {
+        defer { evictedRows = [] }
+        return evictedRows
     }
 
     /// Returns whether the copies have not been read, so that it is not known which of them have to be removed.
-    mutating func overtakeLoading() -> Bool {
-        if case .running(let waiting, _) = loading { loading = .running(waiting: waiting, isOvertaken: true) }
+    mutating func markLoadingStale() -> Bool {
+        if case .running(let waiting, _) = loading { loading = .running(waiting: waiting, isStale: true) }
         if case .ended = loading { return false }
         return true
     }

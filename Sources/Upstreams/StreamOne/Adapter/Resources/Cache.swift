@@ -36,16 +36,16 @@ final class Cache: Sendable {
         }
     }
 
-    /// A read in flight. The caller that leads it sends it; callers with the same read wait for that response.
-    final class Flight: @unchecked Sendable {
+    /// A read in flight. Its leader sends it; other callers with the same read wait for that response.
+    final class SharedRead: @unchecked Sendable {
         // @unchecked: the variables are touched with the cache's lock held.
         fileprivate let key: Key
         /// Responses are not shared between sessions: they contain the session's remaining time, and its end.
         fileprivate let session: String?
         fileprivate var deadline: MonotonicInstant
-        fileprivate var followers: [Follower] = []
+        fileprivate var waiters: [Waiter] = []
         /// Whether there was a write meanwhile, so that the result of this read may be stale.
-        fileprivate var isOvertaken = false
+        fileprivate var isStale = false
 
         fileprivate init(_ key: Key, session: String?, deadline: MonotonicInstant) {
             self.key = key
@@ -54,8 +54,8 @@ final class Cache: Sendable {
         }
     }
 
-    /// A caller that waits for the response of a flight.
-    struct Follower {
+    /// A caller that waits for the response of a shared read.
+    struct Waiter {
         let number: Int
         let deadline: MonotonicInstant
         let continuation: CheckedContinuation<Lookup, Never>
@@ -65,12 +65,12 @@ final class Cache: Sendable {
         case hit(Answer, age: Duration)
         /// The response that the leader of the same read got.
         case shared(Result<Answer, CallFailure>)
-        /// The caller has to send the read, and then calls `land` or `handOver` exactly once.
-        case lead(Flight)
+        /// The caller has to send the read, and then calls `complete` or `passOn` exactly once.
+        case lead(SharedRead)
     }
 
     /// How long a response is kept, and its copy for the store.
-    struct Keeping: Sendable {
+    struct Retention: Sendable {
         let lifetime: Duration
         /// Nil if it is kept in memory only.
         var copy: (row: String, change: StateChange)?
@@ -91,23 +91,23 @@ final class Cache: Sendable {
     /// Whether the copies in the store have been read.
     enum Loading {
         case needed, ended
-        /// - Parameter isOvertaken: Whether something was removed meanwhile, so that what is read may be stale.
-        case running(waiting: [CheckedContinuation<Bool, Never>], isOvertaken: Bool)
+        /// - Parameter isStale: Whether something was removed meanwhile, so that what is read may be stale.
+        case running(waiting: [CheckedContinuation<Bool, Never>], isStale: Bool)
     }
 
     struct State {
         /// By command: a write concerns those of its own.
         var entries: [String: [Key: Entry]] = [:]
-        /// In the order of storing, including some that have been removed; the first `gone` certainly have.
+        /// In the order of storing, including some that have been removed; the first `evicted` certainly have.
         var order: [(key: Key, number: Int)] = []
-        var gone = 0
+        var evicted = 0
         var bytes = 0
         var stored = 0
-        var flights: [Key: [Flight]] = [:]
+        var reads: [Key: [SharedRead]] = [:]
         /// The entries of each session.
         var ofSessions: [String: Set<Key>] = [:]
         /// The rows of entries that were removed.
-        var goneRows: [StateChange] = []
+        var evictedRows: [StateChange] = []
         var loading = Loading.needed
         /// Whether credentials outlive a restart. If not, nothing that was received in a session does.
         var keepsSessions = false
@@ -117,7 +117,7 @@ final class Cache: Sendable {
     }
 
     let state = Mutex(State())
-    private let followerNumbers = Atomic<Int>(0)
+    private let waiterNumbers = Atomic<Int>(0)
     let isLoaded: Atomic<Bool>
     let policy: CachePolicy
     let seal: CacheSeal?
@@ -134,28 +134,28 @@ final class Cache: Sendable {
 
     // MARK: Queries
 
-    /// Returns a cached response, the response of a flight that has no more time than the caller, or a new flight to
-    /// lead. If the task is cancelled while it waits, it gets `.abandoned`; the flight continues.
+    /// Returns a cached response, the response of a shared read that has no more time than the caller, or a new shared
+    /// read to lead. If the task is cancelled while it waits, it gets `.abandoned`; the shared read continues.
     func find(_ key: Key, session: String?, deadline: MonotonicInstant, now: MonotonicInstant) async -> Lookup {
-        let number = followerNumbers.wrappingAdd(1, ordering: .relaxed).newValue
+        let number = waiterNumbers.wrappingAdd(1, ordering: .relaxed).newValue
         return await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let found = state.withLock { state -> Lookup? in
                     if let entry = state[key], entry.expiresAt > now {
                         return .hit(entry.answer, age: now - entry.storedAt)
                     }
-                    let latest = state.flights[key]?.last { $0.session == session }
-                    if let flight = latest, !flight.isOvertaken, flight.deadline <= deadline {
-                        flight.followers.append(
-                            Follower(number: number, deadline: deadline, continuation: continuation))
+                    let latest = state.reads[key]?.last { $0.session == session }
+                    if let read = latest, !read.isStale, read.deadline <= deadline {
+                        read.waiters.append(
+                            Waiter(number: number, deadline: deadline, continuation: continuation))
                         return nil
                     }
-                    let flight = Flight(key, session: session, deadline: deadline)
-                    state.flights[key, default: []].append(flight)
-                    return .lead(flight)
+                    let read = SharedRead(key, session: session, deadline: deadline)
+                    state.reads[key, default: []].append(read)
+                    return .lead(read)
                 }
                 if let found { return continuation.resume(returning: found) }
-                // The task may have been cancelled before there was a follower to remove.
+                // The task may have been cancelled before there was a waiter to remove.
                 if Task.isCancelled { leave(number) }
             }
         } onCancel: {
@@ -164,74 +164,74 @@ final class Cache: Sendable {
     }
 
     private func leave(_ number: Int) {
-        let follower = state.withLock { state -> Follower? in
-            for flight in state.flights.values.joined() {
-                guard let index = flight.followers.firstIndex(where: { $0.number == number }) else { continue }
-                return flight.followers.remove(at: index)
+        let waiter = state.withLock { state -> Waiter? in
+            for read in state.reads.values.joined() {
+                guard let index = read.waiters.firstIndex(where: { $0.number == number }) else { continue }
+                return read.waiters.remove(at: index)
             }
             return nil
         }
-        follower?.continuation.resume(returning: .shared(.failure(.abandoned)))
+        waiter?.continuation.resume(returning: .shared(.failure(.abandoned)))
     }
 
-    /// Ends the flight with `result` for all its followers. A response is cached as `keeping` says, unless there was a
+    /// Ends the shared read with `result` for all its waiters. A response is cached as `keeping` says, unless there was a
     /// write meanwhile.
     ///
     /// - Parameter context: For the copies in the store; nil if there are none.
-    func land(
-        _ flight: Flight, _ result: Result<Answer, CallFailure>, keeping: Keeping? = nil, now: MonotonicInstant,
+    func complete(
+        _ read: SharedRead, _ result: Result<Answer, CallFailure>, keeping: Retention? = nil, now: MonotonicInstant,
         _ context: (any UpstreamRouteContext)? = nil
     ) {
-        let followers = state.withLock { state in
-            end(flight, &state)
-            if let keeping, !flight.isOvertaken, case .success(let answer) = result {
-                let isStored = store(answer, of: flight, keeping, now, &state)
-                let changes = state.takeGoneRows() + (isStored ? [keeping.copy?.change].compactMap(\.self) : [])
+        let waiters = state.withLock { state in
+            end(read, &state)
+            if let keeping, !read.isStale, case .success(let answer) = result {
+                let isStored = store(answer, of: read, keeping, now, &state)
+                let changes = state.takeEvictedRows() + (isStored ? [keeping.copy?.change].compactMap(\.self) : [])
                 // While the lock is held: a copy that was written after its removal would stay.
                 if !changes.isEmpty { context?.enqueue(changes) }
             }
-            return flight.followers
+            return read.waiters
         }
-        for follower in followers { follower.continuation.resume(returning: .shared(result)) }
+        for waiter in waiters { waiter.continuation.resume(returning: .shared(result)) }
     }
 
-    /// The leader has run out of time, or has hung up. The follower with the least remaining time becomes the leader;
-    /// without one, the flight ends.
-    func handOver(_ flight: Flight, now: MonotonicInstant) {
+    /// The leader has run out of time, or has hung up. The waiter with the least remaining time becomes the leader;
+    /// without one, the shared read ends.
+    func passOn(_ read: SharedRead, now: MonotonicInstant) {
         let (next, late) = state.withLock { state in
-            let late = flight.followers.filter { $0.deadline <= now }
-            flight.followers.removeAll { $0.deadline <= now }
-            let next = flight.followers.min { $0.deadline < $1.deadline }
+            let late = read.waiters.filter { $0.deadline <= now }
+            read.waiters.removeAll { $0.deadline <= now }
+            let next = read.waiters.min { $0.deadline < $1.deadline }
             if let next {
-                flight.followers.removeAll { $0.number == next.number }
-                flight.deadline = next.deadline
+                read.waiters.removeAll { $0.number == next.number }
+                read.deadline = next.deadline
             } else {
-                end(flight, &state)
+                end(read, &state)
             }
             return (next, late)
         }
-        for follower in late {
-            follower.continuation.resume(returning: .shared(.failure(.late(CallFailure.lateness))))
+        for waiter in late {
+            waiter.continuation.resume(returning: .shared(.failure(.late(CallFailure.lateness))))
         }
-        next?.continuation.resume(returning: .lead(flight))
+        next?.continuation.resume(returning: .lead(read))
     }
 
-    private func end(_ flight: Flight, _ state: inout State) {
-        state.flights[flight.key]?.removeAll { $0 === flight }
-        if state.flights[flight.key]?.isEmpty ?? false { state.flights[flight.key] = nil }
+    private func end(_ read: SharedRead, _ state: inout State) {
+        state.reads[read.key]?.removeAll { $0 === read }
+        if state.reads[read.key]?.isEmpty ?? false { state.reads[read.key] = nil }
     }
 
     // MARK: Storing
 
     private func store(
-        _ answer: Answer, of flight: Flight, _ keeping: Keeping, _ now: MonotonicInstant, _ state: inout State
+        _ answer: Answer, of read: SharedRead, _ keeping: Retention, _ now: MonotonicInstant, _ state: inout State
     ) -> Bool {
-        let cost = answer.bytes.count + flight.key.cost
+        let cost = answer.bytes.count + read.key.cost
         guard keeping.lifetime > .zero, cost <= policy.maxBytes / 4 else { return false }
         let entry = Entry(
             answer: answer, storedAt: now, expiresAt: now + keeping.lifetime, number: state.stored + 1, cost: cost,
-            session: flight.session, row: keeping.copy?.row)
-        insert(entry, under: flight.key, now, &state)
+            session: read.session, row: keeping.copy?.row)
+        insert(entry, under: read.key, now, &state)
         return true
     }
 
@@ -247,17 +247,17 @@ final class Cache: Sendable {
 
     /// Removes the oldest responses: those that have expired, and as many as needed to make room.
     private func makeRoom(_ now: MonotonicInstant, _ state: inout State) {
-        while state.gone < state.order.count {
-            let oldest = state.order[state.gone]
+        while state.evicted < state.order.count {
+            let oldest = state.order[state.evicted]
             if let entry = state[oldest.key], entry.number == oldest.number {
                 guard entry.expiresAt <= now || state.bytes > policy.maxBytes else { break }
                 remove(oldest.key, &state)
             }
-            state.gone += 1
+            state.evicted += 1
         }
         guard state.order.count > 2 * state.count + 256 else { return }
         state.order = state.order.filter { state[$0.key]?.number == $0.number }
-        state.gone = 0
+        state.evicted = 0
     }
 
     private func remove(_ key: Key, _ state: inout State) {
@@ -265,7 +265,7 @@ final class Cache: Sendable {
         guard let entry = state.entries[command]?.removeValue(forKey: key) else { return }
         state.bytes -= entry.cost
         if state.entries[command]?.isEmpty ?? false { state.entries[command] = nil }
-        if let row = entry.row { state.goneRows.append(.remove(key: row)) }
+        if let row = entry.row { state.evictedRows.append(.remove(key: row)) }
         guard let session = entry.session else { return }
         state.ofSessions[session]?.remove(key)
         if state.ofSessions[session]?.isEmpty ?? false { state.ofSessions[session] = nil }
@@ -294,11 +294,11 @@ final class Cache: Sendable {
             for command in commands {
                 for key in (state.entries[command] ?? [:]).keys where isDue(key) { remove(key, &state) }
             }
-            for flight in state.flights.values.joined()
-            where commands.contains(flight.key.call.command) && isDue(flight.key) {
-                flight.isOvertaken = true
+            for read in state.reads.values.joined()
+            where commands.contains(read.key.call.command) && isDue(read.key) {
+                read.isStale = true
             }
-            guard state.overtakeLoading(), seal != nil else { return state.takeGoneRows() }
+            guard state.markLoadingStale(), seal != nil else { return state.takeEvictedRows() }
             return CacheSeal.removal(of: commands)
         }
     }
@@ -307,8 +307,8 @@ final class Cache: Sendable {
     func forget(session: String) -> [StateChange] {
         state.withLock { state in
             for key in state.ofSessions[session] ?? [] { remove(key, &state) }
-            for flight in state.flights.values.joined() where flight.session == session { flight.isOvertaken = true }
-            guard state.overtakeLoading(), seal != nil else { return state.takeGoneRows() }
+            for read in state.reads.values.joined() where read.session == session { read.isStale = true }
+            guard state.markLoadingStale(), seal != nil else { return state.takeEvictedRows() }
             return [.removeAll(below: CacheSeal.root)]
         }
     }

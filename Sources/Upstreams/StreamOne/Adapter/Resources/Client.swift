@@ -44,7 +44,7 @@ struct Client: Sendable {
         switch found {
         case .hit(let answer, let age): return CallResponse(answer: answer, age: age)
         case .shared(let result): return CallResponse(answer: try result.get())
-        case .lead(let flight): return CallResponse(answer: try await lead(flight, call, key, context))
+        case .lead(let read): return CallResponse(answer: try await lead(read, call, key, context))
         }
     }
 
@@ -61,7 +61,7 @@ struct Client: Sendable {
 
     /// Sends a read for all callers that share it.
     private func lead(
-        _ flight: Cache.Flight, _ call: Call, _ key: Cache.Key, _ context: any UpstreamRouteContext
+        _ read: Cache.SharedRead, _ call: Call, _ key: Cache.Key, _ context: any UpstreamRouteContext
     ) async throws(CallFailure) -> Answer {
         let result: Result<Answer, CallFailure>
         do throws(CallFailure) {
@@ -72,17 +72,17 @@ struct Client: Sendable {
         let now = context.time.instant
         switch result {
         // Only this caller has no more time, or has hung up; the others may have more.
-        case .failure(.late), .failure(.abandoned): cache.handOver(flight, now: now)
-        case .failure: cache.land(flight, result, now: now)
+        case .failure(.late), .failure(.abandoned): cache.passOn(read, now: now)
+        case .failure: cache.complete(read, result, now: now)
         case .success(let answer):
-            cache.land(flight, result, keeping: keeping(answer, of: call, key, context.time.now), now: now, context)
+            cache.complete(read, result, keeping: keeping(answer, of: call, key, context.time.now), now: now, context)
         }
         return try result.get()
     }
 
     /// Nil if the response is not cached. What was received in a session is kept no longer than the session, as its
     /// end is known now.
-    private func keeping(_ answer: Answer, of call: Call, _ key: Cache.Key, _ now: Timestamp) -> Cache.Keeping? {
+    private func keeping(_ answer: Answer, of call: Call, _ key: Cache.Key, _ now: Timestamp) -> Cache.Retention? {
         guard answer.isSuccess, call.isForRights || answer.isCacheable && actions.isKept(call.content) else {
             return nil
         }

@@ -27,7 +27,7 @@ final class Sessions: Sendable {
     fileprivate struct Lookup {
         var count = 0
         /// Whether the session has ended meanwhile, so that what is read from the store no longer counts.
-        var isOvertaken = false
+        var isStale = false
     }
 
     fileprivate struct Known {
@@ -77,7 +77,7 @@ final class Sessions: Sendable {
         return state.withLock { state in
             // Another caller may have read it first, and renewed it since.
             if let known = state.known[id] { return known.session }
-            guard state.lookups[id]?.isOvertaken == false, let held, let session = Session(id, held) else {
+            guard state.lookups[id]?.isStale == false, let held, let session = Session(id, held) else {
                 return nil
             }
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.maxKnown)
@@ -121,7 +121,7 @@ final class Sessions: Sendable {
         state.withLock { state in
             state.known[id] = nil
             state.ending.insert(id)
-            state.lookups[id]?.isOvertaken = true
+            state.lookups[id]?.isStale = true
         }
         // If the store cannot be written, the session may exist again after a restart, until it expires.
         try? await context.change([.drop(credentialOf: owner(of: id))])
