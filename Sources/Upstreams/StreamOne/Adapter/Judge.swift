@@ -45,7 +45,7 @@ struct Judge {
 
     /// The call is rejected because it is done already, by an earlier attempt.
     private func isSettled(_ answer: Answer) -> Bool {
-        mayHaveArrived && (!answer.status.isAbsence || Actions.isDeletion(call))
+        mayHaveArrived && (!answer.status.isAbsence || ActionCatalog.isDeletion(call))
     }
 
     /// The platform authenticates the actor and accepts writes, so any pause has ended. A `refusal` stays with the

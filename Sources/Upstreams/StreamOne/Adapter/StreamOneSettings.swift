@@ -39,10 +39,10 @@ struct StreamOneSettings: SettingsSection {
             "useSessionForTokenCache", \.cache.usesSession,
             "Whether those of a session are kept with it, whatever `tokenCache` is, or for its user by `tokenCache`."),
         .list(
-            "readActions", \.readActions, rule: Actions.rule,
+            "readActions", \.readActions, rule: ActionCatalog.rule,
             "Further actions that only read, as command/action; they may be cached and are not queued."),
         .list(
-            "writeActions", \.writeActions, rule: Actions.rule,
+            "writeActions", \.writeActions, rule: ActionCatalog.rule,
             "Further actions that write, whatever their names say; they are never cached."),
         .seconds(
             "readOnlyPauseSeconds", 0.01...300, \.pauses.readOnly,

@@ -18,7 +18,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     let settings: StreamOneSettings
 
     private let platform: StreamOnePlatform
-    private let actions: Actions
+    private let actions: ActionCatalog
     // In-memory state, which calls of both kinds write. It may be lost.
     private let cache: Cache
     private let backoff: AuthenticationBackoff
@@ -30,15 +30,15 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         platform = StreamOnePlatform(
             base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
             psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
-        actions = Actions(reads: settings.readActions, writes: settings.writeActions)
+        actions = ActionCatalog(reads: settings.readActions, writes: settings.writeActions)
         cache = Cache(settings.cache, seal: settings.cache.usesStore ? CacheSeal(platform) : nil)
         backoff = AuthenticationBackoff(settings.pauses)
         client = Client(
             platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
             backoff: backoff, policy: settings.cache)
         resources =
-            [Proxy(client: client).resource, SDKs(client: client).resource]
-            + Login(client).resources + Rights(client: client).resources
+            [Proxy(client: client).resource, SDKEndpoint(client: client).resource]
+            + Login(client).resources + Permissions(client: client).resources
     }
 
     func probe(in context: any UpstreamRouteContext) async -> ProbeReport { await client.probe(context) }
@@ -130,7 +130,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         guard settings.cache.usesStore, let call = call(of: batch.messages[0]) else { return [] }
         return switch Answer(response)?.status.meaning {
         case .ok, .fault, .settledBefore, nil: CacheSeal.removal(of: [call.command])
-        case .denied: CacheSeal.removal(of: Actions.commandsAboutRights)
+        case .denied: CacheSeal.removal(of: ActionCatalog.commandsAboutRights)
         default: []
         }
     }

@@ -286,7 +286,7 @@ final class Cache: Sendable {
 
     /// Removes what is cached about the rights of a user, or of the actor itself.
     func forgetRights(of user: String?) -> [StateChange] {
-        drop(Actions.commandsAboutRights) { $0.user == user && Actions.isAboutRights($0.call) }
+        drop(ActionCatalog.commandsAboutRights) { $0.user == user && ActionCatalog.isAboutRights($0.call) }
     }
 
     private func drop(_ commands: [String], where isDue: (Key) -> Bool) -> [StateChange] {

@@ -5,7 +5,7 @@ import PosternUpstreamKit
 /// for the session, the cache, and the actor.
 struct Client: Sendable {
     let platform: StreamOnePlatform
-    let actions: Actions
+    let actions: ActionCatalog
     let cache: Cache
     let sessions: Sessions
     let backoff: AuthenticationBackoff

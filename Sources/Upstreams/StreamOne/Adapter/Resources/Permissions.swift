@@ -1,7 +1,7 @@
 import PosternCore
 
 /// `GET /v1/{name}/tokens/{token}` and `GET /v1/{name}/roles`: what an actor may do (the specification's section 6).
-struct Rights: Sendable {
+struct Permissions: Sendable {
     let client: Client
 
     var resources: [UpstreamRoute] {

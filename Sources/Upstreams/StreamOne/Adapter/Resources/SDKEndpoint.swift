@@ -6,7 +6,7 @@ import PosternUpstreamKit
 ///
 /// Their calls are verified, then made like any other: cached by the safe key, shared, signed again. Every result has
 /// the form of the platform's responses, because the SDKs cannot read any other.
-struct SDKs: Sendable {
+struct SDKEndpoint: Sendable {
     let client: Client
 
     /// Order and duplicates in the query matter, and the body is a form: both are validated here. The SDKs authenticate

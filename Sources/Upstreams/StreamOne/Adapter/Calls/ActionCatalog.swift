@@ -2,7 +2,7 @@ import PosternCore
 
 /// Which actions read and which write (the specification's section 9). The platform does not document it; the names
 /// show it, and settings add to either list.
-struct Actions: Sendable {
+struct ActionCatalog: Sendable {
     enum Nature: Sendable { case read, write, session }
 
     private let reads: Set<String>
