@@ -40,12 +40,12 @@ package struct ScenarioItem {
     /// The path of a request that is no message, with its method.
     package var kind: String
     package var payload: String
-    package var entry: Book.Entry?
+    package var entry: Expectations.Entry?
     package var method: String?
     /// A time of its own, whatever its caller schedules.
     package var notBefore: Timestamp?
 
-    package init(_ kind: String, _ payload: String, _ entry: Book.Entry?, method: String? = nil) {
+    package init(_ kind: String, _ payload: String, _ entry: Expectations.Entry?, method: String? = nil) {
         (self.kind, self.payload, self.entry, self.method) = (kind, payload, entry, method)
     }
 }
@@ -53,26 +53,27 @@ package struct ScenarioItem {
 /// Where a scenario is played: one moment at one upstream.
 package struct Stage {
     package let upstream: String
-    package let book: Book
+    package let expectations: Expectations
     /// By the clock of the upstream.
     package let now: Timestamp
     package let dice: Dice
 
-    package init(_ upstream: String, _ book: Book, now: Timestamp, _ dice: Dice) {
-        (self.upstream, self.book, self.now, self.dice) = (upstream, book, now, dice)
+    package init(_ upstream: String, _ expectations: Expectations, now: Timestamp, _ dice: Dice) {
+        (self.upstream, self.expectations, self.now, self.dice) = (upstream, expectations, now, dice)
     }
 
     package func begin(
         lane: String?, isPoison: Bool = false, leavesMark: Bool = true, isExempt: Bool = false
-    ) -> Book.Entry {
-        book.begin(upstream, lane: lane, isPoison: isPoison, leavesMark: leavesMark, isExempt: isExempt)
+    ) -> Expectations.Entry {
+        expectations.begin(upstream, lane: lane, isPoison: isPoison, leavesMark: leavesMark, isExempt: isExempt)
     }
 }
 
 extension Stage {
     /// Messages in lanes that are drawn, each of which may be poison.
     package func messages(
-        _ count: Int, _ kind: String, in lanes: [String], poison: Double, payload: (String, Book.Entry) -> String
+        _ count: Int, _ kind: String, in lanes: [String], poison: Double,
+        payload: (String, Expectations.Entry) -> String
     ) -> [ScenarioItem] {
         (0..<count).map { _ in
             let lane = dice.pick(lanes)
@@ -83,7 +84,7 @@ extension Stage {
 
     /// A member that makes the simulator refuse poison, clearly, in doubt, or as if the credentials or the URL were wrong;
     /// empty for any other message.
-    package func poisonMember(of entry: Book.Entry) -> String {
+    package func poisonMember(of entry: Expectations.Entry) -> String {
         let how = dice.pick(["clear", "doubt", "401", "403", "404"])
         return entry.isPoison ? #","poison":"\#(how)""# : ""
     }

@@ -26,7 +26,7 @@ extension World {
 
     func takeBackup() {
         guard let run, !isDamaged else { return }
-        let answered = book.entries.filter { !$0.isWaived && !$0.ids.isEmpty }
+        let answered = expectations.entries.filter { !$0.isWaived && !$0.ids.isEmpty }
         let ids = Dictionary(uniqueKeysWithValues: answered.map { ($0.number, $0.ids) })
         let key = oldestKey
         do {
@@ -101,7 +101,7 @@ extension World {
         isRestored = true
         oldestKey = min(oldestKey, backup.oldestKey)
         // Not in it, or not certainly.
-        for entry in book.entries where backup.ids[entry.number] != entry.ids { entry.isWaived = true }
+        for entry in expectations.entries where backup.ids[entry.number] != entry.ids { entry.isWaived = true }
         promises.wasRestored()
     }
 }

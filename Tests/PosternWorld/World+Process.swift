@@ -15,7 +15,7 @@ extension World {
         noticeLoss()
         processStarts()
         history.note("starts")
-        let made = Handed<Door>()
+        let made = Handed<IngressStub>()
         let network = Network(self, run: runs)
         do {
             let gateway = try Services(
@@ -25,9 +25,9 @@ extension World {
                 })
             _ = threads.start(network)
             _ = try gateway.start()
-            guard let door = made.value else { preconditionFailure("there is a door") }
-            door.willAnswer = { [unowned self] in noticeStop() }
-            run = Run(gateway, door, network, plan.stories)
+            guard let ingress = made.value else { preconditionFailure("there is an ingress") }
+            ingress.willAnswer = { [unowned self] in noticeStop() }
+            run = Run(gateway, ingress, network, plan.stories)
         } catch {
             network.abandon()
             return startFailed(error)
@@ -40,14 +40,14 @@ extension World {
         promises.started()
     }
 
-    private func environment(_ network: Network, _ made: Handed<Door>) -> Environment {
+    private func environment(_ network: Network, _ made: Handed<IngressStub>) -> Environment {
         nonisolated(unsafe) let random = Dice(seed: plan.seed, for: "random \(runs)")
         return Environment(
             time: time, threads: threads, random: { random.next() }, makeTransport: { network },
             makeListeners: { _, memory, handler, _ in
-                let door = Door(handler, memory)
-                made.value = door
-                return door
+                let ingress = IngressStub(handler, memory)
+                made.value = ingress
+                return ingress
             })
     }
 
@@ -125,7 +125,7 @@ extension World {
         noticeStop()
         guard self.run != nil else { return }
         self.run = nil
-        restraint.waitsMayEnd()
+        rateCheck.waitsMayEnd()
         run.network.cutOff()
         endThreads()
     }
@@ -137,14 +137,14 @@ extension World {
         self.run = nil
         runs += 1
         run.network.cutOff()
-        run.door.cutOff()
+        run.ingress.cutOff()
         dead.append(run)
         endLife(cause)
     }
 
     func endLife(_ cause: Death) {
         deathAfter = nil
-        restraint.waitsMayEnd()
+        rateCheck.waitsMayEnd()
         switch cause {
         case .kill: disk.kill()
         case .powerCut: disk.powerCut()

@@ -20,7 +20,7 @@ public final class World {
     let time = ManualTime(instant: MonotonicInstant(nanoseconds: 1_000_000_000_000_000))
     let upstreamTime: UpstreamTime
     let history: History
-    let book = Book()
+    let expectations = Expectations()
     let promises: Promises
     let services: [Service]
     /// Nil while the gateway is down.
@@ -35,7 +35,7 @@ public final class World {
     /// For the store.
     let disk: SimulatedDisk
     private(set) lazy var weather = DiskWeather(self)
-    private(set) lazy var restraint = Restraint(self)
+    private(set) lazy var rateCheck = RateCheck(self)
     private(set) lazy var callbacks = CallbackWatch(self)
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)
@@ -83,11 +83,11 @@ public final class World {
     /// One life of the gateway's process.
     final class Run {
         let gateway: Services
-        let door: Door
+        let ingress: IngressStub
         let network: Network
         let workers: [(story: any Story, worker: UpstreamWorker, loop: String)]
-        init(_ gateway: Services, _ door: Door, _ network: Network, _ stories: [any Story]) {
-            (self.gateway, self.door, self.network) = (gateway, door, network)
+        init(_ gateway: Services, _ ingress: IngressStub, _ network: Network, _ stories: [any Story]) {
+            (self.gateway, self.ingress, self.network) = (gateway, ingress, network)
             workers = gateway.workerGroup.workers.compactMap { worker in
                 stories.first { $0.name == worker.name.description }.map { ($0, worker, "to-\($0.name)") }
             }
@@ -95,7 +95,7 @@ public final class World {
 
         /// It hears of nothing that is still under way.
         func abandon() {
-            door.abandon()
+            ingress.abandon()
             network.abandon()
         }
     }
@@ -159,7 +159,7 @@ public final class World {
         noticeStop()
         noticeLoss()
         promises.afterTurn()
-        promises.rest.turned(at: time.instant)
+        promises.quiescence.turned(at: time.instant)
     }
 
     /// Something passes from one part to another: a moment at which the process may end.
@@ -239,7 +239,7 @@ public final class World {
         return Report(
             plan: plan, broken: promises.broken, digest: history.digest, steps: history.steps,
             hours: (time.instant - began) / .seconds(3600), lastSteps: history.lastSteps + promises.lastErrors,
-            coverage: promises.coverage, messages: book.entries.count,
+            coverage: promises.coverage, messages: expectations.entries.count,
             requests: services.reduce(0) { $0 + $1.requests }, runs: runs + 1,
             storeBytes: promises.largestBytes)
     }

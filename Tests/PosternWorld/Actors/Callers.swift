@@ -37,7 +37,7 @@ struct Post {
     var headers: [(name: String, value: String)] = [("Content-Type", "application/json")]
     var body: String
     var method = "POST"
-    var entries: [Book.Entry]
+    var entries: [Expectations.Entry]
     var coding = Coding.identity
     /// Whether it stores messages. Otherwise it is not made again.
     var holdsMessages = true
@@ -119,7 +119,7 @@ final class Caller {
 
     private var upstream: String { plan.story.name }
 
-    private func stage(_ dice: Dice) -> Stage { Stage(upstream, world.book, now: world.upstreamTime.now, dice) }
+    private func stage(_ dice: Dice) -> Stage { Stage(upstream, world.expectations, now: world.upstreamTime.now, dice) }
 
     var isDone: Bool { isFinishing && unanswered == nil && !isWaiting }
 
@@ -150,7 +150,7 @@ final class Caller {
         let marks = post.entries.map(\.mark).joined(separator: " ")
         world.history.note("caller \(plan.number) \(post.method) \(post.path) \(marks)")
         if world.run != nil { world.weather.requestArrives() }
-        let exchange = world.run?.door.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
+        let exchange = world.run?.ingress.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
         if world.run == nil { answered(post, number, nil, wasConnected: false) }
         if let exchange, isWaiting, dice.chance(plan.hangsUp) { exchange.hangUp() }
     }
@@ -176,7 +176,7 @@ final class Caller {
 
     /// Something that has to be refused as a whole.
     private func invalidPost() -> Post {
-        let entry = world.book.begin(upstream, lane: nil, leavesMark: false)
+        let entry = world.expectations.begin(upstream, lane: nil, leavesMark: false)
         entry.isInvalid = true
         let kind = plan.story.kind
         let path = "/v1/\(upstream)/\(kind)"
@@ -222,7 +222,7 @@ final class Caller {
     /// A payload among the others that is rejected alone.
     private func makeLenient(_ post: inout Post) {
         guard post.body.hasPrefix("[") else { return }
-        let entry = world.book.begin(upstream, lane: nil, leavesMark: false)
+        let entry = world.expectations.begin(upstream, lane: nil, leavesMark: false)
         entry.isInvalid = true
         let text = plan.story.invalidPayload(entry.mark)
         post.body =
@@ -282,7 +282,7 @@ final class Caller {
 
     private static let distantTimes = ["2100-01-01T00:00:00Z", "2400-02-29T12:00:00Z", "9999-12-31T23:59:59Z"]
 
-    private func envelopes(_ items: [ScenarioItem], _ entries: [Book.Entry], isScheduled: Bool) -> Post {
+    private func envelopes(_ items: [ScenarioItem], _ entries: [Expectations.Entry], isScheduled: Bool) -> Post {
         var more = ""
         if isScheduled {
             var end = world.upstreamTime.now + dice.span(10...7200)

@@ -22,7 +22,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private var orphans: [Transfer] = []
     private var isStopped = false
     private var submitted = 0
-    private let hiccups: Hiccups
+    private let doubtfulResponses: DoubtfulResponses
     /// As the gateway's own transport keeps them.
     private var connections = ConnectionPools<Connections>()
     /// The number of connections without a request, by the name of the type.
@@ -41,7 +41,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let statusDecides: @Sendable (Int) -> Bool
         let service: Service
         let request: SimulatedRequest
-        let entries: [Book.Entry]
+        let entries: [Expectations.Entry]
         /// Nil once it has been called.
         private var completion: (@Sendable (TransferResult) -> Void)?
         let fate: Service.Fate
@@ -52,12 +52,12 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         var answer: SimulatedAnswer?
         /// What its upstream has taken of it. A caller that got no response has sent an entry again, so one may be there
         /// several times.
-        var taken: [Book.Entry] = []
+        var taken: [Expectations.Entry] = []
         var holdsMessages: Bool { entries.contains { !$0.isProxied } }
 
         init(
             _ number: Int, on connections: Connections, _ service: Service, _ request: SimulatedRequest,
-            _ entries: [Book.Entry], _ fate: Service.Fate, endsAt: MonotonicInstant, timesOut: Bool,
+            _ entries: [Expectations.Entry], _ fate: Service.Fate, endsAt: MonotonicInstant, timesOut: Bool,
             statusDecides: @escaping @Sendable (Int) -> Bool,
             _ completion: @escaping @Sendable (TransferResult) -> Void
         ) {
@@ -80,7 +80,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         tokens = Dictionary(uniqueKeysWithValues: world.services.map { ($0.name, TokenWatch($0, world)) })
         dice = Dice(seed: world.plan.seed, for: "network \(run)")
         connectDice = Dice(seed: world.plan.seed, for: "connects \(run)")
-        hiccups = Hiccups(world.plan, run: run)
+        doubtfulResponses = DoubtfulResponses(world.plan, run: run)
     }
 
     // MARK: Transport
@@ -102,7 +102,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         if fate == .answered, service.isMute(pool.openedAt, at: now) { fate = .hang }
         let body = request.gzip ? gunzip(request.body) ?? [] : request.body
         let entries = world.callbacks.entries(in: Array(request.url.utf8) + body)
-        if fate == .answered, hiccups.strike(entries, to: service, at: now) { fate = .status(500, retryAfter: nil) }
+        if fate == .answered, doubtfulResponses.strike(entries, to: service, at: now) {
+            fate = .status(500, retryAfter: nil)
+        }
         // The status that an upstream gives to poison may be the message's fault, however it comes about.
         if case .status(500, _) = fate { for entry in entries { entry.doubts += 1 } }
         asked.isAnswerLost = fate.losesAnswer
@@ -122,7 +124,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         tokens[service.name]?.willSend(asked)
         let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
         if others > 0 { service.requestsOverlap() }
-        world.restraint.willSend(entries, to: service.story, others: others)
+        world.rateCheck.willSend(entries, to: service.story, others: others)
         wakeUp.nudge()
         if world.diesWhileUncertain, entries.contains(where: \.isSentOnce) {
             (world.diesWhileUncertain, world.deathAfter, world.death) = (false, 0, .kill)
@@ -197,7 +199,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     }
 
     /// The messages of requests that were not answered yet.
-    var underWay: [Book.Entry] { transfers.flatMap(\.entries).filter { !$0.isProxied } }
+    var underWay: [Expectations.Entry] { transfers.flatMap(\.entries).filter { !$0.isProxied } }
 
     /// Whether something has been sent there that was not answered.
     func isBusy(with service: Service) -> Bool { transfers.contains { $0.service === service } }
@@ -230,7 +232,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             let isMarked = !transfer.service.story.isMarkedByRequest(item)
             for entry in isMarked ? world.callbacks.entries(in: item) : transfer.entries {
                 transfer.taken.append(entry)
-                world.book.arrived(entry)
+                world.expectations.arrived(entry)
                 world.promises.arrived(entry, in: item)
             }
         }
@@ -262,7 +264,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
                 answer.headers.append(("Retry-After", retryAfter.value(at: world.upstreamTime.now)))
                 let isDate = retryAfter.form != .seconds
                 if transfer.holdsMessages {
-                    world.restraint.asked(transfer.service.story, for: retryAfter.seconds, isDate: isDate)
+                    world.rateCheck.asked(transfer.service.story, for: retryAfter.seconds, isDate: isDate)
                 }
             }
             return .success(UpstreamResponse(answer))

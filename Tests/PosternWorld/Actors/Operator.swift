@@ -53,14 +53,14 @@ final class Operator {
         if [.clockBack, .clockFarBack, .clockForward, .suspend, .stall].contains(action.kind) {
             world.clockWillBeSet()
         }
-        world.restraint.waitsMayEnd()
+        world.rateCheck.waitsMayEnd()
         world.endpoints.disturbed()
         let name = action.story.name
         let upstream = "/v1/upstreams/\(name)"
         switch action.kind {
         case .pause: Self.post(upstream + "/pause", in: world)
         case .resume:
-            world.restraint.willResume(name)
+            world.rateCheck.willResume(name)
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
         case .retry: retry(action.story)
@@ -128,10 +128,12 @@ final class Operator {
     }
 
     private func cancel(_ dice: Dice) {
-        func mayBeCancelled(_ entry: Book.Entry) -> Bool { !entry.ids.isEmpty && !entry.isNeeded && !entry.isWaived }
+        func mayBeCancelled(_ entry: Expectations.Entry) -> Bool {
+            !entry.ids.isEmpty && !entry.isNeeded && !entry.isWaived
+        }
         // What is being sent is the worst choice.
         var candidates = world.run?.network.underWay.filter(mayBeCancelled) ?? []
-        if candidates.isEmpty { candidates = world.book.entries.suffix(60).filter(mayBeCancelled) }
+        if candidates.isEmpty { candidates = world.expectations.entries.suffix(60).filter(mayBeCancelled) }
         guard !candidates.isEmpty else { return }
         let entry = dice.pick(candidates)
         entry.isExempt = true
@@ -143,7 +145,7 @@ final class Operator {
                 entry.isCancelled = isOnly
                 // The upstream is told of the session again with its next event.
                 if isOnly, world.run?.network.underWay.contains(where: { $0 === entry }) == true,
-                    !world.restraint.isStartOfQueued(entry)
+                    !world.rateCheck.isStartOfQueued(entry)
                 {
                     world.promises.fail("what is being sent is not cancelled", "\(entry.mark), \(id)")
                 }
@@ -171,7 +173,7 @@ final class Operator {
         let post = Post(
             path: path, headers: body.isEmpty ? [] : [("Content-Type", "application/json")], body: body, method: method,
             entries: [])
-        world.run?.door.send(post.bytes) { [weak world] response in
+        world.run?.ingress.send(post.bytes) { [weak world] response in
             guard let world, let response else { return }
             world.history.note("operator gets \(response.status) of \(path)")
             world.promises.responded(response, to: post)

@@ -12,7 +12,7 @@ final class Repeats {
 
     /// An event as the caller sends it.
     struct Event {
-        let entry: Book.Entry
+        let entry: Expectations.Entry
         let type: String
         let data: String
         var id: String
@@ -26,7 +26,7 @@ final class Repeats {
     /// When it was accepted for the first time.
     private struct Accepted<Value> {
         let value: Value
-        let entries: [Book.Entry]
+        let entries: [Expectations.Entry]
         let at: MonotonicInstant
     }
     private let plan: CallerPlan

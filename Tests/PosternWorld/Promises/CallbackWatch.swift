@@ -10,8 +10,8 @@ final class CallbackWatch {
     private unowned let world: World
     private let plan: CallbackPlan?
     /// The entries of events, by the texts of the events.
-    private var events: [String: Book.Entry] = [:]
-    private var reports: [Report: [Book.Entry]] = [:]
+    private var events: [String: Expectations.Entry] = [:]
+    private var reports: [Report: [Expectations.Entry]] = [:]
     /// Those of entries of events, the ids that these had when they were found, and the ids of what they are about.
     private var numbers: Set<Int> = []
     private var known: Set<MessageID> = []
@@ -27,11 +27,11 @@ final class CallbackWatch {
         plan = world.plan.settings.callbacks
     }
 
-    /// The entries of a request or an item in the book: those of its events, and those of other messages.
-    func entries(in text: [UInt8]) -> [Book.Entry] {
-        guard plan != nil, text.hasBytes(of: Self.startText) else { return world.book.entries(in: text) }
+    /// The entries of a request or an item: those of its events, and those of other messages.
+    func entries(in text: [UInt8]) -> [Expectations.Entry] {
+        guard plan != nil, text.hasBytes(of: Self.startText) else { return world.expectations.entries(in: text) }
         var rest: [UInt8] = []
-        var found: [Book.Entry] = []
+        var found: [Expectations.Entry] = []
         var index = 0
         while index < text.count {
             guard let end = Self.endOfEvent(in: text, from: index) else {
@@ -42,7 +42,7 @@ final class CallbackWatch {
             found.append(entry(of: String(decoding: text[index..<end], as: UTF8.self)))
             index = end
         }
-        return world.book.entries(in: rest) + found
+        return world.expectations.entries(in: rest) + found
     }
 
     private static let startText = #"{"id":""#
@@ -74,9 +74,9 @@ final class CallbackWatch {
 
     // MARK: While it goes on
 
-    private func entry(of text: String) -> Book.Entry {
+    private func entry(of text: String) -> Expectations.Entry {
         if let known = events[text] { return known }
-        let entry = world.book.begin(plan?.upstream ?? "", lane: nil)
+        let entry = world.expectations.begin(plan?.upstream ?? "", lane: nil)
         events[text] = entry
         numbers.insert(entry.number)
         let event = Event(text)
@@ -113,7 +113,7 @@ final class CallbackWatch {
         }
         // What failed or was dropped may be queued again.
         guard event.state == "delivered" || event.state == "expired", let run = world.run,
-            let id = MessageID(event.id), let subject = world.book.entries.last(where: { $0.ids.contains(id) }),
+            let id = MessageID(event.id), let subject = world.expectations.entries.last(where: { $0.ids.contains(id) }),
             !subject.isWaived
         else { return }
         let record = world.weather.quietly { (try? run.gateway.outbox.message(id)) ?? nil }
@@ -131,7 +131,7 @@ final class CallbackWatch {
 
     func atTheEnd() {
         guard let plan, let run = world.run else { return }
-        for entry in world.book.entries where !entry.isWaived && !numbers.contains(entry.number) {
+        for entry in world.expectations.entries where !entry.isWaived && !numbers.contains(entry.number) {
             for id in entry.ids {
                 guard let record = (try? run.gateway.outbox.message(id)) ?? nil, plan.states.contains(record.state.name)
                 else { continue }
@@ -140,7 +140,7 @@ final class CallbackWatch {
         }
     }
 
-    private func check(_ entry: Book.Entry, _ id: MessageID, _ state: String) {
+    private func check(_ entry: Expectations.Entry, _ id: MessageID, _ state: String) {
         let seen = reports[Report(id: id.description, state: state), default: []]
         // Neither can be queued again.
         if state == "delivered" || state == "expired", seen.count > 1 + world.restores {

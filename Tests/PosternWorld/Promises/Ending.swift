@@ -70,18 +70,18 @@ struct Ending {
 
     private var isQuiet: Bool {
         guard world.callers?.areDone ?? true, let run = world.run else { return false }
-        return run.gateway.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.door.runningRequests == 0
+        return run.gateway.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.ingress.runningRequests == 0
     }
 
     /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is
     /// taken.
     private func postFillers() {
         for story in world.plan.stories where story.filler("") != nil {
-            let entry = world.book.begin(story.name, lane: nil, isExempt: true)
+            let entry = world.expectations.begin(story.name, lane: nil, isExempt: true)
             let post = Post(
                 path: "/v1/\(story.name)/\(story.kind)", body: story.filler(entry.mark) ?? "", entries: [entry])
             entry.isPending = true
-            world.run?.door.send(post.bytes) { [world] response in
+            world.run?.ingress.send(post.bytes) { [world] response in
                 entry.isPending = false
                 if let response, response.status == 202 { world.promises.accepted([entry], response) }
             }
@@ -100,7 +100,7 @@ struct Ending {
     private func handInTokens() {
         for item in world.scenarios.compactMap({ $0.freshCredential() }) {
             let post = Post(path: item.kind, body: item.payload, method: "PUT", entries: [])
-            world.run?.door.send(post.bytes) { _ in }
+            world.run?.ingress.send(post.bytes) { _ in }
         }
     }
 }

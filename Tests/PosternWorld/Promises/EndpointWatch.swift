@@ -20,7 +20,7 @@ final class EndpointWatch {
         let service: Service
         let run: World.Run
         /// What goes to the other endpoints.
-        let entries: [Book.Entry]
+        let entries: [Expectations.Entry]
         let since: MonotonicInstant
         var endsAt: MonotonicInstant { since + EndpointWatch.patience }
     }
@@ -37,7 +37,7 @@ final class EndpointWatch {
         else { return }
         let right = story.endpoints.filter { $0.kind != wrong.kind }
         let chosen = [wrong] + (0..<dice.from(2...12)).map { _ in dice.pick(right) }
-        let entries = chosen.map { _ in world.book.begin(story.name, lane: nil, isExempt: true) }
+        let entries = chosen.map { _ in world.expectations.begin(story.name, lane: nil, isExempt: true) }
         let lines = zip(chosen, entries).map { endpoint, entry in
             let payload = endpoint.payload(entry.mark)
             (entry.payload, entry.isPending) = (payload, true)
@@ -46,7 +46,7 @@ final class EndpointWatch {
         let post = Post(
             path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],
             body: lines.joined(separator: "\n"), entries: entries)
-        run.door.send(post.bytes) { [weak self] response in
+        run.ingress.send(post.bytes) { [weak self] response in
             for entry in entries { entry.isPending = false }
             guard let self, let response, response.status == 202 else {
                 for entry in entries { if response == nil { entry.unanswered += 1 } else { entry.refusals += 1 } }

@@ -68,10 +68,10 @@ final class HoldWatch {
     private func isPoisonQueued(at story: any Story) -> Bool {
         let looksLikeThat = story.poisons.contains { [.unauthorized, .forbidden].contains($0.answer) }
         return looksLikeThat
-            && world.book.entries.contains { $0.upstream == story.name && $0.isPoison && mayBeQueued($0) }
+            && world.expectations.entries.contains { $0.upstream == story.name && $0.isPoison && mayBeQueued($0) }
     }
 
-    private func mayBeQueued(_ entry: Book.Entry) -> Bool {
+    private func mayBeQueued(_ entry: Expectations.Entry) -> Bool {
         guard !entry.isPending, entry.unanswered == 0, !entry.isWaived, let run = world.run else { return true }
         return entry.ids.contains { id in
             world.weather.quietly { (try? run.gateway.outbox.message(id))?.state == .queued }
@@ -86,9 +86,9 @@ final class HoldWatch {
     }
 
     /// A message that has been queued for that long, may be sent, and has no poison before it in its lane.
-    private func waiting(for story: any Story) -> Book.Entry? {
+    private func waiting(for story: any Story) -> Expectations.Entry? {
         guard let run = world.run else { return nil }
-        let entries = world.book.entries.filter { $0.upstream == story.name }
+        let entries = world.expectations.entries.filter { $0.upstream == story.name }
         return entries.first { entry in
             guard !entry.isPoison, !entry.isSettled, !entry.isExempt, !entry.isWaived, entry.notBefore == nil,
                 entry.ids.count == 1,

@@ -44,14 +44,14 @@ final class Progress {
             && world.snapshot(of: service.name)?.isPaused == false
     }
 
-    private func isDue(_ entry: Book.Entry) -> Bool {
+    private func isDue(_ entry: Expectations.Entry) -> Bool {
         guard let notBefore = entry.notBefore else { return !entry.isExempt }
         return !world.wasClockSet && notBefore <= world.upstreamTime.now
     }
 
-    private func oldestWaiting(of service: Service, _ run: World.Run) -> Book.Entry? {
+    private func oldestWaiting(of service: Service, _ run: World.Run) -> Expectations.Entry? {
         let wrong = service.activeFaults(at: world.time.instant).compactMap { $0.wrongEndpoint?.endpoint.kind }
-        return world.book.entries.first { entry in
+        return world.expectations.entries.first { entry in
             guard entry.upstream == service.name, !wrong.contains(where: { $0 == entry.lane }), !entry.isSettled,
                 isDue(entry), !entry.isWaived, !entry.isPoison,
                 entry.ids.count == 1, let record = (try? run.gateway.outbox.message(entry.ids[0])) ?? nil

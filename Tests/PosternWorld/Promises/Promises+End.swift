@@ -10,7 +10,7 @@ extension Promises {
         guard let run = world.run else { return }
         audit()
         checkSize()
-        let entries = world.book.entries.lazy.filter { !$0.isWaived }
+        let entries = world.expectations.entries.lazy.filter { !$0.isWaived }
         let record = records(entries, run)
         for entry in entries {
             for id in entry.ids { check(entry, id, record(id)) }
@@ -22,7 +22,7 @@ extension Promises {
         world.callbacks.atTheEnd()
     }
 
-    private func check(_ entry: Book.Entry, _ id: MessageID, _ record: MessageRecord?) {
+    private func check(_ entry: Expectations.Entry, _ id: MessageID, _ record: MessageRecord?) {
         guard let record else {
             if isRemoved(entry) { return }
             return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
@@ -71,13 +71,13 @@ extension Promises {
     }
 
     /// Whether it is not sent again because it may have arrived. Requests before that one may be refused, too.
-    private func mayHaveArrived(_ entry: Book.Entry) -> Bool {
+    private func mayHaveArrived(_ entry: Expectations.Entry) -> Bool {
         guard entry.isSentOnce else { return false }
         return entry.unclear > 0
             || world.plan.faults.contains { $0.story.name == entry.upstream && $0.kind == .unauthorized }
     }
 
-    private func checkRepeats(_ entry: Book.Entry) {
+    private func checkRepeats(_ entry: Expectations.Entry) {
         let whole = entry.whole ?? entry
         let posts = whole.isKnownAgain ? 1 : max(1, whole.ids.count + whole.unanswered)
         let allowed = posts + entry.unknownOutcomes
@@ -90,8 +90,8 @@ extension Promises {
 
     /// Of each lane, what was accepted earlier arrived earlier.
     private func checkOrder() {
-        var lanes: [String: [(id: MessageID, entry: Book.Entry)]] = [:]
-        for entry in world.book.entries
+        var lanes: [String: [(id: MessageID, entry: Expectations.Entry)]] = [:]
+        for entry in world.expectations.entries
         where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 && !entry.isWaived {
             guard !world.plan.settings.dropsOldest(of: entry.upstream), let lane = entry.lane, entry.ids.count == 1,
                 entry.firstArrival != nil

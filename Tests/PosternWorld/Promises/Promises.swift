@@ -24,13 +24,13 @@ final class Promises: @unchecked Sendable {
     /// How often the disk lost something after syncs that it did not do.
     private(set) var losses = 0
     /// The messages that were assigned ids, as long as no store was lost with its latest ids.
-    private var owners: [MessageID: Book.Entry] = [:]
+    private var owners: [MessageID: Expectations.Entry] = [:]
     private var storeCondition = "sound"
     /// Whether the run is new, so that nothing of it was looked at.
     private var looksAtAll = true
     /// The most bytes that the store had on the disk.
     private(set) var largestBytes = 0
-    private(set) lazy var rest = Rest(self)
+    private(set) lazy var quiescence = QuiescenceCheck(self)
 
     /// No text of the gateway's may hold one.
     static let secrets =
@@ -42,7 +42,7 @@ final class Promises: @unchecked Sendable {
     static let maxStoreBytes = 24 << 20
 
     /// What holds even if a bit of the store has flipped.
-    private static let unconditional = [unchanged, Rest.promise, "no secret leaves"]
+    private static let unconditional = [unchanged, QuiescenceCheck.promise, "no secret leaves"]
 
     func fail(_ promise: String, _ detail: String) {
         guard broken == nil, !world.isDamaged || Self.unconditional.contains(promise) else { return }
@@ -77,7 +77,7 @@ final class Promises: @unchecked Sendable {
     }
 
     /// A 2xx, or the 502 of a request that waited.
-    func accepted(_ entries: [Book.Entry], _ response: HTTPResponse) {
+    func accepted(_ entries: [Expectations.Entry], _ response: HTTPResponse) {
         guard !entries.isEmpty, let run = world.run else { return }
         if let entry = entries.first(where: { $0.isInvalid && !$0.isWaived }) {
             return fail("what is not valid is refused", "\(entry.mark) was answered \(response.status)")
@@ -108,7 +108,7 @@ final class Promises: @unchecked Sendable {
 
     /// Whether it was stored by a request whose response was lost, and its record may have been removed since. The
     /// response is kept for longer than what became of the message.
-    private func isForgotten(_ entry: Book.Entry) -> Bool {
+    private func isForgotten(_ entry: Expectations.Entry) -> Bool {
         entry.isKnownAgain && entry.unanswered > 0 && isRemoved(entry)
     }
 
@@ -147,7 +147,7 @@ final class Promises: @unchecked Sendable {
     }
 
     /// What is stored of entries, in one read.
-    func records(_ entries: some Sequence<Book.Entry>, _ run: World.Run) -> (MessageID) -> MessageRecord? {
+    func records(_ entries: some Sequence<Expectations.Entry>, _ run: World.Run) -> (MessageID) -> MessageRecord? {
         let known = try? run.gateway.outbox.readMessages { reader in
             var known: [MessageID: MessageRecord] = [:]
             for entry in entries { for id in entry.ids { known[id] = try reader.message(id, payload: false) } }
@@ -167,7 +167,7 @@ final class Promises: @unchecked Sendable {
         return ids
     }
 
-    func sent(_ entries: [Book.Entry], to service: Service) {
+    func sent(_ entries: [Expectations.Entry], to service: Service) {
         for entry in entries {
             if entry.upstream != service.name {
                 fail("a message goes to its upstream", "\(entry.mark) was sent to \(service.name)")
@@ -182,7 +182,7 @@ final class Promises: @unchecked Sendable {
 
     private static let unchanged = "what arrives is what was posted"
 
-    func arrived(_ entry: Book.Entry, in item: [UInt8]) {
+    func arrived(_ entry: Expectations.Entry, in item: [UInt8]) {
         if let payload = entry.payload, !item.contains(payload.utf8.dropFirst().dropLast()) {
             fail(Self.unchanged, "\(entry.mark): \(payload) became \(String(decoding: item, as: UTF8.self))")
         }
@@ -207,7 +207,7 @@ final class Promises: @unchecked Sendable {
             guard snapshot != snapshots[story.name] else { continue }
             coverage.look(at: snapshot, after: snapshots[story.name])
             world.holds.look(at: snapshot, of: story)
-            world.restraint.look(at: snapshot, of: story.name)
+            world.rateCheck.look(at: snapshot, of: story.name)
             world.credentials.look(at: snapshot, of: story.name)
             snapshots[story.name] = snapshot
         }
@@ -240,23 +240,25 @@ final class Promises: @unchecked Sendable {
         if world.storeBytes > Self.maxStoreBytes * (1 + losses) {
             fail("the store stays small", "it has \(world.storeBytes) bytes")
         }
-        if run.door.runningRequests == 0, run.door.memory.bytesInUse != 0, !world.isBusy {
-            fail("memory is given back", "\(run.door.memory.bytesInUse) bytes are reserved, and no request is running")
+        if run.ingress.runningRequests == 0, run.ingress.memory.bytesInUse != 0, !world.isBusy {
+            fail(
+                "memory is given back", "\(run.ingress.memory.bytesInUse) bytes are reserved, and no request is running"
+            )
         }
     }
 
     /// A power cut lost what syncs had promised: nothing can be said any more of what was before.
     func lossHappened() {
         losses += 1
-        world.book.waive()
-        world.restraint.lossHappened()
+        world.expectations.waive()
+        world.rateCheck.lossHappened()
         lostOutcomes = [:]
         owners = [:]
     }
 
     /// A backup is the store now: what it does not know is waived, and what was sent after it is sent again.
     func wasRestored() {
-        world.restraint.lossHappened()
+        world.rateCheck.lossHappened()
         lostOutcomes = [:]
     }
 
@@ -273,7 +275,7 @@ final class Promises: @unchecked Sendable {
         storeCondition = "sound"
         looksAtAll = true
         if let run = world.run {
-            world.restraint.started(run)
+            world.rateCheck.started(run)
             world.credentials.started(run)
             world.holds.started()
             checkCredentials(run)
@@ -302,14 +304,14 @@ final class Promises: @unchecked Sendable {
     func restarted() {
         guard let run = world.run else { return }
         world.weather.quietly {
-            let entries = world.book.entries.lazy.filter { !$0.isWaived }
+            let entries = world.expectations.entries.lazy.filter { !$0.isWaived }
             let record = records(entries, run)
             for entry in entries { look(at: entry, record) }
             world.isRestored = false
         }
     }
 
-    private func look(at entry: Book.Entry, _ record: (MessageID) -> MessageRecord?) {
+    private func look(at entry: Expectations.Entry, _ record: (MessageID) -> MessageRecord?) {
         var mayBeRepeated = false
         for id in entry.ids {
             guard let record = record(id) else {
@@ -334,7 +336,7 @@ final class Promises: @unchecked Sendable {
     }
 
     /// Whether its record may have been removed: settled messages are kept for a while, and an operator removes some.
-    func isRemoved(_ entry: Book.Entry) -> Bool {
+    func isRemoved(_ entry: Expectations.Entry) -> Bool {
         let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
         guard !isKept || world.purged.contains(entry.upstream) else { return false }
         let mayEnd =

@@ -31,7 +31,7 @@ final class Waits {
         nextAt = world.time.instant + Self.pause
         if silentRun !== world.run { silent = [:] }
         silentRun = world.run
-        let open = world.book.entries.suffix(400).filter {
+        let open = world.expectations.entries.suffix(400).filter {
             !$0.isSettled && $0.ids.count == 1 && $0.arrivals == 0
         }
         for entry in open.prefix(4) + open.dropFirst(4).suffix(4) { ask(entry) }
@@ -44,7 +44,7 @@ final class Waits {
         world.promises.checkSize()
         checkEnds()
         progress.look()
-        world.restraint.look()
+        world.rateCheck.look()
         world.credentials.look()
         world.holds.look()
     }
@@ -62,16 +62,16 @@ final class Waits {
         }
     }
 
-    private func ask(_ entry: Book.Entry) {
+    private func ask(_ entry: Expectations.Entry) {
         let post = Post(path: "/v1/messages/\(entry.ids[0])", headers: [], body: "", method: "GET", entries: [])
-        world.run?.door.send(post.bytes) { [weak self] response in
+        world.run?.ingress.send(post.bytes) { [weak self] response in
             guard let self, let response else { return }
             world.promises.responded(response, to: post)
             judge(entry, String(decoding: response.body, as: UTF8.self))
         }
     }
 
-    private func judge(_ entry: Book.Entry, _ text: String) {
+    private func judge(_ entry: Expectations.Entry, _ text: String) {
         guard text.contains(#""state":"queued""#) else {
             entry.isSettled = true
             return

@@ -34,7 +34,7 @@ private final class AppServicesScenario: Scenario {
     private var tokens = 1
     private var requests = 0
     /// What the platform knows the user by, unless it was refused, or a disk has lost it.
-    private var registration: Book.Entry?
+    private var registration: Expectations.Entry?
 
     init(_ caller: Int) {
         self.caller = caller
@@ -94,7 +94,7 @@ private final class AppServicesScenario: Scenario {
         return items
     }
 
-    private func registering(_ entry: Book.Entry, _ auth: String) -> ScenarioItem {
+    private func registering(_ entry: Expectations.Entry, _ auth: String) -> ScenarioItem {
         let number = hexadecimal(entry.number, 64)
         return ScenarioItem(
             "register", #"{"userId":"\#(user)","deviceId":"\#(device)","deviceToken":"\#(number)",\#(auth)}"#, entry)

@@ -40,7 +40,7 @@ private final class CurioScenario: Scenario {
     /// Actions that are left of the session; none: it is over.
     private var left = 0
     private var isOnScreen = false
-    private var start: Book.Entry?
+    private var start: Expectations.Entry?
 
     init(_ caller: Int) {
         self.caller = caller
@@ -93,10 +93,10 @@ private final class CurioScenario: Scenario {
             "event", #","eventKey":"\#(entry.mark)","eventValue":"\#(isPoison ? "clear" : "1")""#, entry, index, stage)
     }
 
-    private func unmarked(_ stage: Stage) -> Book.Entry { stage.begin(lane: nil, leavesMark: false) }
+    private func unmarked(_ stage: Stage) -> Expectations.Entry { stage.begin(lane: nil, leavesMark: false) }
 
     private func item(
-        _ kind: String, _ members: String, _ entry: Book.Entry, _ index: Int, _ stage: Stage
+        _ kind: String, _ members: String, _ entry: Expectations.Entry, _ index: Int, _ stage: Stage
     ) -> ScenarioItem {
         entry.mayBeCollected = !kind.hasPrefix("session")
         if entry !== start { entry.start = start }

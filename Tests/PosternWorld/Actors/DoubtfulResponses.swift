@@ -3,7 +3,7 @@ import PosternStory
 
 /// Doubtful answers to messages with which nothing is wrong: 500, while other requests are taken. No message gets as
 /// many of them as would make the gateway give it up.
-struct Hiccups {
+struct DoubtfulResponses {
     /// Less than `delivery.suspectTries`.
     private static let maxForOne = 3
     private let dice: Dice
@@ -11,7 +11,7 @@ struct Hiccups {
     init(_ plan: Plan, run: Int) { dice = Dice(seed: plan.seed, for: "hiccups \(run)") }
 
     /// Whether the request with `entries` gets one.
-    func strike(_ entries: [Book.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
+    func strike(_ entries: [Expectations.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
         guard let fault = service.activeFaults(at: now).first(where: { $0.kind == .hiccups }), !entries.isEmpty,
             entries.allSatisfy({ $0.doubts < Self.maxForOne })
         else { return false }

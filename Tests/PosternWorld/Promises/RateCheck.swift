@@ -8,7 +8,7 @@ import PosternTestKit
 
 /// What the gateway may not send, or not yet: anything to an upstream that is paused or has asked for time, more at a time
 /// than is allowed, a message before its time, or one that was cancelled.
-final class Restraint {
+final class RateCheck {
     /// A request may have been recorded before the response to another one asked for time, and leave after it.
     private static let grace = Duration.seconds(30)
     /// A change this old is on disk, unless the disk fails.
@@ -94,7 +94,7 @@ final class Restraint {
     // MARK: Requests
 
     /// - Parameter others: Requests for messages to the same upstream that wait for their response.
-    func willSend(_ entries: [Book.Entry], to story: any Story, others: Int) {
+    func willSend(_ entries: [Expectations.Entry], to story: any Story, others: Int) {
         let carried = entries.filter { !$0.isProxied && !$0.isWaived }
         guard !carried.isEmpty else { return }
         let now = world.time.instant
@@ -118,7 +118,7 @@ final class Restraint {
         for entry in carried { check(entry) }
     }
 
-    private func check(_ entry: Book.Entry) {
+    private func check(_ entry: Expectations.Entry) {
         let entry = entry.whole ?? entry
         if entry.isCancelled, entry.unanswered == 0, !isStartOfQueued(entry) {
             world.promises.fail("what was cancelled is not sent", "\(entry.mark) was sent to \(entry.upstream)")
@@ -130,11 +130,11 @@ final class Restraint {
     }
 
     /// Whether it begins a session of which another message is queued: the upstream is told of the session with that.
-    func isStartOfQueued(_ start: Book.Entry) -> Bool {
+    func isStartOfQueued(_ start: Expectations.Entry) -> Bool {
         guard let outbox = world.run?.gateway.outbox else { return false }
         func isQueued(_ id: MessageID) -> Bool { (try? outbox.message(id))?.state == .queued }
         return world.weather.quietly {
-            world.book.entries.contains { other in
+            world.expectations.entries.contains { other in
                 other.start === start
                     && (other.isPending || other.unanswered > 0 || other.ids.contains(where: isQueued))
             }

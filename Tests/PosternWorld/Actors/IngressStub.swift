@@ -7,7 +7,7 @@ import PosternCore
 
 /// Where callers come in, in place of the gateway's HTTP servers: bytes in, a response out. Everything but the sockets
 /// is the gateway's own: the strict reading of the request, admission, and the answer.
-final class Door: Listeners, @unchecked Sendable {
+final class IngressStub: Listeners, @unchecked Sendable {
     // @unchecked: for the thread of the world only.
     private let handler: GatewayHandler
     /// What requests reserve.
@@ -23,18 +23,19 @@ final class Door: Listeners, @unchecked Sendable {
     /// One request and its response.
     final class Exchange: ResponseTarget, @unchecked Sendable {
         fileprivate let head: RequestHead?
-        fileprivate unowned let door: Door
+        fileprivate unowned let ingress: IngressStub
         private var completion: ((HTTPResponse?) -> Void)?
         private var hangUpAction: (@Sendable () -> Void)?
 
-        fileprivate init(_ head: RequestHead?, _ door: Door, _ completion: @escaping (HTTPResponse?) -> Void) {
-            (self.head, self.door, self.completion) = (head, door, completion)
+        fileprivate init(_ head: RequestHead?, _ ingress: IngressStub, _ completion: @escaping (HTTPResponse?) -> Void)
+        {
+            (self.head, self.ingress, self.completion) = (head, ingress, completion)
         }
 
         func settle(_ action: ResponseAction, requestNumber: UInt64) {
-            // The door may be gone.
+            // The stub may be gone.
             guard completion != nil else { return }
-            door.willAnswer?()
+            ingress.willAnswer?()
             switch action {
             case .response(let response): end(response)
             case .rendered(let render): end(render())
@@ -53,7 +54,7 @@ final class Door: Listeners, @unchecked Sendable {
         fileprivate func end(_ response: HTTPResponse?) {
             guard let completion else { return }
             self.completion = nil
-            door.open.removeAll { $0 === self }
+            ingress.open.removeAll { $0 === self }
             completion(response)
         }
 

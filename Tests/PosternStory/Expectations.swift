@@ -2,7 +2,7 @@ package import PosternCore
 
 /// What the world knows of each payload that was ever posted. It is told by its mark, `mk17x`, which the upstream gets to
 /// see as well.
-package final class Book {
+package final class Expectations {
     package final class Entry {
         package let number: Int
         /// The type of upstream that it goes to.

@@ -1,7 +1,7 @@
 import PosternCore
 
 /// A gateway that has nothing to do does nothing: its loops do not turn without end.
-final class Rest {
+final class QuiescenceCheck {
     static let promise = "the gateway comes to rest"
     /// Turns of all loops within one span.
     private static let most = 200_000
