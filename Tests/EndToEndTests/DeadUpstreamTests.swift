@@ -84,7 +84,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10)))
-        func requestsUnderWay_areAnsweredDuringTheStop() async throws {
+        func requestsInFlight_areAnsweredDuringTheStop() async throws {
             let samsara = try HostedSimulator(faults: "hang")
             let directory = try GatewayDirectory(settings(samsara, graceSeconds: 3600))
             let gateway = try await directory.start()

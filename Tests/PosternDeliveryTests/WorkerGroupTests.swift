@@ -72,7 +72,7 @@ import Testing
         #expect(try view.audit().isBalanced)
     }
 
-    @Test func stop_doesNotWait_whenNothingIsUnderWay() throws {
+    @Test func stop_doesNotWait_whenNothingIsInFlight() throws {
         transport.answerAll { _ in .status(200) }
         try workerGroup.start()
         let id = try accept(workerGroup.workers[0])

@@ -12,7 +12,7 @@ import Testing
         return condition
     }
 
-    @Test func ready_isToldOnce_whenReadyzIs200() {
+    @Test func ready_isReportedOnce_whenReadyzIs200() {
         var report = ServiceReport()
         let full = condition { $0.reasons = ["store: full"] }
         for _ in 0..<2 {

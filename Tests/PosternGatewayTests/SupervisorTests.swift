@@ -46,7 +46,7 @@ import Testing
         #expect(calls.takeAll() == ["slow", "quick", "quick", "quick", "slow"])
     }
 
-    @Test func certificate_isLookedAtEveryTenSeconds_andAfterAReload() {
+    @Test func certificate_isExaminedEveryTenSeconds_andAfterAReload() {
         let supervisor = supervisor(hasCertificate: true)
         #expect(supervisor.turn(at: start) == start + .seconds(10))
         #expect(supervisor.turn(at: start + .seconds(9)) == start + .seconds(10))

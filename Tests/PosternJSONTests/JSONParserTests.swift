@@ -114,7 +114,7 @@ struct Refused: Sendable, CustomTestStringConvertible {
         }
     }
 
-    @Test func bodysError_passesThrough_andTheParserGoesOn() {
+    @Test func bodysError_isThrown_andTheParserContinues() {
         struct Stop: Error {}
         let parser = JSONParser()
         #expect(throws: Stop.self) { try parser.parse([0x31]) { (_) throws(Stop) in throw Stop() } }

@@ -7,7 +7,7 @@ import Testing
         ("{}", JSONKind.object), ("[]", .array), ("\"\"", .string), ("1", .number), ("true", .true), ("false", .false),
         ("null", .null),
     ])
-    func kind_isTold(text: String, kind: JSONKind) throws {
+    func kind_isReported(text: String, kind: JSONKind) throws {
         #expect(try parsing(text) { $0.kind } == kind)
         #expect(try parsing("[\(text)]") { $0.elements.map(\.kind) } == [kind])
     }

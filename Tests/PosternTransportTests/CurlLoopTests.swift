@@ -592,7 +592,7 @@ extension TransferResult {
         #expect((try? result.get())?.status == 200)
     }
 
-    @Test func stop_cancelsWhatIsUnderWay_andWhatComesLater() async throws {
+    @Test func stop_cancelsWhatIsInFlight_andWhatComesLater() async throws {
         let arrived = AsyncStream<Void>.makeStream()
         let server = RawServer { connection, _ in
             _ = connection.request()

@@ -21,7 +21,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10)))
-        func backupNextToABusyGateway_isRestored_andNoIdComesAgain() async throws {
+        func backupNextToABusyGateway_isRestored_andNoIDIsAssignedAgain() async throws {
             let samsara = try HostedSimulator(faults: "delay=2ms:0.3,status=503:0.05")
             let directory = try GatewayDirectory(Settings(upstreamURL: samsara.url))
             var gateway = try await directory.start()

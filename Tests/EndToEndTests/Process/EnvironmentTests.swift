@@ -30,7 +30,7 @@ extension EndToEnd {
         }
 
         /// Stopped while the upstream processes a request, and continued when its time is long over.
-        @Test(.timeLimit(.minutes(10))) func suspendedProcess_goesOn_andLosesNothing() async throws {
+        @Test(.timeLimit(.minutes(10))) func suspendedProcess_continues_andLosesNothing() async throws {
             let samsara = try HostedSimulator(faults: "delay=1000ms")
             var settings = Settings(upstreamURL: samsara.url)
             settings.delivery["requestTimeoutSeconds"] = 2

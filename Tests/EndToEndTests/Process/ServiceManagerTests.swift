@@ -53,7 +53,7 @@ extension EndToEnd {
         }
 
         @Test(.timeLimit(.minutes(10)), arguments: [false, true])
-        func serviceManager_isToldOfStartStatusReloadAndStop(isAbstract: Bool) async throws {
+        func serviceManager_isNotifiedOfStartStatusReloadAndStop(isAbstract: Bool) async throws {
             let directory = try GatewayDirectory(Settings())
             let name = isAbstract ? "@postern-test-\(getpid())" : directory.folder.file("notify")
             let manager = try Manager(name)

@@ -348,7 +348,7 @@ import Testing
 
     // MARK: Limits
 
-    @Test func limitedKey_isToldItsAllowance_andRefusedBeyondIt() throws {
+    @Test func limitedKey_isShownItsAllowance_andRefusedBeyondIt() throws {
         let limited = Self.key("slow", [.write], limits: .init(requestsPerSecond: 0.01, burst: 2))
         try withKeys([limited]) { gateway, _ in
             let first = try gateway.client.post("/v1/picky/event", #"{"n":1}"#, headers: Self.bearer("slow"))

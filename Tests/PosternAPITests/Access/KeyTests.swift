@@ -90,7 +90,7 @@ import Testing
         #expect(access(ring, header) == expected)
     }
 
-    @Test func expiredKey_isToldApart_fromItsVerySecondOn() {
+    @Test func expiredKey_isDistinguished_fromItsVerySecondOn() {
         let ring = KeyRing()
         ring.replace(with: [key("a", "secret", expiresAt: now)], at: start)
         #expect(access(ring, "Bearer secret", at: now - .milliseconds(1)) == "a")

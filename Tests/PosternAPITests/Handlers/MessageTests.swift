@@ -297,7 +297,7 @@ private struct RefusingUpstream: PlainAtHeart {
         }
     }
 
-    @Test func messageUnderWay_waitsForNothing() throws {
+    @Test func messageInFlight_waitsForNothing() throws {
         try withGateway { gateway in
             let id = try gateway.accept()
             try gateway.waitForOpenRequest()

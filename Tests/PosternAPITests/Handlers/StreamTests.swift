@@ -14,7 +14,7 @@ import Testing
 
     // MARK: What is told
 
-    @Test func acceptedMessages_areTold_asQueuedAndSentAndDelivered() throws {
+    @Test func acceptedMessages_areReported_asQueuedAndSentAndDelivered() throws {
         try withGateway { gateway in
             let client = try EventClient(gateway.port)
             #expect(client.head.header("Content-Type") == "text/event-stream")
@@ -30,7 +30,7 @@ import Testing
         }
     }
 
-    @Test func failedAndRetryingMessages_areTold_alsoWhenTheyAreQueuedAgain() throws {
+    @Test func failedAndRetryingMessages_areReported_alsoWhenTheyAreQueuedAgain() throws {
         var setup = Setup()
         setup.results = [.status(503), .status(410, "gone"), .status(200)]
         try withGateway(setup) { gateway in
@@ -45,7 +45,7 @@ import Testing
         }
     }
 
-    @Test func evictedMessage_isToldAsDropped() throws {
+    @Test func evictedMessage_isReportedAsDropped() throws {
         var setup = Setup()
         setup.caps["picky"] = QueueCap.with { ($0.maxMessages, $0.whenFull) = (1, .dropOldest) }
         try withPausedGateway(setup) { gateway in
@@ -57,7 +57,7 @@ import Testing
         }
     }
 
-    @Test func messageThatIsTooOld_isToldAsExpired() throws {
+    @Test func messageThatIsTooOld_isReportedAsExpired() throws {
         try withPausedGateway { gateway in
             let client = try EventClient(gateway.port)
             let id = try gateway.storeExpired()
@@ -78,7 +78,7 @@ import Testing
         }
     }
 
-    @Test func upstreamThatFails_isToldAsDown_andAsUpAgain() throws {
+    @Test func upstreamThatFails_isReportedAsDown_andAsUpAgain() throws {
         var setup = Setup()
         setup.results = [.status(429, headers: [("Retry-After", "3600")]), .status(200)]
         try withGateway(setup) { gateway in
@@ -92,7 +92,7 @@ import Testing
         }
     }
 
-    @Test func tokens_areTold() throws {
+    @Test func tokens_areReported() throws {
         var setup = Setup()
         setup.upstreams = [PickyUpstream("picky", tokenSource: TestTokens())]
         setup.results = [.status(503), .status(200), .status(200)]
@@ -105,7 +105,7 @@ import Testing
         }
     }
 
-    @Test func finishedFlush_isTold_withItsCount() throws {
+    @Test func finishedFlush_isReported_withItsCount() throws {
         var setup = Setup()
         setup.delivery.batchMaxWait = .seconds(3600)
         setup.results = [.status(200)]

@@ -157,7 +157,7 @@ import WebhookAdapter
         }
     }
 
-    @Test func event_isToldToListeners() throws {
+    @Test func event_isReportedToListeners() throws {
         try withCallbacks([.status(200)]) { gateway in
             let client = try EventClient(gateway.port, "?upstream=hooks")
             let id = try gateway.accept()

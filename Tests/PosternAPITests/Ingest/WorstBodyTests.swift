@@ -83,7 +83,7 @@ import Testing
         }
     }
 
-    @Test func lenientRequest_isToldEveryIndex_butNotEveryFault() throws {
+    @Test func lenientRequest_listsEveryIndex_butNotEveryFault() throws {
         try withGateway { gateway in
             let answer = try gateway.client.ask(
                 "POST", "/v1/curio/event", Self.body("[", { _ in "{\(Self.members(40))}" }, end: "]", most: 5000),

@@ -351,7 +351,7 @@ import Testing
         }
     }
 
-    @Test func flushWhoseClientHangsUp_goesOn() throws {
+    @Test func flushWhoseClientHangsUp_continues() throws {
         try withGateway { gateway in
             _ = try gateway.accept()
             try gateway.waitForOpenRequest()

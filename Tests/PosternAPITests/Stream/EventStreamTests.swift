@@ -52,7 +52,7 @@ import Testing
         #expect(event?.data == #"{"upstream":"one","ids":["0000000000001","0000000000002"],"count":2}"#)
     }
 
-    @Test func firstEvent_isToldAtOnce_andFurtherOnesInRounds() {
+    @Test func firstEvent_isReportedAtOnce_andFurtherOnesInRounds() {
         let bench = Bench()
         let listener = bench.listen()
         bench.record()

@@ -180,7 +180,7 @@ import Testing
         try expectBalance()
     }
 
-    @Test func purge_goesOn_beyondOneTransaction() async throws {
+    @Test func purge_continues_beyondOneTransaction() async throws {
         _ = try await makeStore(Array(repeating: .failed, count: 2 * PosternStore.Outbox.rowsPerPurge + 1))
         let plain = try #require(UpstreamName("plain"))
         let count = try await editor.purge(.failed, of: plain, settledBefore: nil)

@@ -235,7 +235,7 @@ import Testing
             upstream: "samsara", ledger: ledger, rows: [.queued: 2, .delivered: 2], findings: findings)
     }
 
-    @Test func audit_showsTheBooks_andExitsWith0_whenBalanced() {
+    @Test func audit_showsTheLedger_andExitsWith0_whenBalanced() {
         let report = AuditReport(Audit(accounts: [account(findings: [])]))
         #expect(
             report.text == """

@@ -21,7 +21,7 @@ import Testing
         #expect(taken([40, 43], BatchLimits(maxMessages: 9, maxBytes: 100, overhead: 17)) == 1)
     }
 
-    @Test func largeMessage_goesAlone() {
+    @Test func largeMessage_isSentAlone() {
         #expect(taken([1000, 1], BatchLimits(maxMessages: 9, maxBytes: 100)) == 1)
         #expect(taken([1, 1000], BatchLimits(maxMessages: 9, maxBytes: 100)) == 1)
     }

@@ -145,7 +145,7 @@ import Testing
         #expect(harness.ledger.queued == 3)
     }
 
-    @Test func sequence_goesOn_fromWhatItHasReached() throws {
+    @Test func sequence_continues_fromWhatItHasReached() throws {
         let harness = try DeliveryHarness(SteppingUpstream())
         harness.transport.answerAll { _ in .status(200) }
         let ids = try harness.accept(1)

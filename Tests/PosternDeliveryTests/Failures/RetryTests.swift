@@ -24,7 +24,7 @@ import Testing
         }
     }
 
-    @Test func failedBatch_goesAgainAsItWas() throws {
+    @Test func failedBatch_isSentAgainUnchanged() throws {
         let harness = try DeliveryHarness(
             settings: DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (3, .zero) })
         harness.transport.expect(.status(503))

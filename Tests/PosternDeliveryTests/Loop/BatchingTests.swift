@@ -6,7 +6,7 @@ import Testing
 @testable import PosternDelivery
 
 @Suite(.timeLimit(.minutes(10))) struct BatchingTests {
-    @Test func batch_goesAtOnce_whenItIsFull() throws {
+    @Test func batch_isSentAtOnce_whenItIsFull() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 3 })
         try harness.accept(7)
         try harness.turn()
@@ -24,7 +24,7 @@ import Testing
         #expect(harness.sizes == [3, 3, 1])
     }
 
-    @Test func message_goesAlone_whenLargerThanABatch() throws {
+    @Test func message_isSentAlone_whenLargerThanABatch() throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxBytes = 24 })
         let large = "{\"n\":\"\(String(repeating: "x", count: 100))\"}"
         try harness.accept([#"{"n":1}"#, large, #"{"n":2}"#])

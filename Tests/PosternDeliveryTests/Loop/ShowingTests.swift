@@ -108,7 +108,7 @@ import Testing
         #expect(harness.metrics.attempts("plain", "delivered").value == 1)
     }
 
-    @Test func outage_isToldOnce_andItsEnd() throws {
+    @Test func outage_isReportedOnce_andItsEnd() throws {
         let harness = try DeliveryHarness(settings: RetryTests.single)
         harness.transport.answerAll { _ in .status(503) }
         try harness.accept(20)
@@ -192,7 +192,7 @@ import Testing
         #expect(warnings.first?.metadata["error.class"] == "refused")
     }
 
-    @Test func hold_isToldOnce_asAnError() throws {
+    @Test func hold_isReportedOnce_asAnError() throws {
         let harness = try DeliveryHarness(settings: RetryTests.single)
         harness.transport.answerAll { _ in .status(403) }
         try harness.accept(2)

@@ -141,7 +141,7 @@ import Testing
 
     /// Curio knows one live session per visitor: an online request of an ended one would get 401 and open a visit that
     /// takes the place of the live one.
-    @Test func retriedByAnOperator_goesOffline_andLeavesTheLiveSessionAlone() throws {
+    @Test func retriedByAnOperator_isSentOffline_andLeavesTheLiveSessionAlone() throws {
         let harness = try harness()
         let live = SharedValue("")
         let isRefusing = SharedValue(true)

@@ -82,7 +82,7 @@ import Testing
         #expect(harness.ledger.delivered == sizes.count)
     }
 
-    @Test func kind_hasOneRequestUnderWay_andKeepsItsOrder() throws {
+    @Test func kind_hasOneRequestInFlight_andKeepsItsOrder() throws {
         let harness = try harness()
         serve(harness) { _ in nil }
         for kind in Self.kinds { try harness.post((0..<3).map { Self.payload(kind, $0) }, as: Kind(kind)) }
@@ -193,7 +193,7 @@ import Testing
         #expect(try harness.record(later[0]).facts.laneWaitsFor == .schedule)
     }
 
-    @Test func awaitedReport_goesAtOnce_whileTheQueueWaits() throws {
+    @Test func awaitedReport_isSentAtOnce_whileTheQueueWaits() throws {
         let harness = try harness(["autoReportQueue": .bool(false)])
         serve(harness) { _ in .status(200) }
         let waiting = try harness.post([Self.payload("tincan", 1)], as: "tincan")

@@ -226,7 +226,7 @@ import Testing
     }
 
     @Test(arguments: [true, false])
-    func refusalAsDone_afterAStopUnderWay_dependsOnWhetherTheCallHadLeft(hadLeft: Bool) throws {
+    func refusalAsDone_afterAStopInFlight_dependsOnWhetherTheCallHadLeft(hadLeft: Bool) throws {
         let harness = try harness()
         let id = try harness.post([Self.call()], as: "call")[0]
         try harness.turn()

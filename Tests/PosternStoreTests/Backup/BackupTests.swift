@@ -138,7 +138,7 @@ import Testing
 
     // MARK: Restore
 
-    @Test func idsThatWereAssignedAfterTheBackup_doNotComeAgain() throws {
+    @Test func idsThatWereAssignedAfterTheBackup_areNotAssignedAgain() throws {
         try store.append(3, to: queue)
         let batch = store.outbox.nextBatch()
         _ = try backup.run(of: store.path, to: file)

@@ -229,7 +229,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
 
     // MARK: Exclusion
 
-    @Test func lanesOfOneExclusion_areNotUnderWaySideBySide() throws {
+    @Test func lanesOfOneExclusion_areNotInFlightSideBySide() throws {
         try post("u1/d1", "T1")
         try post("u2/d1", "S1")
         try post("u3/d2", "R1")

@@ -137,7 +137,7 @@ import Testing
         #expect(try store.isBalanced())
     }
 
-    @Test func laneUnderWay_isPassedOver_untilItIsSettled() throws {
+    @Test func laneInFlight_isPassedOver_untilItIsSettled() throws {
         let store = try TestStore()
         let queue = try store.register()
         try store.append(to: queue, lane: .digest(1))
@@ -326,7 +326,7 @@ import Testing
         #expect(try store.isBalanced())
     }
 
-    @Test func dropped_canBeRequeued_whileOthersAreUnderWay() throws {
+    @Test func dropped_canBeRequeued_whileOthersAreInFlight() throws {
         let store = try TestStore()
         let queue = try store.register(cap: QueueCap.with { ($0.maxMessages, $0.whenFull) = (2, .dropOldest) })
         let ids = try store.append(2, to: queue)
@@ -361,7 +361,7 @@ import Testing
         #expect(try store.isBalanced())
     }
 
-    @Test func ageAndOwnEnd_areLookedAt_whenClaiming() throws {
+    @Test func ageAndOwnEnd_areExamined_whenClaiming() throws {
         let store = try TestStore()
         let queue = try store.register()
         let old = try store.append(10, to: queue)
@@ -422,7 +422,7 @@ import Testing
 @Suite struct ReadinessTests {
     private let wait = Duration.milliseconds(50)
 
-    @Test func firstMessage_collects_andAFullBatchGoesAtOnce() throws {
+    @Test func firstMessage_collects_andAFullBatchIsSentAtOnce() throws {
         let store = try TestStore()
         let queue = try store.register()
         try store.drain(queue)

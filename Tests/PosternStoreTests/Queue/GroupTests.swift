@@ -118,7 +118,7 @@ import Testing
         #expect(second.history.suspectedAfter == 7)
     }
 
-    @Test func cancelledMember_letsItsLaneGoOn_andTheGroupStays() throws {
+    @Test func cancelledMember_freesItsLane_andTheGroupStays() throws {
         let store = try TestStore()
         let queue = try store.register()
         let ids = try store.append((0..<3).map { store.message(to: queue, lane: .digest(Int64($0 + 1))) }).ids

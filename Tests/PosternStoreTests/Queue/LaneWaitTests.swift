@@ -77,7 +77,7 @@ import Testing
     }
 
     /// A flush makes lanes due whose messages are not. That they wait is written back, which may fail.
-    @Test func laneWithNothingDue_isLookedAtAgain_ifTheStoreRefusesItsTime() throws {
+    @Test func laneWithNothingDue_isExaminedAgain_ifTheStoreRefusesItsTime() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
         let due = store.time.now + .seconds(300)

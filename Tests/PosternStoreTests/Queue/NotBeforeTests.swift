@@ -9,7 +9,7 @@ import Testing
     private func lane(_ laneRule: LaneRule) -> Lane { laneRule == .mixed ? .digest(1) : .named("lane") }
 
     @Test(arguments: [LaneRule.mixed, .separate])
-    func dueMessage_goesBeforeLaterOnesOfItsLane(laneRule: LaneRule) throws {
+    func dueMessage_isSentBeforeLaterOnesOfItsLane(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
         let lane = lane(laneRule)
@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test(arguments: [LaneRule.mixed, .separate])
-    func dueMessage_goesBeforeALaterOne_thatIsToBeSentAgain(laneRule: LaneRule) throws {
+    func dueMessage_isSentBeforeALaterOne_thatIsToBeSentAgain(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
         let lane = lane(laneRule)
@@ -71,7 +71,7 @@ import Testing
         #expect(try store.drain(queue) == [other])
     }
 
-    @Test func dueMessage_doesNotComeBetweenTheRequestsOfALaterOne() throws {
+    @Test func dueMessage_isNotSentBetweenTheRequestsOfALaterOne() throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: .separate))
         let lane = lane(.separate)
@@ -93,7 +93,7 @@ import Testing
     /// It has waited for its own time before it began, and stays the only one of its lane until it ends. Requests that are
     /// named when they are sent (`isNamed`) begin it earlier than the result of the first one does.
     @Test(arguments: [false, true])
-    func dueMessage_doesNotComeBetweenTheRequestsOfALaterOne_thatWasScheduledItself(isNamed: Bool) throws {
+    func dueMessage_isNotSentBetweenTheRequestsOfALaterOne_thatWasScheduledItself(isNamed: Bool) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: .separate))
         let lane = lane(.separate)
@@ -117,7 +117,7 @@ import Testing
     }
 
     /// The result of its first request, which would have named it as begun, is lost with the process.
-    @Test func dueMessage_doesNotComeBeforeALaterOne_ofWhichARequestMayHaveArrived() throws {
+    @Test func dueMessage_isNotSentBeforeALaterOne_ofWhichARequestMayHaveArrived() throws {
         let store = try TestStore()
         var queue = try store.register(PlainUpstream(laneRule: .separate))
         let lane = lane(.separate)
@@ -136,7 +136,7 @@ import Testing
     }
 
     /// A message that is queued again has its old position, but not before one that has begun.
-    @Test func messageThatIsQueuedAgain_doesNotComeBetweenTheRequestsOfALaterOne() throws {
+    @Test func messageThatIsQueuedAgain_isNotSentBetweenTheRequestsOfALaterOne() throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: .separate))
         let lane = lane(.separate)

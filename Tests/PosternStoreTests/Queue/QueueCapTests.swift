@@ -92,7 +92,7 @@ import Testing
         try store.append("12345", to: second)
     }
 
-    @Test func evictedRetry_letsItsLaneGoOn() throws {
+    @Test func evictedRetry_freesItsLane() throws {
         let store = try TestStore()
         let queue = try store.register(cap: QueueCap.with { ($0.maxMessages, $0.whenFull) = (2, .dropOldest) })
         try store.append(to: queue, lane: .digest(7))

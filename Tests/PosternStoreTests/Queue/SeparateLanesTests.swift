@@ -47,7 +47,7 @@ import Testing
     }
 
     @Test(arguments: [Duration.zero, .seconds(2)])
-    func lane_goesOnAtOnce_afterTheClockWasSetBack(collecting wait: Duration) throws {
+    func lane_continuesAtOnce_afterTheClockWasSetBack(collecting wait: Duration) throws {
         let store = try TestStore()
         let queue = try store.register(plain())
         queue.onArrival(limits: BatchLimits(maxMessages: 10, maxBytes: 1000), wait: wait) {}
@@ -71,7 +71,7 @@ import Testing
         #expect(try store.count("lanes") == 1)
     }
 
-    @Test func neighbours_areDeliveredTogether_andTheirLaneGoesOn() throws {
+    @Test func neighbours_areDeliveredTogether_andTheirLaneContinues() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
         let ids = try store.append(9, to: queue, lane: .named("a"))
@@ -82,7 +82,7 @@ import Testing
         #expect(try store.isBalanced())
     }
 
-    @Test func lane_hasOneBatchUnderWay() throws {
+    @Test func lane_hasOneBatchInFlight() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
         let ids = try store.append(2, to: queue, lane: .named("a"))
@@ -266,7 +266,7 @@ import Testing
         #expect(try store.claim(queue).messages.map(\.id) == [ids[0]])
     }
 
-    @Test func cancelledFront_letsItsLaneGoOn() throws {
+    @Test func cancelledFront_freesItsLane() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
         let front = try store.append(to: queue, lane: .named("a"))

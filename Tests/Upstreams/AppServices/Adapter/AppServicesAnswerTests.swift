@@ -45,7 +45,7 @@ import Testing
         (401, #"{"error":"service_resource_not_found"}"#, "not found"),
         (403, #"{"error":"forbidden_service_operation"}"#, "permanent"),
     ])
-    func body_isLookedAtBeforeTheStatus(status: Int, body: String, meaning: String) {
+    func body_isExaminedBeforeTheStatus(status: Int, body: String, meaning: String) {
         for step in [Step.registerDevice, .connect, .findGroup, .removeFromGroup] {
             #expect(word(judge(status, body, of: step)) == meaning)
         }

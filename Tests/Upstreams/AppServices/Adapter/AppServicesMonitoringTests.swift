@@ -38,7 +38,7 @@ import Testing
         return step
     }
 
-    @Test func configuration_isAskedForOnceADay() throws {
+    @Test func configuration_isRequestedOnceADay() throws {
         var harness = try harness()
         let both = ["fetchConfiguration", "uploadMetrics"]
         #expect(try harness.steps(try harness.post("metrics", Self.item), answer: Self.usual) == both)
@@ -129,7 +129,7 @@ import Testing
         #expect(harness.ended[id]?.state == .dropped)
     }
 
-    @Test func configurationThatFailed_isAskedForAgain_andMetricsFollow() throws {
+    @Test func configurationThatFailed_isRequestedAgain_andMetricsFollow() throws {
         var harness = try harness()
         let id = try harness.post("metrics", Self.item)
         #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetchConfiguration"])

@@ -356,7 +356,7 @@ import Testing
         }
     }
 
-    @Test func memberNotFound_isLookedForOnceMore() throws {
+    @Test func memberNotFound_isSearchedOnceMore() throws {
         var harness = try Harness()
         let id = try harness.post("group_add", Items.group())
         let steps = try harness.steps(id, answer: Self.answers(["addToGroup": Self.missing]))

@@ -65,7 +65,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         (#"{"answers":[{"status":200,"headers":{"a":1}}]}"#, "answers[0].headers.a: "),
     ]
 
-    @Test func problems_areToldInASentence_andChangeNothing() throws {
+    @Test func problems_areReportedInASentence_andChangeNothing() throws {
         for (body, sentence) in Self.problems {
             let client = AppServicesClient()
             let before = client.shown.description + client.state
@@ -136,7 +136,7 @@ private let d1 = "c0ffee11-2233-4455-8677-8899aabbccdd"
         ("noEntities", 200, #"{"application":"b616dfc1-bd09-5707-82b6-1e6b7b661c4e","timestamp":1767225600000,"#),
     ]
 
-    @Test(arguments: styles) func refusedToken_isToldInEachStyle(style: String, status: Int, body: String) {
+    @Test(arguments: styles) func refusedToken_isReportedInEachStyle(style: String, status: Int, body: String) {
         let client = AppServicesClient(
             #"{"errorStyle":"\#(style)","tokens":[{"token":"PiTok-7f.abc_DEF~123","valid":false}]}"#)
         let answer = client.send(vector(1))

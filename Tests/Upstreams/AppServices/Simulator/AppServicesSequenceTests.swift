@@ -160,7 +160,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
         #expect(client.violations.count == 2)
     }
 
-    @Test func refusedToken_isExcused_whenTheAnswerWasLost_orWhileUnderWayInAnotherLane() {
+    @Test func refusedToken_isExcused_whenTheAnswerWasLost_orWhileInFlightInAnotherLane() {
         let client = AppServicesClient(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
         client.statuses(vector(1).lost, vector(1), vector(8))
         #expect(client.violations.isEmpty)
@@ -169,7 +169,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
         #expect(client.violations == ["get_group: a refused token is sent again"])
     }
 
-    @Test func tokenOfAnotherUser_isRefused_andNoted() {
+    @Test func tokenOfAnotherUser_isRefused_andIsAViolation() {
         let client = AppServicesClient(#"{"tokens":{"token":"b","user":"b"}}"#)
         client.send(vector(1).with(token: "b"))
         let answer = client.send(vector(2).with(token: "b"))

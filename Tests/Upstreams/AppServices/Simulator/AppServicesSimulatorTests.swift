@@ -244,7 +244,7 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         (vector(2).with(path: "/appservices/acme/campus-dev/notifications"), 404, "service_resource_not_found"),
     ]
 
-    @Test func mistakes_areRefused_andNoted() {
+    @Test func mistakes_areRefused_andAreViolations() {
         for (index, (request, status, error)) in Self.refused.enumerated() {
             let client = AppServicesClient()
             let answer = client.send(request)
@@ -444,14 +444,14 @@ private let pushToken = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add
         ),
     ]
 
-    @Test func oddities_areNoted() {
+    @Test func oddities_areViolations() {
         for (request, violation) in Self.odd {
             let violations = AppServicesClient().violations(of: request)
             #expect(violations.contains { $0.hasPrefix(violation) || $0.hasSuffix(violation) }, "\(violation)")
         }
     }
 
-    @Test func header_thatIsThereTwice_isNoted() {
+    @Test func header_thatIsThereTwice_isAViolation() {
         var request = vector(1)
         request.headers.append(("x-auth-provider", "pi"))
         #expect(

@@ -147,7 +147,7 @@ import Testing
         #expect(harness.queue.isEmpty)
     }
 
-    @Test func endOfADeadSession_goesOffline_sinceNothingLivesThatCouldEnd() throws {
+    @Test func endOfADeadSession_isSentOffline_sinceNothingLivesThatCouldEnd() throws {
         var harness = try harness()
         try harness.post(CurioSample.event())
         try harness.post(CurioSample.make("session_end"))
@@ -194,7 +194,7 @@ import Testing
         #expect(harness.queue.isEmpty)
     }
 
-    @Test func failedEvent_goesOffline_withItsTimeAndOurCode() throws {
+    @Test func failedEvent_isSentOffline_withItsTimeAndOurCode() throws {
         var harness = try harness()
         let id = try harness.post(CurioSample.event()).id
         try play(&harness, Self.down)
@@ -232,7 +232,7 @@ import Testing
         #expect(harness.sent.map(\.path) == ["/hit/create", "/offline/create"])
     }
 
-    @Test func failedPeriodicBatch_goesOffline() throws {
+    @Test func failedPeriodicBatch_isSentOffline() throws {
         var harness = try harness(["periodicDispatchEnabled": .bool(true)])
         try harness.post(CurioSample.screenStart())
         harness.now = harness.now + .seconds(300)

@@ -71,7 +71,7 @@ private let twice = C.codes[1]
         #expect(client.shown["actions"]["session_start"].int == 1)
     }
 
-    @Test func start_isNoted_withAnotherDeviceBlock() {
+    @Test func start_isAViolation_withAnotherDeviceBlock() {
         let violation = "a session started again with another device block"
         _ = client.start()
         #expect(client.start(model: "iPad").summary == "200 | \(violation)")
@@ -103,7 +103,7 @@ private let twice = C.codes[1]
         #expect(client.start(C.other).summary == "401 | a session code used again after the session was over")
     }
 
-    @Test func start_isNoted_forACodeThatWasRefusedAndReplaced() {
+    @Test func start_isAViolation_forACodeThatWasRefusedAndReplaced() {
         _ = client.start()
         client.control(#"{"killSessions":"all"}"#)
         #expect(client.start().summary == "401")
@@ -112,7 +112,7 @@ private let twice = C.codes[1]
         #expect(client.shown["recreations"].int == 1)
     }
 
-    @Test func sessionStart_isRecordedAsAMistake_ifItRepeatsADeadCode() {
+    @Test func sessionStart_isAViolation_ifItRepeatsADeadCode() {
         _ = client.start()
         client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<5 { #expect(client.start().summary == "401") }
@@ -153,7 +153,7 @@ private let twice = C.codes[1]
         #expect(client.pdr([C.open(once), C.close(once)], C.other).summary == "200")
     }
 
-    @Test func batch_whoseAnswerWasLost_mayComeAgainUnderANewCode() {
+    @Test func batch_whoseAnswerWasLost_mayBeSentAgainUnderANewCode() {
         _ = client.start()
         #expect(client.pdr([C.open(once), C.close(once)]).summary == "200")
         client.control(#"{"killSessions":"\#(V.visitor)"}"#)
@@ -187,7 +187,7 @@ private let twice = C.codes[1]
         #expect(client.shown["orphanScreens"].int == 1)
     }
 
-    @Test func refusedCode_isRecordedAsAMistake_ifQuotedRepeatedly() {
+    @Test func refusedCode_isAViolation_ifQuotedRepeatedly() {
         _ = client.start()
         client.control(#"{"killSessions":"all"}"#)
         for _ in 0..<20 { #expect(client.screenStart(isLost: true).summary == "401") }
@@ -198,7 +198,7 @@ private let twice = C.codes[1]
 
     // MARK: Codes
 
-    @Test func end_isNoted_withoutItsStart() {
+    @Test func end_isAViolation_withoutItsStart() {
         _ = client.start()
         #expect(
             client.screenEnd("e3b0c44298fc4c149afbf4c8996fb924").summary == "200 | an end that quotes an unknown code")
@@ -219,7 +219,7 @@ private let twice = C.codes[1]
         #expect(client.send("/hit/end", C.common() + empty).summary == "200")
     }
 
-    @Test func end_isNoted_forAnotherVisitorsCode() {
+    @Test func end_isAViolation_forAnotherVisitorsCode() {
         _ = client.start()
         _ = client.start(C.other, visitor: C.stranger)
         let code = client.screenStart().code ?? ""
@@ -228,7 +228,7 @@ private let twice = C.codes[1]
                 == "200 | an end that quotes another visitor's code")
     }
 
-    @Test func secondEnd_isNoted_unlessItIsARepeat() {
+    @Test func secondEnd_isAViolation_unlessItIsARepeat() {
         _ = client.start()
         let code = client.screenStart().code ?? ""
         #expect(client.screenEnd(code).summary == "200")
@@ -238,14 +238,14 @@ private let twice = C.codes[1]
         #expect(client.screenEnd(code).summary == "200 | a second end for one start")
     }
 
-    @Test func end_isNoted_inAnEarlierSessionThanItsStart() {
+    @Test func end_isAViolation_inAnEarlierSessionThanItsStart() {
         _ = client.start()
         _ = client.start(C.other)
         let code = client.screenStart(C.other).code ?? ""
         #expect(client.screenEnd(code).summary == "200 | an end in an earlier session than its start")
     }
 
-    @Test func code_isNoted_forTwoStarts() {
+    @Test func code_isAViolation_forTwoStarts() {
         _ = client.start()
         #expect(client.pdr([C.open(once), C.open(once, at: 5)]).summary == "200 | a code used for two starts")
         #expect(client.pdr([C.open(twice)]).summary == "200")
@@ -255,13 +255,13 @@ private let twice = C.codes[1]
 
     // MARK: Records
 
-    @Test func record_isNoted_beforeItsSessionsStart() {
+    @Test func record_isAViolation_beforeItsSessionsStart() {
         #expect(client.ocr([C.open(once), C.record(0)]).summary == "200 | a record of a session before its start")
         _ = client.end()
         #expect(client.ocr([C.record(1, C.other)]).summary == "200 | a record of a session before its start")
     }
 
-    @Test func record_isNoted_afterItsSessionsEnd() {
+    @Test func record_isAViolation_afterItsSessionsEnd() {
         #expect(
             client.ocr([C.record(0), C.record(1), C.open(once)]).summary
                 == "200 | a record after the end of its session")
@@ -277,12 +277,12 @@ private let twice = C.codes[1]
         #expect(client.pdr([C.open(once)], C.other).summary == "200")
     }
 
-    @Test func pdr_isNoted_withStartOrEndOfASession() {
+    @Test func pdr_isAViolation_withStartOrEndOfASession() {
         _ = client.start()
         #expect(client.pdr([C.record(1)]).summary == "200 | a session's start or end in /batch/create")
     }
 
-    @Test func ocr_isNoted_forSessionsWithDifferentDeviceBlocks() {
+    @Test func ocr_isAViolation_forSessionsWithDifferentDeviceBlocks() {
         _ = client.start()
         #expect(client.ocr([C.open(once)]).summary == "200")
         #expect(
@@ -290,7 +290,7 @@ private let twice = C.codes[1]
                 == "200 | a record of a session with another device block")
     }
 
-    @Test func session_isNoted_startedTwiceByBatches() {
+    @Test func session_isAViolation_startedTwiceByBatches() {
         _ = client.ocr([C.record(0), C.open(once)])
         _ = client.pdr([C.close(once)])
         #expect(client.ocr([C.record(0)]).summary == "200 | a session started twice")
@@ -298,7 +298,7 @@ private let twice = C.codes[1]
 
     // MARK: Repeats
 
-    @Test func batch_mayComeAgain_wholeOrInHalves() {
+    @Test func batch_mayBeSentAgain_wholeOrInHalves() {
         let records = [C.record(0), C.open(once), C.close(once), C.record(1)]
         for part in [records, records, Array(records[..<2]), Array(records[2...])] {
             #expect(client.ocr(part).summary == "200")
@@ -308,7 +308,7 @@ private let twice = C.codes[1]
         #expect(client.shown["sessions"]["ended"].int == 1)
     }
 
-    @Test func repeat_isNoted_afterSomethingNew() {
+    @Test func repeat_isAViolation_afterSomethingNew() {
         _ = client.ocr([C.record(0), C.open(once)])
         #expect(client.ocr([C.open(twice), C.open(once)]).summary == "200 | a repeat after something new")
         _ = client.screenStart()
@@ -324,7 +324,7 @@ private let twice = C.codes[1]
         #expect(client.shown["repeats"].int == 2)
     }
 
-    @Test func duplicates_areTold_byWhatTheServerCanTell() {
+    @Test func duplicates_areReported_byWhatTheServerCanTell() {
         func identities(_ judged: SimulatedResult) -> [UInt64] { judged.items.identities }
         #expect(identities(client.start()) == identities(client.ocr([C.record(0)])))
         #expect(identities(client.screenStart()) != identities(client.screenStart()))

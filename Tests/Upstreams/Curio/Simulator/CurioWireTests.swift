@@ -143,7 +143,7 @@ private typealias C = CurioClient
         ("Accept", "*/*", nil),
     ]
 
-    @Test(arguments: headers) func header_isNoted_whenItIsNotAsClientsSendIt(
+    @Test(arguments: headers) func header_isAViolation_whenItIsNotAsClientsSendIt(
         name: String, value: String?, violation: String?
     ) {
         let others = C.headers.filter { $0.name != name }
@@ -153,7 +153,7 @@ private typealias C = CurioClient
         #expect(judged.summary == (["200"] + (violation.map { [$0] } ?? [])).joined(separator: " | "))
     }
 
-    @Test func query_isNoted() {
+    @Test func query_isAViolation() {
         #expect(
             client.post(V.golden("session-start").suffix, V.golden("session-start").body, query: "").summary
                 == "200 | a query string")
@@ -224,7 +224,7 @@ private typealias C = CurioClient
     @Test(arguments: [
         "/visit/end", "/hit/create", "/hit/end", "/event/create", "/event/end", "/visitor/unregister",
         "/visitor/setPushData", "/location/set", "/visitor/setUserTag",
-    ]) func parameter_thatBelongsElsewhere_isNoted(suffix: String) throws {
+    ]) func parameter_thatBelongsElsewhere_isAViolation(suffix: String) throws {
         _ = client.start()
         let examples = [
             V.golden("screen-start"), V.golden("screen-end"), V.golden("event"), V.golden("event-end"),
@@ -301,7 +301,7 @@ private typealias C = CurioClient
         #expect(client.send(suffix, C.three() + parameters).summary == summary)
     }
 
-    @Test func unregister_isNoted_withTheWordNull() {
+    @Test func unregister_isAViolation_withTheWordNull() {
         _ = client.start()
         #expect(
             client.send("/visitor/unregister", C.common() + [("customId", "NULL")]).summary
@@ -378,7 +378,7 @@ private typealias C = CurioClient
                 == "200 | a record whose eventDuration is a number instead of a string")
     }
 
-    @Test func records_areNoted_beyond250() {
+    @Test func records_areViolations_beyond250() {
         _ = client.start()
         func events(_ count: Int) -> [String] {
             (0..<count).map { number in

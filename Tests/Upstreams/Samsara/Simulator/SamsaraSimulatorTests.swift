@@ -105,7 +105,7 @@ private let malformed = "Malformed JSON in request body."
             ($0, SimulatedAnswer(status: 400, headers: [("Content-Type", "text/plain")], body: Array(malformed.utf8)))
         }
 
-    @Test(arguments: v7) func v7_isAnsweredAsByTheServer_andNoted(body: String, answer: SimulatedAnswer) {
+    @Test(arguments: v7) func v7_isAnsweredAsByTheServer_andIsAViolation(body: String, answer: SimulatedAnswer) {
         let judged = judge(body)
         #expect(judged.answer == answer)
         #expect(!judged.violations.isEmpty)
@@ -205,7 +205,7 @@ private let malformed = "Malformed JSON in request body."
         #expect(untyped.answer == (isBelowV1 ? .json(400, wrongType) : .json(404, notFound)))
     }
 
-    @Test func query_isIgnored_andNoted() {
+    @Test func query_isIgnored_andIsAViolation() {
         let judged = judge(Array(V.v1.utf8), query: "a=1")
         #expect(judged.answer?.status == 202)
         #expect(judged.violations == ["a query string on /v1/events"])
@@ -300,13 +300,13 @@ private let malformed = "Malformed JSON in request body."
         ),
     ]
 
-    @Test(arguments: odd) func oddity_isTaken_andNoted(body: String, violation: String) {
+    @Test(arguments: odd) func oddity_isTaken_andIsAViolation(body: String, violation: String) {
         let judged = judge(body)
         #expect(judged.answer?.status == 202)
         #expect(judged.violations.contains(violation))
     }
 
-    @Test func invalidUTF8_isTaken_andNoted() {
+    @Test func invalidUTF8_isTaken_andIsAViolation() {
         let body = Array(#"[{"timestamp":1,"sourceId":"s","eventName":"e"#.utf8) + [0xff] + Array(#""}]"#.utf8)
         #expect(judge(body).answer?.status == 202)
         #expect(judge(body).violations == ["a body that is not UTF-8"])

@@ -96,7 +96,7 @@ import Testing
         #expect(body == Array(#"{"activities":[\#(text)]}"#.utf8))
     }
 
-    @Test func itemThatFitsNoBatch_goesAlone() throws {
+    @Test func itemThatFitsNoBatch_isSentAlone() throws {
         let upstream = try seer(["bundleSizeBytes": .integer(1024)])
         for (size, path) in [(1007, "/tincan/batch"), (1008, "/tincan")] {
             let plan = upstream.plan(

@@ -271,7 +271,7 @@ import Testing
     }
 
     /// Canonically equivalent texts are other bytes for the platform.
-    @Test func keptAnswer_isForTheVeryBytesOfTheArguments() throws {
+    @Test func cachedResponse_isOnlyForTheSameBytesOfTheArguments() throws {
         transport.answerAll { [kept] _ in .status(200, kept) }
         let upstream = try upstream()
         for text in ["caf\u{E9}", "cafe\u{301}"] {
@@ -283,7 +283,7 @@ import Testing
     }
 
     @Test(arguments: ["account", "accounts", "customer", "timezone"])
-    func keptAnswer_isForTheVeryBytesOfTheScope(parameter: String) throws {
+    func cachedResponse_isOnlyForTheSameBytesOfTheScope(parameter: String) throws {
         transport.answerAll { [kept] _ in .status(200, kept) }
         let upstream = try upstream()
         for text in ["caf\u{E9}", "cafe\u{301}"] {

@@ -133,7 +133,7 @@ import Testing
     }
 
     /// Roles say themselves where they hold; tokens are asked for in each scope.
-    @Test func roles_areAskedForOnce_whateverTheScope() throws {
+    @Test func roles_areRequestedOnce_whateverTheScope() throws {
         serve(roles: Self.mixed, tokens: "w")
         let upstream = try keeping()
         for scope in [[:], ["account": "A1"], ["account": "A2"], ["customer": "C1"], ["accounts": "A1,A2"]] {

@@ -66,7 +66,7 @@ import Testing
         (4, 502, "delivery-failed"), (6, 502, "delivery-failed"), (1, 502, "delivery-failed"),
         (10, 502, "delivery-failed"), (9999, 502, "delivery-failed"),
     ])
-    func refusedLogin_isToldToTheCaller_andNotRepeated(number: Int, status: Int, slug: String) throws {
+    func refusedLogin_isReportedToTheCaller_andNotRepeated(number: Int, status: Int, slug: String) throws {
         for step in 0..<2 {
             let upstream = try StreamOneSamples.upstream()
             let sent = transport.requests.count

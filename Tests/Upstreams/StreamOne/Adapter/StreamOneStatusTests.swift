@@ -269,7 +269,7 @@ import Testing
         ("Thu, 24 Nov 2016 12:01:00 GMT", nil), ("Thu, 24 Nov 2016 11:59:00 GMT", "124 s ahead of"),
         ("Thu, 24 Nov 2016 12:10:04 GMT", "539 s behind"), ("yesterday", nil),
     ])
-    func wrongClock_isToldOf_whenItIsOurs(date: String, words: String?) {
+    func wrongClock_isReported_whenItIsOurs(date: String, words: String?) {
         let notice = judge(StreamOneSamples.answer(2), headers: [("Date", date)]).notice?.text
         #expect(notice == words.map { "the clock here is \($0) the platform's" })
     }

@@ -140,7 +140,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         #expect(judged.violations == ["a command or action other than lower-case letters and digits"])
     }
 
-    @Test func headers_thatAGatewayDoesNotSend_areNoted() {
+    @Test func headers_thatAGatewayDoesNotSend_areViolations() {
         func send(type: String?, _ headers: [(name: String, value: String)]) -> SimulatedResult {
             let signature = StreamOneClient.signature(
                 of: "/api/item/view?\(fresh)&x=1", key: StreamOneClient.userKey)
@@ -271,7 +271,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         #expect(judged.violations == ["a signature that does not match"])
     }
 
-    @Test func unknownActor_isRefused_andNotRecordedAsAMistake() {
+    @Test func unknownActor_isRefused_andIsNoViolation() {
         let judged = send(fresh.replacing("Cmv8fnKfjF2l", with: "absent"))
         #expect(judged.apiStatus == 3)
         #expect(judged.violations.isEmpty)
@@ -290,7 +290,7 @@ private let fresh = "api=3&format=json&authentication_type=user&timestamp=145000
         #expect(send() == ["a signature sent again: each attempt has to be signed again"])
     }
 
-    @Test func signature_isTakenTwice_andNotedWhenItComesBackLater() {
+    @Test func signature_isTakenTwice_andIsAViolationLater() {
         for _ in 0..<2 { #expect(send(fresh, "x=1").violations.isEmpty) }
         client.time.advance(by: .milliseconds(2999))
         #expect(send(fresh, "x=1").violations.isEmpty)

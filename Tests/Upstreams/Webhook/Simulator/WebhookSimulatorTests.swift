@@ -131,14 +131,14 @@ import Testing
         ("Idempotency-Key", "", 400),
     ]
 
-    @Test(arguments: heads) func head_isRefused_andNoted(name: String, value: String?, status: Int) {
+    @Test(arguments: heads) func head_isRefused_andIsAViolation(name: String, value: String?, status: Int) {
         let result = judge("{}", [name: value])
         #expect(result.answer?.status == status)
         #expect(result.violations.count == 1)
     }
 
     @Test(arguments: ["Content-Encoding", "Transfer-Encoding", "Expect"])
-    func framing_isNoted(name: String) {
+    func framing_isAViolation(name: String) {
         #expect(judge("{}", [name: "x"]).violations == ["a request with \(name)"])
     }
 
