@@ -38,7 +38,7 @@ public enum KeyRotation {
         }
     }
 
-    /// For people.
+    /// The result as text for people.
     public static func text(_ result: KeyRotationReport) -> String {
         var lines = ["\(result.resealed) encrypted again, \(result.current) had the current key already"]
         if result.unreadable > 0 {
@@ -50,7 +50,7 @@ public enum KeyRotation {
         return lines.joined(separator: "\n")
     }
 
-    /// For programs.
+    /// The result as JSON for programs.
     public static func json(_ result: KeyRotationReport) -> String {
         JSONWriter.object { json in
             json.number("resealed", result.resealed)

@@ -10,7 +10,7 @@ import PosternTransport
 struct Environment: Sendable {
     var time: any TimeSource = SystemTime()
     var threads: any Threads = DedicatedThreads()
-    /// For jitter, and for values that upstreams fill in.
+    /// The source of jitter, and of values that upstreams fill in.
     var random: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
     var makeTransport: @Sendable () throws(AppError) -> any OwnedTransport = { () throws(AppError) in
         do throws(CurlLoop.StartFailure) {

@@ -110,7 +110,7 @@ final class Services: Sendable {
     var upstreamNames: [UpstreamName] { workerGroup.workers.map(\.name) }
     var upstreams: [RegisteredUpstream] { workerGroup.workers.map(\.queue.upstream) }
 
-    /// For the service manager.
+    /// The condition that is reported to the service manager.
     var condition: ServiceReport.Condition {
         let snapshots = workerGroup.workers.map { (name: $0.name.description, snapshot: $0.snapshot) }
         return ServiceReport.Condition(

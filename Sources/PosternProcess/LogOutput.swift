@@ -13,7 +13,7 @@ final class LogOutput: Sendable {
     }
     private let state = Mutex(State())
     private let descriptor: Int32
-    /// For how long a reader is waited for that has taken everything so far.
+    /// How long, in milliseconds, the log waits for a reader that has read everything so far.
     private static let patience: Int32 = 20
     /// A pipe that is ready takes that much without blocking.
     private static let pipeBuffer = 4096

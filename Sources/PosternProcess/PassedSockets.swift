@@ -38,9 +38,9 @@ public struct PassedSockets: Sendable {
         }
     }
 
-    /// For all callers.
+    /// The socket for all callers.
     public let main: Socket?
-    /// For operators: the one that is named `admin` (`FileDescriptorName=`).
+    /// The socket for operators: the one that is named `admin` (`FileDescriptorName=`).
     public let admin: Socket?
 
     /// Those of this process.

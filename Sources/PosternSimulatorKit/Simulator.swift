@@ -118,7 +118,7 @@ package struct SimulatedResult: Sendable {
 }
 
 extension Faults.Poison {
-    /// For an upstream that names no items.
+    /// The status of the response, for an upstream whose items are not told apart.
     package var status: Int {
         switch answer {
         case .failure: 500

@@ -32,7 +32,7 @@ package struct BaseURL: Equatable {
     /// As it was written.
     package var spelled: String { text + slashes }
 
-    /// For defaults in the code.
+    /// A URL that is a default in the code. Stops the process if it is not valid.
     package init(known text: String) {
         do {
             try self.init(text)

@@ -10,7 +10,7 @@ package struct ClientCredentials: TokenSource {
 
     /// How long before its expiry a token is renewed, or a tenth of its lifetime if that is less.
     private static let longestLead = Duration.seconds(60)
-    /// For how long a token is used if its expiry is not known.
+    /// How long a token is used if its expiry is not known.
     private static let lifeWithoutDate = Duration.seconds(300)
 
     /// - Parameters:

@@ -8,7 +8,7 @@ import PosternStore
 struct DryRun {
     let context: APIContext
 
-    /// For what a request is shown with besides its body, and for the end of the response.
+    /// The bytes for what is shown of a request in addition to its body, and for the end of the response.
     private static let otherBytes = 64 << 10
     private static let longestURL = 8 << 10
 

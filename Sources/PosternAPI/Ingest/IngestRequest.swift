@@ -113,7 +113,7 @@ struct IngestRequest: Sendable {
 }
 
 extension PayloadError {
-    /// Of an event.
+    /// The error of an event whose source and id another event has.
     static let reusedIdentity = PayloadError("", "has the source and id of another event, which was sent before")
 }
 

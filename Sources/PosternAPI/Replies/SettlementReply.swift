@@ -84,7 +84,7 @@ final class SettlementReply: PendingReply {
             }, headers: answer.preferenceApplied + IngestReply.replay(receipt))
     }
 
-    /// For the members that count.
+    /// The bytes of the members that contain counts.
     private static let otherBytes = 512
 
     /// The list of the messages that are left out. One transaction has stored them, so no message of another request is
@@ -96,7 +96,7 @@ final class SettlementReply: PendingReply {
         return "/v1/messages?cursor=\(MessageCursor(notices[count - 1].id, in: .oldest))&last=\(last.id)"
     }
 
-    /// Of elements of an array, with the comma of each.
+    /// The bytes of the elements of an array, with a comma for each.
     private static func bytes(of texts: [String]) -> Int { texts.reduce(0) { $0 + $1.utf8.count + 1 } }
 
     private static func first(of texts: [String], within bytes: Int) -> [String] {

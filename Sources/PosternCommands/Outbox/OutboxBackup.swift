@@ -58,7 +58,7 @@ public struct BackupReport: Sendable {
     private var accepted: Int { verification.audit.accounts.reduce(0) { $0 + $1.ledger.accepted } }
     private var queued: Int { verification.audit.accounts.reduce(0) { $0 + $1.ledger.queued } }
 
-    /// For people.
+    /// The result as text for people.
     public var text: String {
         let size = "\((verification.bytes + (1 << 20) - 1) >> 20) MiB"
         let summary =
@@ -68,7 +68,7 @@ public struct BackupReport: Sendable {
             .joined(separator: "\n")
     }
 
-    /// For programs.
+    /// The result as JSON for programs.
     public var json: String {
         JSONWriter.object { json in
             json.string("file", file)

@@ -182,7 +182,7 @@ public struct ImportReport: Sendable, Equatable {
     /// 1 if a message was rejected.
     public var exitCode: Int32 { rejected.isEmpty ? 0 : CommandFailure.no }
 
-    /// For people.
+    /// The result as text for people.
     public var text: String {
         var counts = ["\(imported) messages imported"]
         if repeated > 0 { counts.append("\(repeated) imported before") }
@@ -192,7 +192,7 @@ public struct ImportReport: Sendable, Equatable {
             .joined(separator: "\n")
     }
 
-    /// For programs.
+    /// The result as JSON for programs.
     public var json: String {
         JSONWriter.object { json in
             json.number("imported", imported)

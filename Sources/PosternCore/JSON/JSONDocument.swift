@@ -2,7 +2,7 @@
 public enum JSONKind: UInt8, Sendable {
     case object, array, string, number, `true`, `false`, null
 
-    /// Of a checked value, by its first byte.
+    /// The kind of a checked value, by its first byte.
     @inlinable init(startingWith byte: UInt8) {
         switch byte {
         case UInt8(ascii: "\""): self = .string
@@ -24,7 +24,7 @@ public enum JSONKind: UInt8, Sendable {
 @frozen public struct JSONValue {
     @usableFromInline let text: UnsafePointer<UInt8>
     @usableFromInline let words: UnsafePointer<UInt32>
-    /// Of the value's first word.
+    /// The index of the value's first word.
     @usableFromInline let index: Int
     @usableFromInline let start: Int
 

@@ -28,7 +28,7 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
 }
 
 extension Duration {
-    /// For `poll`: rounded up, so that `poll` does not return before the instant.
+    /// Milliseconds for `poll`, rounded up, so that it does not return before the instant.
     public var pollMilliseconds: Int32 {
         let (seconds, attoseconds) = components
         let milliseconds = seconds * 1000 + (attoseconds + 999_999_999_999_999) / 1_000_000_000_000_000
@@ -40,7 +40,7 @@ extension Duration {
 public protocol TimeSource: Sendable {
     /// Wall-clock time, for what is shown, stored or sent.
     var now: Timestamp { get }
-    /// For waiting and for measuring.
+    /// The monotonic clock, by which waits and durations are measured.
     var instant: MonotonicInstant { get }
 }
 

@@ -25,7 +25,8 @@ public protocol TokenSource: Sendable {
 public struct TokenError: Error, Sendable, Equatable {
     /// The credentials are wrong; an operator has to correct them.
     public let credentialsRefused: Bool
-    /// For the log and `lastError`, in the words of the type: nothing of the response, the token, or the credentials.
+    /// The text for the log and `lastError`, in the words of the type. It contains nothing of the response, the token,
+    /// or the credentials.
     public let detail: String
 
     public init(credentialsRefused: Bool, detail: String) {

@@ -140,7 +140,7 @@ public typealias TransferResult = Result<UpstreamResponse, TransferFailure>
 public struct TransferOptions: Sendable, Equatable {
     /// Includes name lookup and the TLS handshake.
     public var connectTimeout: Duration
-    /// For the whole exchange, connecting included.
+    /// The time limit of the whole exchange, including the connection.
     public var requestTimeout: Duration
     /// Ignored for `http` URLs.
     public var trust: TransferTrust

@@ -117,7 +117,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
     private typealias Delivery = DeliverySettings
     private var path: [String] { ["upstreams", name.description] }
 
-    /// Of an upstream that runs as another type, nothing else is looked at.
+    /// The changes that a reload cannot apply, if the type has changed. Nothing else of the upstream is compared.
     fileprivate func fixedChanges(to new: Self) -> [String] {
         [keyPath(path + [Common.name(of: \.type)])]
             + (isEnabled == new.isEnabled ? [] : [keyPath(path + [Common.name(of: \.isEnabled)])])

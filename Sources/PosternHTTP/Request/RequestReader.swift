@@ -49,7 +49,7 @@ struct RequestReader {
     var isIdle: Bool {
         if case .head = phase { headBytes.isEmpty } else { false }
     }
-    /// Of the request line, once it has arrived.
+    /// The path of the request line, once it has arrived.
     var path: String? { parser.line?.target.path }
     var method: String? { parser.line?.method }
     /// The client's `X-Request-Id` if it is valid, once it has arrived.

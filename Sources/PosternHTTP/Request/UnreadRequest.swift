@@ -8,8 +8,8 @@ public struct UnreadRequest: Sendable {
     public let method: String?
     /// The other end of the connection, which may be a proxy.
     public let peer: PeerAddress
-    /// Of the response.
+    /// The status of the response.
     public let status: Int
-    /// Of the problem that the response describes.
+    /// The kind of the problem that the response describes.
     public let slug: ProblemSlug
 }

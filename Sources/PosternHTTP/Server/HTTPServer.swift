@@ -34,7 +34,8 @@ public final class HTTPServer: Sendable {
     public var runningRequests: Int { core.running.load(ordering: .acquiring) }
     /// Accepted and not closed, whether or not a request is running. Any thread.
     public var openConnections: Int { core.limiter.connections }
-    /// For leak checks: connections that are suspended, waiting for a response, and all connection objects.
+    /// The numbers of connections that are suspended until their response is ready, and of all connection objects, for
+    /// leak checks.
     package var suspendedConnections: Int {
         var count = 0
         core.reaper.forEach { count += $0.isSuspended ? 1 : 0 }

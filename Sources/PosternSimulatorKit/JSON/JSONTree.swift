@@ -41,7 +41,7 @@ package enum JSONTree: Sendable, Equatable {
         }
     }
 
-    /// Of members with the same name, the last one counts.
+    /// An object of `members`. If several have the same name, the last one counts.
     package static func object(of members: [Member]) -> Self {
         let sorted = members.enumerated().sorted { left, right in
             if left.element.name.utf8.elementsEqual(right.element.name.utf8) { return left.offset < right.offset }

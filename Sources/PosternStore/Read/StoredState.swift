@@ -5,7 +5,7 @@ struct StoredState: UpstreamState {
     let upstream: UpstreamNumber
     let sql: SQL
     let vault: Vault
-    /// For the writer: what it remembers during its transaction.
+    /// The writer's state of the upstream during its transaction; nil for readers.
     var account: UpstreamWriteState?
 
     func value(of key: String) throws -> [UInt8]? {

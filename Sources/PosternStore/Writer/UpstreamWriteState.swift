@@ -85,7 +85,7 @@ struct LaneCounts {
 
     mutating func begin() { changes = nil }
 
-    /// For `undo`.
+    /// Returns a mark to which `undo` can go back.
     mutating func mark() -> Int {
         changes = changes ?? []
         return changes?.count ?? 0

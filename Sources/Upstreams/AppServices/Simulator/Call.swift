@@ -55,7 +55,7 @@ struct Call: Sendable {
     /// In lower case if it is a UUID.
     private(set) var device: String?
     private(set) var group: String?
-    /// Of a crash log.
+    /// The name of the file of a crash log.
     private(set) var file: String?
     private(set) var apiKey: String?
     /// Nil if the headers do not contain a token in the only valid form.

@@ -217,7 +217,7 @@ struct History: Sendable {
         }
     }
 
-    /// Of metrics that were written to the connection and not acknowledged.
+    /// Remembers metrics that were written to the connection and not acknowledged.
     mutating func learnUnclear(_ call: Call) { unclearMetrics.insert(Self.digest(of: call)) }
 
     /// The gateway is supposed to know this device.

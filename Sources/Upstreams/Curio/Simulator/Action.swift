@@ -29,7 +29,8 @@ struct Action {
             }
         }
 
-        /// Of a record, besides `type`, `timestamp` and `sessionCode`; of a request of its own, besides the codes.
+        /// The fields of a record in addition to `type`, `timestamp`, and `sessionCode`; of a request of its own, in
+        /// addition to the codes.
         var fields: [String] {
             switch self {
             case .sessionStart, .sessionEnd: []
@@ -72,7 +73,7 @@ struct Action {
     /// Decoded, with their names on the wire.
     var texts: [(name: String, value: String)] = []
     var timestamp: Int64?
-    /// For a start that was posted alone, it is the server's, and not known before it is accepted.
+    /// The code of the start. If the start was posted alone, the server assigns it when it accepts the start.
     var code: String?
 
     /// Two texts that an end repeats from its start; nil when both are empty.

@@ -79,7 +79,7 @@ extension CurioState {
         }
     }
 
-    /// Of a batch's record.
+    /// Checks a record of a batch against its session.
     private func check(_ action: Action, of request: Request, _ findings: inout Findings) {
         guard let session = sessions[action.session] else {
             return findings.record("a record of a session before its start")

@@ -38,7 +38,7 @@ struct Opening {
     let kind: Action.Kind
     let visitor: String
     let session: String
-    /// Of its two texts.
+    /// The digest of its two texts.
     let pair: UInt64?
     var isClosed = false
 }

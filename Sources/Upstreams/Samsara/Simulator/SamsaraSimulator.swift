@@ -186,7 +186,7 @@ struct SamsaraSimulator: Simulator {
         return violations
     }
 
-    /// Of an event that the server takes; adds to `violations`, which stays empty nearly always.
+    /// Adds what is wrong with an event that the server accepts to `violations`, which is nearly always empty.
     private func note(_ event: Event, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
         if event.range.count > bounds.maxEventBytes {
             violations.append("an event of more than \(bounds.maxEventBytes) bytes")

@@ -25,12 +25,12 @@ struct SeerState: Sendable {
         var reports: [String: Reports] = [:]
     }
 
-    /// Of one path.
+    /// The counts of the reports to one path.
     struct Reports: Encodable, Sendable {
         var requests = 0
         var accepted = 0
         var items = 0
-        /// Of the bodies that were accepted.
+        /// The size of the largest body that was accepted.
         var largestBytes = 0
     }
 

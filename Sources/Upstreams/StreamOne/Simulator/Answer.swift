@@ -6,7 +6,7 @@ struct Answer {
     /// JSON.
     var body = "null"
     var isCacheable = false
-    /// Of lists.
+    /// The number of elements of a list.
     var count: Int?
     /// Seconds; only in a session.
     var sessionTimeout: Int?

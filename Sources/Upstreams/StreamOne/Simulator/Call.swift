@@ -92,7 +92,8 @@ struct Call {
         if !isInOrder { violations.append("parameters in another order than PHP's") }
     }
 
-    /// For the signature: the platform may encode again what it decoded.
+    /// Whether query and body are encoded as the platform encodes them: to check the signature, it may encode again what
+    /// it decoded.
     func checkEncoding(_ violations: inout [String]) -> Bool {
         if !parameters.isExact { violations.append("a query in another encoding than the platform's") }
         if !arguments.isExact { violations.append("a body in another encoding than the platform's") }

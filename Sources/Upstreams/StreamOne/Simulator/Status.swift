@@ -22,7 +22,7 @@ struct Status: RawRepresentable, Hashable, Sendable {
     static let sessionNotFound = Self(rawValue: 282)
     static let accountNotFound = Self(rawValue: 290)
 
-    /// For people: the name as a sentence, for example `Session not found`.
+    /// The name as a sentence for people, for example `Session not found`.
     var message: String {
         guard self != .ok else { return "OK" }
         guard let name = Self.names[rawValue] else { return "Status \(rawValue)" }

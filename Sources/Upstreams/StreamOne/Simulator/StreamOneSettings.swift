@@ -86,7 +86,7 @@ struct StreamOneSettings: ControlMembers {
     var answers = JSONTree.object([])
     /// The scope of responses to requests that name none.
     var timezone = "Europe/Amsterdam"
-    /// Of challenges, sessions and `statusRate`; counts from when it is set.
+    /// The seed of challenges, sessions, and `statusRate`, from the time at which it is set.
     var seed = 0
 
     func application(_ id: String) -> Application? { applications.first { $0.id == id } }

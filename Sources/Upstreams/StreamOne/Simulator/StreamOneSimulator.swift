@@ -92,7 +92,7 @@ struct StreamOneSimulator: ControlledSimulator {
         return SimulatedResult.Items(text: text, ranges: [text.indices], identities: [identity], orderKey: orderKey)
     }
 
-    /// For `session/create` alone: of the user whose challenge it brings.
+    /// The verifier of the user whose challenge the call contains; only for `session/create`.
     private func verifier(for call: Call) -> Verifier? {
         guard call.name == "session/create", let challenge = call.arguments["challenge"] else { return nil }
         let user = held.state.withLock { state in
