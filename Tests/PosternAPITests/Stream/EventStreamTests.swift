@@ -68,7 +68,7 @@ import Testing
         #expect(listener.read().map { $0.json["count"].int } == [10])
     }
 
-    @Test func rounds_areATenthOfASecondApart_whoeverReadsOrLeaves() {
+    @Test func rounds_areATenthOfASecondApart_whileListenersReadOrLeave() {
         let bench = Bench()
         let listeners = (0..<EventStream.maxListeners).map { _ in bench.listen() }
         bench.record()
