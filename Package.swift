@@ -11,8 +11,6 @@ let strict: [SwiftSetting] = [
     .treatAllWarnings(as: .error),
 ]
 
-let grdb = Target.Dependency.product(name: "GRDB", package: "GRDB.swift")
-let grdbSQLite = Target.Dependency.product(name: "GRDBSQLite", package: "GRDB.swift")
 let logging = Target.Dependency.product(name: "Logging", package: "swift-log")
 let memoryLogging = Target.Dependency.product(name: "InMemoryLogging", package: "swift-log")
 let deque = Target.Dependency.product(name: "DequeModule", package: "swift-collections")
@@ -82,7 +80,6 @@ let package = Package(
         .executable(name: "postern-simulate", targets: ["postern-simulate"]),
     ],
     dependencies: [
-        .package(url: "https://github.com/groue/GRDB.swift", exact: "7.10.0"),
         .package(url: "https://github.com/apple/swift-argument-parser", exact: "1.8.2"),
         .package(url: "https://github.com/apple/swift-log", exact: "1.16.2"),
         .package(url: "https://github.com/apple/swift-collections", exact: "1.6.0"),
@@ -111,11 +108,7 @@ let package = Package(
         part("PosternCompression", ["CZlib"]),
         part(
             "PosternStore",
-            [
-                "CLinux", "CPosternChecksum", "CSQLite", "PosternCore", "PosternMetrics", grdb, grdbSQLite, logging,
-                deque,
-                crypto,
-            ]),
+            ["CLinux", "CPosternChecksum", "CSQLite", "PosternCore", "PosternMetrics", logging, deque, crypto]),
         part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "CCurl"]),
         // What Postern is.
@@ -178,7 +171,7 @@ let package = Package(
         tests(of: "PosternJSON", ["PosternCore"]),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
-        tests(of: "PosternStore", ["CPosternChecksum", "PosternCore", "PosternMetrics", grdbSQLite, logging]),
+        tests(of: "PosternStore", ["CPosternChecksum", "CSQLite", "PosternCore", "PosternMetrics", logging]),
         tests(of: "PosternHTTP", ["PosternCore"]),
         tests(of: "PosternTransport", ["PosternCore", "PosternHTTP", logging]),
         .target(
@@ -202,7 +195,7 @@ let package = Package(
             of: "PosternDelivery",
             [
                 "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternTransport", "PosternHTTP",
-                "PosternFaultServer", grdb, logging, memoryLogging,
+                "PosternFaultServer", logging, memoryLogging,
             ] + adapters),
         tests(
             of: "PosternAPI",
@@ -222,7 +215,7 @@ let package = Package(
             of: "PosternGateway",
             [
                 "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternHTTP", "PosternAPI",
-                "PosternSimulatorKit", "PosternSimulators", "PosternStore", grdb, logging,
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
             ]),
         tests(
             of: "PosternCommands",
@@ -250,7 +243,7 @@ let package = Package(
             name: "EndToEndTests",
             dependencies: [
                 "PosternTestKit", "PosternConformance", "PosternCommands", "PosternCore", "PosternHTTP", "PosternAPI",
-                "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", crypto, grdb, logging,
+                "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", crypto, logging,
             ],
             swiftSettings: strict),
     ] + upstreams.flatMap(upstream),

@@ -2,7 +2,7 @@
 
 /// Takes the place of ICU's locale data in a program that is linked statically.
 ///
-/// Foundation comes with GRDB, and with Foundation 34 MB of ICU's data about languages, calendars, and time zones. A linker takes the
+/// Foundation comes with 34 MB of ICU's data about languages, calendars, and time zones. A linker takes the
 /// member of an archive that defines a symbol only if nothing else does, so this definition keeps them out. It is a package of ICU's
 /// common data (`udata.h`, `UDataInfo`) with an empty table of contents, like the one that ICU's own build uses as `stubdata`: what looks
 /// up an entry gets an error or the root locale's defaults. The gateway formats no dates, numbers, or texts for a language.

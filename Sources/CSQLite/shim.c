@@ -1,5 +1,1 @@
 #include "shim.h"
-
-#include <sqlite3.h>
-
-void postern_sqlite_count_no_memory(void) { sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); }

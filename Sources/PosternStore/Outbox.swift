@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 public import Logging
 public import PosternCore
 public import PosternMetrics
@@ -21,8 +20,8 @@ public final class Outbox: Sendable {
     public let events = EventFeed()
     let metrics: Metrics
     let logger: Logger
-    /// Writes.
-    let pool: DatabasePool
+    /// The connection that writes. Used by `init`, then by the writer's thread, then by `close`.
+    nonisolated(unsafe) let sql: SQL
     let readers: Readers
     let kinds = KindTable()
     let batches: BatchCounter
@@ -73,12 +72,13 @@ public final class Outbox: Sendable {
         do {
             lock = try StoreFile.prepare(
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
-            pool = try StoreFile.open(options.path)
-            readers = Readers(options.path, like: StoreFile.writing)
+            let sql = try StoreFile.open(options.path)
+            self.sql = sql
+            readers = Readers { try StoreFile.openReader(options.path) }
             logIndex = try LogIndex(of: options.path)
             log = try Inode.at(options.path + "-wal", for: options.path)
             vault = Vault(options.encryptionKeys)
-            keyRotation = try pool.write { [vault] db in try KeyRotationReport.run(with: SQL(db), vault: vault) }
+            keyRotation = try sql.transaction(.write) { [vault] in try KeyRotationReport.run(with: sql, vault: vault) }
             let found = try readers.readSnapshot { try PersistedState($0) }
             batches = BatchCounter(latest: found.numbers.batch)
             // Ids continue at least from the time of this start. If the file is a copy of an older state, the ids that
@@ -125,8 +125,8 @@ public final class Outbox: Sendable {
         // still in use, the WAL remains, but is empty.
         readers.close()
         // If it fails, SQLite tries again as it closes.
-        try? pool.writeWithoutTransaction { db in _ = try Checkpoints(of: logIndex).run(.truncate, on: db) }
-        try? pool.close()
+        _ = try? Checkpoints(of: logIndex).run(.truncate, on: sql)
+        try? sql.close()
         logIndex.close()
         if isFull { reserve.keepForStart() }
         lock.release()

@@ -1,4 +1,4 @@
-import GRDB
+import CSQLite
 import Glibc
 public import PosternCore
 
@@ -67,23 +67,22 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         switch error {
         case let known as StoreError: self = known
         case let error as SystemLimitError: self = .systemLimit(error)
-        case let error as DatabaseError:
-            switch error.resultCode {
-            case .SQLITE_NOTADB:
+        case let error as SQLiteError:
+            switch error.kind {
+            case SQLITE_NOTADB:
                 do throws(StoreError) {
                     let isOurs = try StoreFile.holdsOurTables(path)
-                    self = isOurs ? .corrupt(path: path, detail: error.message ?? "\(error)") : .foreign(path: path)
+                    self = isOurs ? .corrupt(path: path, detail: error.message) : .foreign(path: path)
                 } catch {
                     self = error
                 }
-            case .SQLITE_CORRUPT: self = .corrupt(path: path, detail: error.message ?? "\(error)")
-            case .SQLITE_FULL: self = .full(detail: error.message ?? "disk full")
-            case .SQLITE_IOERR
-            where [.SQLITE_IOERR_SHMSIZE, .SQLITE_IOERR_SHMMAP].contains(error.extendedResultCode):
+            case SQLITE_CORRUPT: self = .corrupt(path: path, detail: error.message)
+            case SQLITE_FULL: self = .full(detail: error.message)
+            case SQLITE_IOERR where [POSTERN_IOERR_SHMSIZE, POSTERN_IOERR_SHMMAP].contains(error.code):
                 self = .full(detail: "no room for the index of the write-ahead log")
-            case .SQLITE_CANTOPEN, .SQLITE_READONLY, .SQLITE_PERM:
-                self = .cannotCreate(path: path, detail: error.message ?? "\(error)")
-            default: self = .failed(detail: "\(error.resultCode): \(error.message ?? "no detail")")
+            case SQLITE_CANTOPEN, SQLITE_READONLY, SQLITE_PERM:
+                self = .cannotCreate(path: path, detail: error.message)
+            default: self = .failed(detail: "\(error.name): \(error.message)")
             }
         default: self = .failed(detail: "\(error)")
         }
@@ -101,21 +100,14 @@ enum DiskFailure {
     init?(_ error: any Error, systemError: Int32) {
         switch error {
         case StoreError.full: self = .full
-        case let error as DatabaseError:
-            switch error.resultCode {
-            case .SQLITE_FULL: self = .full
-            case .SQLITE_IOERR where [ENOSPC, EDQUOT, EFBIG].contains(systemError) && !error.isFailedSync: self = .full
-            case .SQLITE_IOERR, .SQLITE_READONLY, .SQLITE_CANTOPEN, .SQLITE_PERM: self = .broken
+        case let error as SQLiteError:
+            switch error.kind {
+            case SQLITE_FULL: self = .full
+            case SQLITE_IOERR where [ENOSPC, EDQUOT, EFBIG].contains(systemError) && !error.isFailedSync: self = .full
+            case SQLITE_IOERR, SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_PERM: self = .broken
             default: return nil
             }
         default: return nil
         }
-    }
-}
-
-extension DatabaseError {
-    /// Whether it is not known if data is on the disk: the kernel does not report such an error twice.
-    var isFailedSync: Bool {
-        [.SQLITE_IOERR_FSYNC, .SQLITE_IOERR_DIR_FSYNC].contains(extendedResultCode)
     }
 }

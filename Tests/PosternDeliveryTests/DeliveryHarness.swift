@@ -1,4 +1,3 @@
-import GRDB
 import InMemoryLogging
 import Logging
 import PosternCore
@@ -92,7 +91,7 @@ final class DeliveryHarness {
     }
 
     func execute(_ sql: String) throws {
-        try threads.result { outbox.writer.change({ try $0.db.execute(sql: sql) }, completion: $0) }
+        try threads.result { outbox.writer.change({ try $0.sql.connection.execute(sql) }, completion: $0) }
     }
 
     /// Returns whether the message was cancelled.

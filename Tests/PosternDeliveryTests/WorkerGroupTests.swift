@@ -1,4 +1,3 @@
-import GRDB
 import Logging
 import PosternCore
 import PosternMetrics
@@ -40,7 +39,7 @@ import Testing
     }
 
     private func execute(_ sql: String) throws {
-        try DedicatedThreads().result { outbox.writer.change({ try $0.db.execute(sql: sql) }, completion: $0) }
+        try DedicatedThreads().result { outbox.writer.change({ try $0.sql.connection.execute(sql) }, completion: $0) }
     }
 
     @Test func workers_areFoundByName_andShown() throws {

@@ -1,4 +1,3 @@
-import GRDB
 import Logging
 import PosternCore
 import PosternGatewayTestKit
@@ -35,7 +34,9 @@ import Testing
     }
 
     private func execute(_ sql: String) throws {
-        try DedicatedThreads().result { services.outbox.writer.change({ try $0.db.execute(sql: sql) }, completion: $0) }
+        try DedicatedThreads().result {
+            services.outbox.writer.change({ try $0.sql.connection.execute(sql) }, completion: $0)
+        }
     }
 
     private var kinds: [Kind] { services.upstreams.flatMap(\.kinds) }

@@ -1,5 +1,5 @@
+import CSQLite
 import Foundation
-import GRDB
 import PosternCore
 import PosternTestKit
 
@@ -23,21 +23,27 @@ extension TestStore {
         }
     }
 
-    func execute(_ sql: String) throws { try transact { try $0.db.execute(sql: sql) } }
+    func execute(_ sql: String) throws { try transact { try $0.sql.connection.execute(sql) } }
 
-    func integer(_ sql: String) throws -> Int { try outbox.pool.read { try Int.fetchOne($0, sql: sql) ?? -1 } }
+    /// The first column of the first row; -1 if there is none, or it is NULL.
+    func integer(_ text: String) throws -> Int {
+        let values: [Int?] = try outbox.readers.readSnapshot { try $0.column(0, of: text) }
+        return values.first.flatMap { $0 } ?? -1
+    }
+
+    /// Copies the files of the store to `copy`, as a kill at this moment would leave them.
+    func copyFiles(to copy: String, _ tails: [String] = StoreFile.tails) throws {
+        // On the writer's thread: the files must not change meanwhile, and a copy of one that is cut never ends.
+        try transact { [path] _ in
+            for tail in tails { try FileManager.default.copyItem(atPath: path + tail, toPath: copy + tail) }
+        }
+    }
 
     /// How many queued messages a kill at this moment would leave.
     func survivors() throws -> Int {
         let folder = ScratchFolder()
         let copy = folder.file("killed.sqlite")
-        // With the writer's connection held: the files must not change meanwhile, and a copy of one that is cut never
-        // ends.
-        try outbox.pool.writeWithoutTransaction { _ in
-            for tail in ["", "-wal", "-shm"] {
-                try FileManager.default.copyItem(atPath: path + tail, toPath: copy + tail)
-            }
-        }
+        try copyFiles(to: copy)
         let outbox = try Self.open(OutboxOptions(path: copy))
         defer { outbox.close() }
         return outbox.ledgers.values.reduce(0) { $0 + $1.queued }
@@ -46,4 +52,16 @@ extension TestStore {
     /// How many rows there are of what is stored in addition to messages: `rows` is the name of a table, or
     /// `lanes WHERE isParked`.
     func count(_ rows: String) throws -> Int { try integer("SELECT count(*) FROM \(rows)") }
+}
+
+extension SQL {
+    /// One column of all rows of a statement that is put together at run time.
+    func column<Value: SQLValue>(_ column: Int32, of text: String) throws -> [Value] {
+        let statement = try connection.prepare(text)
+        defer { sqlite3_finalize(statement) }
+        var values: [Value] = []
+        while sqlite3_step(statement) == SQLITE_ROW { values.append(SQLRow(statement: statement)[column]) }
+        try connection.check(sqlite3_reset(statement))
+        return values
+    }
 }

@@ -1,5 +1,5 @@
 // Preloaded by `make sanitize-thread`: tells the thread sanitizer of synchronization inside Swift's libraries, which are
-// not instrumented. Without it, whatever a contended `Mutex` or a dispatch queue guards is reported as a race.
+// not instrumented. Without it, whatever a contended `Mutex` guards is reported as a race.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -37,34 +37,3 @@ __attribute__((swiftcall)) void unlock_slow(SELF) {
     released(mutex);
     ((Unlock *)dlsym(RTLD_NEXT, UNLOCK))(mutex);
 }
-
-// GRDB runs each connection's work on a queue of its own. The layout of a block is that of the Blocks ABI.
-struct block {
-    void *isa;
-    int flags, reserved;
-    void (*invoke)(void *block);
-};
-
-struct work {
-    void *queue;
-    struct block *block;
-};
-
-static void perform(void *context) {
-    struct work *work = context;
-    acquired(work->queue);
-    work->block->invoke(work->block);
-    released(work->queue);
-}
-
-typedef void Sync(void *queue, void *context, void (*perform)(void *context));
-
-static void run(const char *function, void *queue, void *block) {
-    struct work work = {queue, block};
-    released(queue);
-    ((Sync *)dlsym(RTLD_NEXT, function))(queue, &work, perform);
-    acquired(queue);
-}
-
-void dispatch_sync(void *queue, void *block) { run("dispatch_sync_f", queue, block); }
-void dispatch_barrier_sync(void *queue, void *block) { run("dispatch_barrier_sync_f", queue, block); }

@@ -1,4 +1,3 @@
-import GRDB
 import Glibc
 import PosternCore
 
@@ -78,36 +77,33 @@ public struct StoreBackup: Sendable {
         // Truncated rather than removed: the file of a restore may not be missing, see `StoreRestore.refuseInterrupted`.
         removeTails(of: file)
         try Files.write([], to: file, for: file)
-        let source = try StoreFile.openForReading(path, busyMode: .timeout(5))
+        let source = try StoreFile.openForReading(path, busyTimeout: .seconds(5))
         defer { try? source.close() }
-        let target = try DatabaseQueue(path: file)
+        let target = SQL(try SQLiteConnection(file))
         defer { try? target.close() }
         let log = try Files.size(of: path + "-wal", for: path)
         let start = SystemTime().instant
-        try source.read { from in
+        // The file is synced once, when it is complete.
+        try target.run("PRAGMA synchronous = OFF")
+        try source.transaction(.read) {
             // The first read begins the snapshot. Without it, SQLite would begin the copy again after each commit.
-            guard try SQL(from).exists("SELECT 1 FROM store") else {
+            guard try source.exists("SELECT 1 FROM store") else {
                 throw StoreError.corrupt(path: path, detail: "a table is empty")
             }
-            try target.writeWithoutTransaction { to in
-                // The file is synced once, when it is complete.
-                try SQL(to).run("PRAGMA synchronous = OFF")
-                try from.backup(to: to, pagesPerStep: CInt(pagesPerStep)) { step in
-                    progress(step.completedPageCount, step.totalPageCount)
-                    let pause = try pace.pause(
-                        after: step.completedPageCount * StoreFile.pageSize, in: SystemTime().instant - start,
-                        logGrownBy: Files.size(of: path + "-wal", for: path) - log)
-                    if !step.isCompleted, pause > .zero { usleep(UInt32(pause.inSeconds * 1_000_000)) }
-                }
+            try source.connection.copy(to: target.connection, pagesPerStep: Int32(pagesPerStep)) { copied, pages in
+                progress(copied, pages)
+                guard copied < pages else { return }
+                let pause = try pace.pause(
+                    after: copied * StoreFile.pageSize, in: SystemTime().instant - start,
+                    logGrownBy: Files.size(of: path + "-wal", for: path) - log)
+                if pause > .zero { usleep(UInt32(pause.inSeconds * 1_000_000)) }
             }
         }
-        try target.writeWithoutTransaction { db in
-            // The pages are those of a store in WAL mode. Without it, the copy is one file, and can be read anywhere.
-            guard try SQL(db).value("PRAGMA journal_mode = DELETE", as: String.self) == "delete" else {
-                throw StoreError.failed(detail: "the copy cannot be made independent of a log")
-            }
-            try leaveOutCache(SQL(db))
+        // The pages are those of a store in WAL mode. Without it, the copy is one file, and can be read anywhere.
+        guard try target.value("PRAGMA journal_mode = DELETE", as: String.self) == "delete" else {
+            throw StoreError.failed(detail: "the copy cannot be made independent of a log")
         }
+        try leaveOutCache(target)
         try target.close()
         try Files.sync(file, for: file)
         let verification = try StoreVerification.run(file)

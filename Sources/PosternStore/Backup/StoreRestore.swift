@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Glibc
 public import PosternCore
 
@@ -105,17 +104,17 @@ public struct StoreRestore: Sendable {
     /// Sets the last numbers in `file` to at least those of the store at `path`, and syncs it.
     private static func continueNumbers(of path: String, in file: String, at now: Timestamp) throws {
         let former = formerNumbers(of: path)
-        let queue = try DatabaseQueue(path: file)
-        _ = try queue.write { db in
-            try SQL(db).run(
+        let sql = SQL(try SQLiteConnection(file))
+        _ = try sql.transaction(.write) {
+            try sql.run(
                 "UPDATE store SET sequence = max(sequence, ?), batch = max(batch, ?)",
                 max(former?.sequence ?? 0, StoreFile.firstSequence(at: now)), former?.batch ?? 0)
         }
         // Marks the file as one with a log, after the last change, so that nothing is left in that. A gateway whose log is
         // already allocated does not mark it, and a process that reads the store while its log is empty would then lock
         // the wrong parts.
-        try queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA journal_mode = WAL") }
-        try queue.close()
+        try sql.run("PRAGMA journal_mode = WAL")
+        try sql.close()
         try Files.sync(file, for: path)
     }
 
@@ -126,9 +125,9 @@ public struct StoreRestore: Sendable {
             // The lock that this process holds does not matter here: nothing has recovered the log yet.
             try StoreFile.examineLog(of: path, recovering: false, at: SystemTime().now, logger: StoreFile.logger)
             try StoreFile.inspect(path)
-            let queue = try StoreFile.openForReading(path)
-            defer { try? queue.close() }
-            return try queue.read { try AssignedNumbers(SQL($0)) }
+            let sql = try StoreFile.openForReading(path)
+            defer { try? sql.close() }
+            return try sql.transaction(.read) { try AssignedNumbers(sql) }
         } catch {
             return nil
         }

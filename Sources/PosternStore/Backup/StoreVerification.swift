@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 /// The result of checking a whole store, or a backup of one: the structure of the file, every payload, and the ledger.
@@ -19,10 +18,10 @@ public struct StoreVerification: Sendable, Equatable {
         do {
             try StoreFile.examineUnopened(path)
             try StoreFile.inspect(path)
-            let queue = try StoreFile.openForReading(path, busyMode: .timeout(5))
-            defer { try? queue.close() }
+            let sql = try StoreFile.openForReading(path, busyTimeout: .seconds(5))
+            defer { try? sql.close() }
             let bytes = try Files.size(of: path, for: path)
-            return try queue.read { try examine(SQL($0), bytes: bytes) }
+            return try sql.transaction(.read) { try examine(sql, bytes: bytes) }
         } catch {
             throw StoreError(error, path: path)
         }

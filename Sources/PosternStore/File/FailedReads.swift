@@ -1,5 +1,5 @@
 import CLinux
-import GRDBSQLite
+import CSQLite
 
 /// Tells a read that failed from damage, which SQLite does not (see `postern_pread`).
 enum FailedReads {

@@ -1,5 +1,5 @@
 import CLinux
-import GRDBSQLite
+import CSQLite
 import Glibc
 import Synchronization
 

@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import Glibc
 import Logging
 import PosternCore
@@ -72,18 +71,17 @@ enum StoreFile {
         let unfinished = path + ".new"
         for tail in tails + ["-journal"] { unlink(unfinished + tail) }
         try Files.write([], to: unfinished, for: path)
-        var configuration = writing
-        configuration.journalMode = .wal
-        let database = try DatabaseQueue(path: unfinished, configuration: configuration)
-        try Migrations.migrator.migrate(database)
-        try database.write { db in
-            let sql = SQL(db)
+        let sql = try openForWriting(unfinished)
+        // The file is synced once, when it is complete.
+        try sql.run("PRAGMA synchronous = NORMAL")
+        try Migrations.apply(with: sql)
+        try sql.transaction(.write) {
             try sql.run("INSERT INTO store (sequence, batch) VALUES (?, 0)", firstSequence(at: now))
             try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
         }
         // When it closes the last connection, SQLite does this too, but ignores errors. The log would then stay behind.
-        try database.writeWithoutTransaction { _ = try $0.checkpoint(.truncate) }
-        try database.close()
+        try sql.connection.check(sql.connection.checkpoint(.truncate).code)
+        try sql.close()
         try Files.sync(unfinished, for: path)
         let newLock = try StoreLock(for: unfinished)
         for tail in tails.dropFirst() { unlink(path + tail) }
@@ -96,11 +94,10 @@ enum StoreFile {
     private static func isEmpty(_ path: String) throws -> Bool {
         guard try Files.size(of: path, for: path) > 0 else { return true }
         guard try Files.size(of: path + "-wal", for: path) == 0, try isDatabase(path) else { return false }
-        let queue = try openForReading(path)
-        defer { try? queue.close() }
-        return try queue.read { db in
-            let sql = SQL(db)
-            return try sql.value("PRAGMA application_id", as: Int.self) == 0
+        let sql = try openForReading(path)
+        defer { try? sql.close() }
+        return try sql.transaction(.read) {
+            try sql.value("PRAGMA application_id", as: Int.self) == 0
                 && !sql.exists("SELECT 1 FROM sqlite_master WHERE tbl_name <> 'grdb_migrations'")
         }
     }
@@ -165,15 +162,14 @@ enum StoreFile {
         guard try Inode.at(path, for: path)?.isRegularFile ?? true else {
             throw StoreError.cannotCreate(path: path, detail: "it is not a regular file")
         }
-        let queue = try openForReading(path)
-        defer { try? queue.close() }
-        try queue.read { db in
-            let sql = SQL(db)
+        let sql = try openForReading(path)
+        defer { try? sql.close() }
+        try sql.transaction(.read) {
             let owner = try sql.value("PRAGMA application_id", as: Int.self) ?? 0
             if owner != Migrations.applicationID, try sql.exists("SELECT 1 FROM sqlite_master") {
                 throw StoreError.foreign(path: path)
             }
-            if try Migrations.migrator.hasBeenSuperseded(db) { throw StoreError.newer(path: path) }
+            if try Migrations.isNewer(sql) { throw StoreError.newer(path: path) }
         }
     }
 
@@ -187,65 +183,60 @@ enum StoreFile {
     // MARK: Opening
 
     /// A read-only connection with its own cache.
-    static func openForReading(
-        _ path: String, busyMode: Database.BusyMode = .immediateError
-    ) throws -> DatabaseQueue {
-        _ = SQLiteLibrary.isPrepared
-        var configuration = Configuration()
-        configuration.readonly = true
-        configuration.busyMode = busyMode
-        return try DatabaseQueue(path: path, configuration: configuration)
+    static func openForReading(_ path: String, busyTimeout: Duration = .zero) throws -> SQL {
+        SQL(try SQLiteConnection(path, isReadOnly: true, busyTimeout: busyTimeout))
     }
 
-    static var writing: Configuration {
-        _ = SQLiteLibrary.isPrepared
-        var configuration = Configuration()
-        configuration.label = "postern"
-        configuration.prepareDatabase { db in
-            let sql = SQL(db)
-            if !db.configuration.readonly {
-                // These only take effect before the first table. Half as many pages are written in two thirds of the
-                // calls; a commit of one message writes five of them.
-                try sql.run("PRAGMA page_size = 8192")
-                // Lets the file shrink again.
-                try sql.run("PRAGMA auto_vacuum = INCREMENTAL")
-                try sql.run("PRAGMA cache_size = -16384")
-                // Deleted content is overwritten if its page is written anyway; this matters most for credentials.
-                // Debian's default, ON, also writes zeros over every page of a deleted payload: the log would grow with
-                // each delivery as with an acceptance, and on a full disk there is no room for that.
-                try sql.run("PRAGMA secure_delete = FAST")
-            } else {
-                try sql.run("PRAGMA cache_size = -2048")
-            }
-            // A transaction that changes many pages would otherwise need a file in a directory for temporary files. A
-            // container with a read-only root may have none, and payloads do not belong there.
-            try sql.run("PRAGMA temp_store = MEMORY")
-            try sql.run("PRAGMA mmap_size = 0")
-        }
-        return configuration
+    // A transaction that changes many pages would otherwise need a file in a directory for temporary files. A container with
+    // a read-only root may have none, and payloads do not belong there.
+    private static let inMemory = "PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;"
+
+    /// A read-only connection of a running gateway.
+    static func openReader(_ path: String) throws -> SQL {
+        // It may find the store locked for a moment (https://www.sqlite.org/wal.html, section 2.4).
+        SQL(
+            try SQLiteConnection(
+                path, isReadOnly: true, busyTimeout: .seconds(10), preparing: "PRAGMA cache_size = -2048;" + inMemory))
     }
 
-    static func open(_ path: String) throws -> DatabasePool {
-        let pool = try DatabasePool(path: path, configuration: writing)
-        try pool.writeWithoutTransaction { db in
-            let sql = SQL(db)
-            // Promise 1: a commit is on disk when it returns. GRDB sets NORMAL when it turns on WAL, after any
-            // preparation, and with NORMAL a power cut takes back commits that were answered; so FULL is set here.
-            try sql.run("PRAGMA synchronous = FULL")
-            let level = try sql.value("PRAGMA synchronous", as: Int.self)
-            guard level == 2 else { throw StoreError.failed(detail: "synchronous is \(level ?? -1), not FULL") }
-            try sql.run("PRAGMA wal_autocheckpoint = 1000")
-            // A log that has grown beyond this is truncated to it; see `DiskReserve`.
-            try sql.run("PRAGMA journal_size_limit = 3145728")
-            // The first commit begins the log again, in blocks that the log has: on a full disk there are no others.
-            do {
-                _ = try db.checkpoint(.restart)
-            } catch {
-                guard DiskFailure(error, systemError: sql.systemError) == .full else { throw error }
-            }
+    private static func openForWriting(_ path: String) throws -> SQL {
+        let script = """
+            -- These two only take effect before the first table. Half as many pages are written in two thirds of the calls; a
+            -- commit of one message writes five of them.
+            PRAGMA page_size = 8192;
+            -- Lets the file shrink again.
+            PRAGMA auto_vacuum = INCREMENTAL;
+            PRAGMA cache_size = -16384;
+            -- Deleted content is overwritten if its page is written anyway; this matters most for credentials. Debian's
+            -- default, ON, also writes zeros over every page of a deleted payload: the log would grow with each delivery as
+            -- with an acceptance, and on a full disk there is no room for that.
+            PRAGMA secure_delete = FAST;
+            """
+        let sql = SQL(try SQLiteConnection(path, preparing: script + inMemory))
+        guard try sql.value("PRAGMA journal_mode = WAL", as: String.self) == "wal" else {
+            throw StoreError.failed(detail: "SQLite cannot use a write-ahead log for \(path)")
         }
-        try Migrations.migrator.migrate(pool)
-        return pool
+        return sql
+    }
+
+    static func open(_ path: String) throws -> SQL {
+        let sql = try openForWriting(path)
+        // Promise 1: a commit is on disk when it returns. With NORMAL, which is customary for a write-ahead log, a power cut
+        // takes back commits that were answered.
+        try sql.run("PRAGMA synchronous = FULL")
+        let level = try sql.value("PRAGMA synchronous", as: Int.self)
+        guard level == 2 else { throw StoreError.failed(detail: "synchronous is \(level ?? -1), not FULL") }
+        try sql.run("PRAGMA wal_autocheckpoint = 1000")
+        // A log that has grown beyond this is truncated to it; see `DiskReserve`.
+        try sql.run("PRAGMA journal_size_limit = 3145728")
+        // The first commit begins the log again, in blocks that the log has: on a full disk there are no others.
+        do {
+            try sql.connection.check(sql.connection.checkpoint(.restart).code)
+        } catch {
+            guard DiskFailure(error, systemError: sql.systemError) == .full else { throw error }
+        }
+        try Migrations.apply(with: sql)
+        return sql
     }
 
     /// Ids continue at least from the time of the start, in units that no earlier run can have reached, so that the ids
@@ -285,7 +276,9 @@ enum StoreFile {
             guard try Files.size(of: path, for: path) > 0 else { return true }
             try examineLog(of: path, recovering: false, at: now, logger: logger)
             try inspect(path)
-            return try IntegrityCheck.damage(in: openForReading(path)) != nil
+            let sql = try openForReading(path)
+            defer { try? sql.close() }
+            return try IntegrityCheck.damage(with: sql) != nil
         } catch {
             switch StoreError(error, path: path) {
             case .corrupt, .logDamaged: return true

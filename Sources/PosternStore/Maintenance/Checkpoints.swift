@@ -1,5 +1,4 @@
-import GRDB
-import GRDBSQLite
+import CSQLite
 
 /// Moves the WAL's pages into the file, on the writer's connection and between its commits.
 ///
@@ -32,8 +31,8 @@ final class Checkpoints {
     deinit { pages.deallocate() }
 
     /// Replaces SQLite's automatic checkpoints by this. Call `remove` before this is freed.
-    func install(on db: Database) { sqlite3_wal_hook(db.sqliteConnection, countPages, pages) }
-    func remove(from db: Database) { sqlite3_wal_hook(db.sqliteConnection, nil, nil) }
+    func install(on sql: SQL) { sqlite3_wal_hook(sql.connection.handle, countPages, pages) }
+    func remove(from sql: SQL) { sqlite3_wal_hook(sql.connection.handle, nil, nil) }
 
     func isDue(isQuiet: Bool, isFull: Bool) -> Bool {
         pages.pointee >= (isFull ? Self.dueWhenFull : isQuiet ? Self.worthwhile : Self.due)
@@ -44,20 +43,19 @@ final class Checkpoints {
     /// - Parameter mode: `passive` moves as many pages as readers allow. `restart` moves all of them, after which the
     ///   WAL is reset and keeps its blocks; after `truncate` it is empty. `restart` is for a full disk, where the WAL has
     ///   room for few commits: it waits a moment for readers, which are short.
-    @discardableResult func run(_ mode: Database.CheckpointMode, on db: Database) throws -> Bool {
+    @discardableResult func run(_ mode: SQLiteConnection.CheckpointMode, on sql: SQL) throws -> Bool {
         guard index.isTrusted || index.forgetCheckpoints() else {
             throw StoreError.failed(detail: "the index of the write-ahead log cannot be written")
         }
-        var logged: Int32 = 0
-        var moved: Int32 = 0
-        if mode == .restart { sqlite3_busy_timeout(db.sqliteConnection, Self.patience) }
-        defer { if mode == .restart { sqlite3_busy_timeout(db.sqliteConnection, 0) } }
-        let code = sqlite3_wal_checkpoint_v2(db.sqliteConnection, nil, mode.rawValue, &logged, &moved)
+        let connection = sql.connection
+        if mode == .restart { sqlite3_busy_timeout(connection.handle, Self.patience) }
+        defer { if mode == .restart { sqlite3_busy_timeout(connection.handle, 0) } }
+        let (code, logged, moved) = connection.checkpoint(mode)
         // A log that starts over is still reported with its previous length.
         frames = code == SQLITE_OK && mode != .passive ? 0 : Int(max(0, logged))
         pages.pointee = 0
         guard code == SQLITE_OK || code & 0xFF == SQLITE_BUSY else {
-            let error = SQL.error(code, on: db)
+            let error = connection.error(code)
             index.forgetCheckpoints()
             throw error
         }

@@ -1,4 +1,4 @@
-import GRDB
+import CSQLite
 import Glibc
 import Logging
 import PosternCore
@@ -19,7 +19,8 @@ final class IntegrityCheck: Loop {
     let name = "postern-check"
     private let path: String
     private let logger: Logger
-    private let queue: DatabaseQueue
+    /// Used by the thread of the loop, and interrupted by others.
+    nonisolated(unsafe) private let sql: SQL
     private let found = Mutex<StoreError?>(nil)
     private let isStopping = Atomic<Bool>(false)
     private let isReading = Atomic<Bool>(false)
@@ -31,7 +32,7 @@ final class IntegrityCheck: Loop {
     init(path: String, on threads: any Threads, logger: Logger) throws {
         self.path = path
         self.logger = logger
-        queue = try StoreFile.openForReading(path)
+        sql = try StoreFile.openForReading(path)
         let started = try threads.start(self)
         running.withLock { $0 = started }
         let results = threads.take(from: result, until: threads.instant + Self.patience)
@@ -47,7 +48,7 @@ final class IntegrityCheck: Loop {
         defer { isReading.store(false, ordering: .sequentiallyConsistent) }
         guard !isStopping.load(ordering: .sequentiallyConsistent) else { return nil }
         do {
-            let failure = try Self.failure(in: queue, path: path)
+            let failure = try Self.failure(with: sql, path: path)
             if let failure {
                 found.withLock { $0 = failure }
                 logger.error("store integrity check failed", metadata: ["error": "\(failure)"])
@@ -67,44 +68,42 @@ final class IntegrityCheck: Loop {
     /// Interrupts the check for a while, so that the write-ahead log can be reset. Returns false if there is none.
     func giveWay() -> Bool {
         guard isReading.load(ordering: .sequentiallyConsistent) else { return false }
-        queue.interrupt()
+        sql.connection.interrupt()
         return true
     }
 
     /// Reads the whole file on a separate connection, whose cache is empty.
     static func isSound(_ path: String) throws -> Bool {
-        let queue = try StoreFile.openForReading(path)
-        defer { try? queue.close() }
-        return try failure(in: queue, path: path) == nil
+        let sql = try StoreFile.openForReading(path)
+        defer { try? sql.close() }
+        return try failure(with: sql, path: path) == nil
     }
 
     /// The findings of `quick_check`; nil if there are none. Throws if the file cannot be read, after a second try.
-    static func damage(in queue: DatabaseQueue) throws -> String? {
+    static func damage(with sql: SQL) throws -> String? {
         do {
-            return try find(in: queue)
-        } catch let error where (error as? DatabaseError)?.resultCode != .SQLITE_INTERRUPT {
-            return try find(in: queue)
+            return try find(with: sql)
+        } catch let error where (error as? SQLiteError)?.kind != SQLITE_INTERRUPT {
+            return try find(with: sql)
         }
     }
 
-    private static func find(in queue: DatabaseQueue) throws -> String? {
-        // Without a transaction of its own: an interruption could hit the statement that ends it.
-        try queue.unsafeRead { db in
-            // `quick_check` reports a failed read as damage.
-            let failed = FailedReads.count
-            let lines = try SQL(db).all("PRAGMA quick_check(1)") { $0[0] as String }
-            guard FailedReads.count == failed else {
-                throw StoreError.failed(detail: "the disk reported an error while the store was read")
-            }
-            return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+    private static func find(with sql: SQL) throws -> String? {
+        // `quick_check` reports a failed read as damage. It has no transaction of its own: an interruption could hit the
+        // statement that ends it.
+        let failed = FailedReads.count
+        let lines = try sql.all("PRAGMA quick_check(1)") { $0[0] as String }
+        guard FailedReads.count == failed else {
+            throw StoreError.failed(detail: "the disk reported an error while the store was read")
         }
+        return lines == ["ok"] ? nil : lines.joined(separator: "; ")
     }
 
     /// What is wrong with the file; nil if nothing is. Throws if the check was interrupted.
-    private static func failure(in queue: DatabaseQueue, path: String) throws -> StoreError? {
+    private static func failure(with sql: SQL, path: String) throws -> StoreError? {
         do {
-            return try damage(in: queue).map { .corrupt(path: path, detail: $0) }
-        } catch let error as DatabaseError where error.resultCode == .SQLITE_INTERRUPT {
+            return try damage(with: sql).map { .corrupt(path: path, detail: $0) }
+        } catch let error as SQLiteError where error.kind == SQLITE_INTERRUPT {
             throw error
         } catch {
             return StoreError(error, path: path)
@@ -120,6 +119,6 @@ final class IntegrityCheck: Loop {
         // An interruption just before the statement begins is lost.
         while giveWay() { usleep(1000) }
         running.withLock { $0.take() }?.join()
-        try? queue.close()
+        try? sql.close()
     }
 }

@@ -1,4 +1,3 @@
-import GRDB
 public import PosternCore
 import Synchronization
 

@@ -1,9 +1,8 @@
-import GRDB
 public import PosternCore
 
 /// A store that is opened for reading only, with or without a running gateway. Writes nothing.
 public final class StoreView: Sendable {
-    private let queue: DatabaseQueue
+    private let readers: Readers
     private let path: String
     let now: Timestamp
 
@@ -14,7 +13,8 @@ public final class StoreView: Sendable {
         do {
             try StoreFile.examineUnopened(path)
             try StoreFile.inspect(path)
-            queue = try StoreFile.openForReading(path, busyMode: .timeout(5))
+            readers = Readers { try StoreFile.openForReading(path, busyTimeout: .seconds(5)) }
+            try readers.readSnapshot { _ in }
         } catch {
             throw StoreError(error, path: path)
         }
@@ -22,8 +22,7 @@ public final class StoreView: Sendable {
 
     func read<T>(_ body: (StoreReader) throws -> T) throws(StoreError) -> T {
         do {
-            return try queue.read { db in
-                let sql = SQL(db)
+            return try readers.readSnapshot { sql in
                 let kinds = KindTable()
                 try sql.each("SELECT number, name FROM kinds") { kinds.learn(Kind($0[1]), number: $0[0]) }
                 var names: [UpstreamNumber: UpstreamName] = [:]

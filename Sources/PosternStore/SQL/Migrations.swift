@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 /// The schema, version by version. A released migration is never changed; a later one is added.
@@ -6,10 +5,41 @@ enum Migrations {
     /// "PSTN": marks the file as ours (https://www.sqlite.org/pragma.html#pragma_application_id).
     static let applicationID = 0x5053_544E
 
-    static var migrator: DatabaseMigrator {
-        var migrator = DatabaseMigrator()
-        migrator.registerMigration("1 outbox") { db in
-            let sql = SQL(db)
+    private struct Migration: Sendable {
+        let identifier: String
+        let apply: @Sendable (SQL) throws -> Void
+    }
+
+    /// Applies those that the store does not have, each in a transaction of its own. If it throws, close the connection.
+    ///
+    /// The name of the table is that of GRDB, which applied them to the first stores.
+    static func apply(with sql: SQL) throws {
+        try sql.run("CREATE TABLE IF NOT EXISTS grdb_migrations (identifier TEXT NOT NULL PRIMARY KEY)")
+        let applied = try applied(with: sql)
+        // For a migration that replaces a table (https://www.sqlite.org/lang_altertable.html#otheralter).
+        try sql.run("PRAGMA foreign_keys = OFF")
+        for migration in all where !applied.contains(migration.identifier) {
+            try sql.transaction(.write) {
+                try migration.apply(sql)
+                try sql.run("INSERT INTO grdb_migrations (identifier) VALUES (?)", migration.identifier)
+                guard try !sql.exists("PRAGMA foreign_key_check") else {
+                    throw StoreError.failed(detail: "migration \(migration.identifier) violates a foreign key")
+                }
+            }
+        }
+        try sql.run("PRAGMA foreign_keys = ON")
+    }
+
+    /// Whether the store has one that this version does not know.
+    static func isNewer(_ sql: SQL) throws -> Bool { try !applied(with: sql).isSubset(of: all.map(\.identifier)) }
+
+    private static func applied(with sql: SQL) throws -> Set<String> {
+        guard try sql.exists("SELECT 1 FROM sqlite_master WHERE name = 'grdb_migrations'") else { return [] }
+        return Set(try sql.all("SELECT identifier FROM grdb_migrations") { $0[0] as String })
+    }
+
+    private static let all = [
+        Migration(identifier: "1 outbox") { sql in
             try sql.run("PRAGMA application_id = 0x5053544E")
             try sql.script(
                 """
@@ -113,21 +143,19 @@ enum Migrations {
                 ) STRICT, WITHOUT ROWID;
                 CREATE INDEX responsesByAge ON responses (createdAtMs);
                 """)
-        }
-        migrator.registerMigration("2 steps") { db in
-            try SQL(db).run("ALTER TABLE attempts ADD COLUMN step TEXT")
-        }
-        migrator.registerMigration("3 lanes") { db in
+        },
+        Migration(identifier: "2 steps") { sql in
+            try sql.run("ALTER TABLE attempts ADD COLUMN step TEXT")
+        },
+        Migration(identifier: "3 lanes") { sql in
             // The index by lane had no times: what is due was found by reading all that is scheduled.
-            let sql = SQL(db)
             for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
                 guard try LaneRule(stored: number, with: sql) == .separate else { continue }
                 try sql.script("DROP INDEX queue_#_lane", of: number)
-                try Self.createLaneIndex(of: number, with: sql)
+                try createLaneIndex(of: number, with: sql)
             }
-        }
-        return migrator
-    }
+        },
+    ]
 
     /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no
     /// second index. `queue` contains the queued messages, `delivered` the receipts, and `ended` the rest, including

@@ -1,13 +1,9 @@
-import GRDB
+import CSQLite
 import Synchronization
 
 /// Read-only connections, each with the statements that it has prepared. As many are open as were in use at the same time.
-///
-/// GRDB's own readers would ask for the version of the schema before each read, and find a statement by its text, which
-/// takes longer than most reads.
 final class Readers: Sendable {
-    private let path: String
-    private let configuration: Configuration
+    private let open: @Sendable () throws -> SQL
     private let state = Mutex(State())
 
     private struct State {
@@ -20,35 +16,22 @@ final class Readers: Sendable {
     private final class Reader: @unchecked Sendable {
         // @unchecked: only the read that has taken it uses it.
         let generation: Int
-        private let queue: DatabaseQueue
-        private var sql: SQL
+        private let sql: SQL
 
-        init(_ path: String, _ configuration: Configuration, _ generation: Int) throws {
+        init(_ sql: SQL, _ generation: Int) {
             self.generation = generation
-            queue = try DatabaseQueue(path: path, configuration: configuration)
-            sql = queue.unsafeRead { SQL($0) }
+            self.sql = sql
         }
 
         func readSnapshot<Result>(_ body: (SQL) throws -> Result) throws -> Result {
-            try queue.unsafeRead { _ in try sql.transaction(.read) { try body(sql) } }
+            try sql.transaction(.read) { try body(sql) }
         }
 
-        func close() {
-            // A connection with statements would not close.
-            sql = queue.unsafeRead { SQL($0) }
-            try? queue.close()
-        }
+        func close() { try? sql.close() }
     }
 
-    /// - Parameter configuration: That of the connection that writes.
-    init(_ path: String, like configuration: Configuration) {
-        self.path = path
-        var configuration = configuration
-        configuration.readonly = true
-        // A reader may find the store locked for a moment (https://www.sqlite.org/wal.html, section 2.4).
-        configuration.busyMode = .timeout(10)
-        self.configuration = configuration
-    }
+    /// - Parameter open: Opens a read-only connection.
+    init(_ open: @escaping @Sendable () throws -> SQL) { self.open = open }
 
     /// Runs `body` on one snapshot. Blocks.
     func readSnapshot<Result>(_ body: (SQL) throws -> Result) throws -> Result {
@@ -59,10 +42,10 @@ final class Readers: Sendable {
 
     private func take() throws -> Reader {
         let (free, generation) = try state.withLock { state in
-            if state.isClosed { throw DatabaseError(resultCode: .SQLITE_MISUSE, message: "the store is closed") }
+            if state.isClosed { throw SQLiteError(SQLITE_MISUSE, "the store is closed") }
             return (state.free.popLast(), state.generation)
         }
-        return try free ?? Reader(path, configuration, generation)
+        return try free ?? Reader(open(), generation)
     }
 
     private func giveBack(_ reader: Reader) {

@@ -1,5 +1,4 @@
-import GRDB
-import GRDBSQLite
+import CSQLite
 import PosternCore
 
 /// SQL on one connection. A statement is written next to its values and prepared once.
@@ -9,17 +8,15 @@ import PosternCore
 ///     try sql.each("SELECT id, length(payload) FROM queue_#", of: number) { row in … }
 ///
 /// `#` in a statement is the number of the upstream that `of` names. Statements are literals, so nothing from outside
-/// can become SQL, and a literal's address is enough to find it prepared. GRDB's boxing of values would cost more than
-/// an insert does; here values are bound and read through SQLite's own functions. Not for two threads at once.
+/// can become SQL, and a literal's address is enough to find it prepared. Values are bound and read through SQLite's own
+/// functions: to box them would cost more than an insert does. Not for two threads at once.
 final class SQL {
-    let db: Database
+    let connection: SQLiteConnection
     private var prepared: [Key: OpaquePointer] = [:]
     /// Statements by the address of their text, before `prepared` is used: hashing would cost a tenth of binding and
     /// reading.
     private let recent = UnsafeMutablePointer<(key: Key, statement: OpaquePointer?)>.allocate(capacity: recentCount)
     private static let recentCount = 128
-    /// Retains the statements that `prepared` points to.
-    private var kept: [Statement] = []
 
     private struct Key: Hashable {
         let literal: UnsafePointer<UInt8>
@@ -29,13 +26,23 @@ final class SQL {
         var slot: Int { (Int(bitPattern: literal) >> 4 &+ Int(number) &* 37) & (recentCount - 1) }
     }
 
-    init(_ db: Database) {
-        self.db = db
+    /// - Parameter connection: Has no other statements as long as this exists.
+    init(_ connection: SQLiteConnection) {
+        self.connection = connection
         let nothing = Key(literal: ("" as StaticString).utf8Start, number: 0)
         recent.initialize(repeating: (nothing, nil), count: Self.recentCount)
     }
 
-    deinit { recent.deallocate() }
+    deinit {
+        finalizeStatements()
+        recent.deallocate()
+    }
+
+    /// Closes the connection. Statements that are run later throw.
+    func close() throws(SQLiteError) {
+        finalizeStatements()
+        try connection.close()
+    }
 
     /// Runs a statement and returns how many rows it changed.
     @discardableResult @inline(__always)
@@ -49,7 +56,7 @@ final class SQL {
 
     /// Runs several statements without values, separated by semicolons: a schema.
     func script(_ text: StaticString, of number: UpstreamNumber? = nil) throws {
-        try db.execute(sql: spelled(text, number?.rawValue ?? 0))
+        try connection.execute(spelled(text, number?.rawValue ?? 0))
     }
 
     /// Calls `body` for each row.
@@ -114,18 +121,30 @@ final class SQL {
         try first(text, of: number, repeat each values) { _ in true } ?? false
     }
 
-    /// Runs `body` in a transaction, which is rolled back if `body` or the commit fails. GRDB's own transactions parse
-    /// BEGIN and COMMIT each time.
+    /// Runs `body` in a transaction, which is rolled back if `body` or the commit fails.
     func transaction<Result>(_ access: Access, _ body: () throws -> Result) throws -> Result {
         try run(access.begin)
         do {
             let result = try body()
-            // Not by `run`: GRDB keeps account of the ends of transactions. It prepares a new statement after a failure.
-            try db.cachedStatement(sql: "COMMIT").execute()
+            try run("COMMIT")
             return result
         } catch {
-            // Some errors of SQLite have ended the transaction already; GRDB ignores a rollback then.
-            try? db.rollback()
+            // Some errors have ended the transaction already.
+            if connection.isInTransaction { _ = try? run("ROLLBACK") }
+            throw error
+        }
+    }
+
+    /// Runs `body` inside a transaction. If it returns false or throws, what it changed is undone.
+    func savepoint(_ body: () throws -> Bool) throws {
+        try run("SAVEPOINT attempt")
+        do {
+            if try !body() { try run("ROLLBACK TO attempt") }
+            try run("RELEASE attempt")
+        } catch {
+            // Without effect if the error has ended the transaction.
+            _ = try? run("ROLLBACK TO attempt")
+            _ = try? run("RELEASE attempt")
             throw error
         }
     }
@@ -145,10 +164,10 @@ final class SQL {
     }
 
     /// The `errno` of the last call of the connection that failed in the file system.
-    var systemError: Int32 { sqlite3_system_errno(db.sqliteConnection) }
+    var systemError: Int32 { sqlite3_system_errno(connection.handle) }
 
     /// The key of the row that was inserted last.
-    var lastRowID: Int { Int(db.lastInsertedRowID) }
+    var lastRowID: Int { Int(sqlite3_last_insert_rowid(connection.handle)) }
 
     // MARK: Statements
 
@@ -168,12 +187,16 @@ final class SQL {
         return statement
     }
 
-    /// GRDB keeps statements with their connection, so one that was prepared for an earlier reader is found again.
     private func prepare(_ text: StaticString, as key: Key) throws -> OpaquePointer {
-        let statement = try db.cachedStatement(sql: spelled(text, key.number))
-        kept.append(statement)
-        prepared[key] = statement.sqliteStatement
-        return statement.sqliteStatement
+        let statement = try connection.prepare(spelled(text, key.number))
+        prepared[key] = statement
+        return statement
+    }
+
+    private func finalizeStatements() {
+        for slot in 0..<Self.recentCount { recent[slot].statement = nil }
+        for statement in prepared.values { sqlite3_finalize(statement) }
+        prepared = [:]
     }
 
     private func spelled(_ text: StaticString, _ number: UInt8) -> String {
@@ -189,7 +212,7 @@ final class SQL {
         switch sqlite3_step(statement) {
         case SQLITE_ROW: return true
         case SQLITE_DONE: return false
-        case let code: throw Self.error(code, on: db)
+        case let code: throw connection.error(code)
         }
     }
 
@@ -197,14 +220,7 @@ final class SQL {
     private func finish(_ statement: OpaquePointer) throws -> Int {
         defer { sqlite3_reset(statement) }
         while try step(statement) {}
-        return Int(sqlite3_changes(db.sqliteConnection))
-    }
-
-    static func error(_ code: Int32, on db: Database) -> DatabaseError {
-        let connection = db.sqliteConnection
-        return DatabaseError(
-            resultCode: ResultCode(rawValue: max(code, sqlite3_extended_errcode(connection))),
-            message: sqlite3_errmsg(connection).map { String(cString: $0) } ?? "code \(code)")
+        return Int(sqlite3_changes(connection.handle))
     }
 }
 

@@ -1,4 +1,4 @@
-import GRDBSQLite
+import CSQLite
 import PosternCore
 
 /// A Swift value that a statement binds and a row holds.

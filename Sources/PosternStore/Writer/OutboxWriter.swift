@@ -1,4 +1,3 @@
-import GRDB
 import Glibc
 import Logging
 import PosternCore
@@ -128,8 +127,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
     init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>) {
         self.outbox = outbox
         self.inbox = inbox
-        // Only this loop uses the connection outside `write`, where GRDB would call back.
-        sql = outbox.pool.unsafeReentrantWrite { SQL($0) }
+        sql = outbox.sql
         checkpoints = Checkpoints(of: outbox.logIndex)
         allocated = outbox.lock.descriptor.size
         accounts = UpstreamWriteStates(outbox.ledgers)
@@ -148,7 +146,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
 
     func begin() {
         nextMaintenance = instant + idleInterval
-        outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.install(on: $0) }
+        checkpoints.install(on: sql)
         if outbox.isFull { releasePages() } else { takePages() }
     }
 
@@ -168,7 +166,7 @@ final class WriterLoop: Loop, @unchecked Sendable {
 
     private func end() -> MonotonicInstant? {
         commitAll(inbox.takeAll())
-        outbox.pool.writeWithoutTransaction { [checkpoints] in checkpoints.remove(from: $0) }
+        checkpoints.remove(from: sql)
         return nil
     }
 
@@ -243,20 +241,18 @@ final class WriterLoop: Loop, @unchecked Sendable {
         var count = 0
         var transaction: Transaction?
         do {
-            try outbox.pool.writeWithoutTransaction { _ in
-                try sql.transaction(.write) {
-                    let current = Transaction(
-                        sql: sql, outbox: outbox, accounts: accounts, sequence: sequence,
-                        mayStoreCallbacks: mayStoreCallbacks)
-                    transaction = current
-                    for job in jobs {
-                        count += 1
-                        effects.append(try perform(job, in: current))
-                        if outbox.time.instant - began >= OutboxWriter.longestTransaction { break }
-                    }
-                    try current.finish()
-                    try allocatePages()
+            try sql.transaction(.write) {
+                let current = Transaction(
+                    sql: sql, outbox: outbox, accounts: accounts, sequence: sequence,
+                    mayStoreCallbacks: mayStoreCallbacks)
+                transaction = current
+                for job in jobs {
+                    count += 1
+                    effects.append(try perform(job, in: current))
+                    if outbox.time.instant - began >= OutboxWriter.longestTransaction { break }
                 }
+                try current.finish()
+                try allocatePages()
             }
         } catch {
             accounts.open.forEach { $0.didRollBack() }

@@ -1,4 +1,3 @@
-import GRDB
 public import PosternCore
 
 /// One write transaction. Used only on the writer's thread, while the writer commits.
@@ -7,7 +6,6 @@ public import PosternCore
 /// ledgers, which the writer restores.
 final class Transaction {
     let sql: SQL
-    var db: Database { sql.db }
     let outbox: Outbox
     let accounts: UpstreamWriteStates
     var sequence: Int64
@@ -100,8 +98,8 @@ extension Transaction {
                 lanes: $0.laneCounts.mark()
             )
         }
-        try sql.db.inSavepoint {
-            if try body() { return .commit }
+        try sql.savepoint {
+            if try body() { return true }
             self.sequence = sequence
             notices.removeSubrange(noted...)
             events.remove(from: told)
@@ -116,7 +114,7 @@ extension Transaction {
                 account.laneCounts.undo(to: lanes)
                 account.draft = nil
             }
-            return .rollback
+            return false
         }
     }
 }

@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 
 /// The writer's state of one upstream: its ledger, and the changes of the current transaction.

@@ -1,4 +1,3 @@
-import GRDB
 import Logging
 import PosternCore
 
@@ -138,12 +137,8 @@ extension WriterLoop {
     /// prove nothing more.
     func checkAfterFailure() {
         do {
-            let isMoved = try outbox.pool.writeWithoutTransaction { [checkpoints, sql] db in
-                guard try checkpoints.run(.truncate, on: db) else { return false }
-                try sql.run("PRAGMA shrink_memory")
-                return true
-            }
-            guard isMoved else { return }
+            guard try checkpoints.run(.truncate, on: sql) else { return }
+            try sql.run("PRAGMA shrink_memory")
             outbox.readers.renew()
             outbox.lock.descriptor.dropCachedPages()
             outbox.reserve.allocateLog()
@@ -155,11 +150,9 @@ extension WriterLoop {
 
     // MARK: Checkpoints
 
-    func checkpoint(_ mode: Database.CheckpointMode) {
+    func checkpoint(_ mode: SQLiteConnection.CheckpointMode) {
         do {
-            let isComplete = try outbox.pool.writeWithoutTransaction { [checkpoints] in
-                try checkpoints.run(mode, on: $0)
-            }
+            let isComplete = try checkpoints.run(mode, on: sql)
             // A complete checkpoint truncates the file to its pages.
             if isComplete { allocated = min(allocated, outbox.lock.descriptor.size) }
             outbox.recordLog(frames: isComplete ? 0 : checkpoints.framesInLog)
@@ -175,7 +168,7 @@ extension WriterLoop {
     /// Runs a small transaction of the writer itself. Returns whether it was committed.
     private func write(_ body: (SQL) throws -> Void) -> Bool {
         do {
-            try outbox.pool.writeWithoutTransaction { [sql] _ in try sql.transaction(.write) { try body(sql) } }
+            try sql.transaction(.write) { try body(sql) }
             return true
         } catch {
             return false

@@ -38,14 +38,12 @@ extension EndToEnd {
                 "postern-accept", "postern-reaper", "postern-http-0", "postern-http-1", "postern-curl",
                 "postern-writer", "postern-timer", "postern-reads-0", "to-samsara",
             ]
-            // GRDB has queues of libdispatch, which names their threads.
-            let libdispatch = "-qos.overcommit"
             // A thread names itself first of all, and so perhaps a moment after the gateway says that it listens.
             let areNamed = eventually {
                 let names = names()
                 return names.isSuperset(of: ours)
                     && names.allSatisfy { name in
-                        name.hasPrefix("postern-") || name.hasPrefix("to-") || name == libdispatch
+                        name.hasPrefix("postern-") || name.hasPrefix("to-")
                             || Binary.hasThreadSanitizer && name == "postern"
                     }
             }

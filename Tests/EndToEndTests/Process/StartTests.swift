@@ -1,9 +1,9 @@
 import Foundation
-import GRDB
 import PosternCore
-import PosternStore
 import PosternTestKit
 import Testing
+
+@testable import PosternStore
 
 extension EndToEnd {
     /// A gateway that cannot start reports why, with the right exit code (design, section 6).
@@ -113,9 +113,9 @@ extension EndToEnd {
             let directory = try GatewayDirectory(Settings())
             try FileManager.default.createDirectory(
                 atPath: directory.folder.file("data"), withIntermediateDirectories: true)
-            let queue = try DatabaseQueue(path: directory.store)
-            try await queue.write { try $0.execute(sql: "CREATE TABLE theirs (a)") }
-            try queue.close()
+            let connection = try SQLiteConnection(directory.store)
+            try connection.execute("CREATE TABLE theirs (a)")
+            try connection.close()
             let before = try bytes(directory.store)
             for arguments in [[], ["--start-fresh"]] {
                 let ended = try await directory.fail(arguments)
@@ -127,11 +127,9 @@ extension EndToEnd {
 
         @Test func storeOfALaterVersion_isLeftAlone() async throws {
             let directory = try await filled()
-            let queue = try DatabaseQueue(path: directory.store)
-            try await queue.write { db in
-                try db.execute(sql: "INSERT INTO grdb_migrations (identifier) VALUES ('99 from the future')")
-            }
-            try queue.close()
+            let connection = try SQLiteConnection(directory.store)
+            try connection.execute("INSERT INTO grdb_migrations (identifier) VALUES ('99 from the future')")
+            try connection.close()
             for arguments in [[], ["--start-fresh"]] {
                 let ended = try await directory.fail(arguments)
                 #expect(ended.exitCode == 73)
@@ -144,9 +142,9 @@ extension EndToEnd {
         func damagedStore_isRefused_andKeptAsideOnRequest(what: String) async throws {
             let directory = try await filled()
             // What is in the WAL would hide the damage.
-            let queue = try DatabaseQueue(path: directory.store)
-            try await queue.writeWithoutTransaction { try $0.execute(sql: "PRAGMA wal_checkpoint(TRUNCATE)") }
-            try queue.close()
+            let connection = try SQLiteConnection(directory.store)
+            try connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            try connection.close()
             let handle = try #require(FileHandle(forUpdatingAtPath: directory.store))
             // The first page holds the header, then the list of tables.
             try handle.seek(toOffset: what == "header" ? 0 : 100)

@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import PosternCore
 import PosternTestKit
 import Testing
@@ -28,11 +27,9 @@ import Testing
     }
 
     private func flipPayload(in path: String) throws {
-        let database = try DatabaseQueue(path: path)
-        try database.write {
-            try $0.execute(sql: "UPDATE queue_1 SET payload = CAST('[' || substr(payload, 2) AS BLOB)")
-        }
-        try database.close()
+        let connection = try SQLiteConnection(path)
+        try connection.execute("UPDATE queue_1 SET payload = CAST('[' || substr(payload, 2) AS BLOB)")
+        try connection.close()
     }
 
     // MARK: Backup
@@ -80,8 +77,7 @@ import Testing
             ],
             of: queue)
         #expect(try backup.run(of: store.path, to: file).isSound)
-        let copy = try DatabaseQueue(path: file)
-        let keys = try copy.read { try String.fetchAll($0, sql: "SELECT key FROM state ORDER BY key") }
+        let keys = try StoreFile.openForReading(file).all("SELECT key FROM state ORDER BY key") { $0[0] as String }
         #expect(keys == ["cached", "session/1"])
         let bytes = try Data(contentsOf: URL(fileURLWithPath: file))
         #expect(bytes.range(of: Data(value[..<64])) == nil)
@@ -165,11 +161,7 @@ import Testing
         let later = try store.append(1, to: queue)[0]
         // As a kill would leave it.
         let killed = store.folder.file("killed.sqlite")
-        try store.outbox.pool.writeWithoutTransaction { _ in
-            for tail in StoreFile.tails {
-                try FileManager.default.copyItem(atPath: store.path + tail, toPath: killed + tail)
-            }
-        }
+        try store.copyFiles(to: killed)
         let restored = try StoreRestore.run(file, to: killed, at: store.time.now)
         let kept = try #require(restored.keptAs)
         let former = try TestStore.open(OutboxOptions(path: kept), time: store.time)
@@ -243,11 +235,7 @@ import Testing
         let later = try store.append(5, to: queue)
         // As a kill leaves it after the former database was renamed, but not its log.
         let killed = store.folder.file("killed.sqlite")
-        try store.outbox.pool.writeWithoutTransaction { _ in
-            for tail in ["", "-wal"] {
-                try FileManager.default.copyItem(atPath: store.path + tail, toPath: killed + tail)
-            }
-        }
+        try store.copyFiles(to: killed, ["", "-wal"])
         store.outbox.close()
         unlink(store.path)
         let kept = store.path + ".replaced-2"

@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import PosternCore
 import PosternMetrics
 import PosternTestKit
@@ -29,8 +28,8 @@ import Testing
     @Test func foreignDatabase_isLeftAlone() throws {
         let folder = ScratchFolder()
         let path = folder.file("store.sqlite")
-        let other = try DatabaseQueue(path: path)
-        try other.write { try $0.execute(sql: "CREATE TABLE theirs (x)") }
+        let other = try SQLiteConnection(path)
+        try other.execute("CREATE TABLE theirs (x)")
         try other.close()
         let before = try Data(contentsOf: URL(fileURLWithPath: path))
         for startFresh in [false, true] {
@@ -147,7 +146,7 @@ import Testing
     @Test func writer_isSetToFullSynchronous() throws {
         let store = try TestStore()
         let level = SharedValue<Int?>(nil)
-        try store.transact { level.set(try Int.fetchOne($0.db, sql: "PRAGMA synchronous")) }
+        try store.transact { level.set(try $0.sql.value("PRAGMA synchronous", as: Int.self)) }
         #expect(level.value == 2)
     }
 }
@@ -159,9 +158,9 @@ import Testing
         let text = String(repeating: "x", count: 2000)
         func fill(_ count: Int) throws { try store.append((0..<count).map { _ in store.message(text, to: queue) }) }
         try fill(500)
-        try store.transact { db in
-            let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
-            try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
+        try store.transact { transaction in
+            let pages = try transaction.sql.value("PRAGMA page_count", as: Int.self) ?? 0
+            try transaction.sql.connection.execute("PRAGMA max_page_count = \(pages + 4)")
         }
         let refusal = #expect(throws: AppendError.self) { try fill(500) }
         guard case .store(.full) = refusal else { return #expect(Bool(false), "\(String(describing: refusal))") }
@@ -184,9 +183,9 @@ import Testing
         let queue = try store.register(cap: QueueCap.with { $0.whenFull = .dropOldest })
         let text = String(repeating: "x", count: 2000)
         let ids = try store.append((0..<500).map { _ in store.message(text, to: queue) }).ids
-        try store.transact { db in
-            let pages = try Int.fetchOne(db.db, sql: "PRAGMA page_count") ?? 0
-            try db.db.execute(sql: "PRAGMA max_page_count = \(pages + 4)")
+        try store.transact { transaction in
+            let pages = try transaction.sql.value("PRAGMA page_count", as: Int.self) ?? 0
+            try transaction.sql.connection.execute("PRAGMA max_page_count = \(pages + 4)")
         }
         // One that is being sent stays.
         let claim = try store.claim(queue, most: 1)

@@ -1,4 +1,3 @@
-import GRDB
 import PosternCore
 import Testing
 
@@ -6,13 +5,12 @@ import Testing
 
 /// About SQLite itself: how statements bind and read values.
 @Suite struct SQLTests {
-    private func withTable(_ body: (PosternStore.SQL) throws -> Void) throws {
-        let queue = try DatabaseQueue()
-        try queue.write { db in
-            let sql = PosternStore.SQL(db)
-            try sql.run("CREATE TABLE queue_7 (id INTEGER PRIMARY KEY, a, b, c, d)")
-            try body(sql)
-        }
+    private func withTable(_ body: (SQL) throws -> Void) throws {
+        let sql = SQL(try SQLiteConnection(":memory:"))
+        try sql.run("CREATE TABLE queue_7 (id INTEGER PRIMARY KEY, a, b, c, d)")
+        try body(sql)
+        // Fails if a statement is left.
+        try sql.close()
     }
 
     @Test func values_comeBack_asTheyWereBound() throws {
@@ -54,7 +52,7 @@ import Testing
             for id in [1, 1, 2] as [Int] {
                 _ = try? sql.run("INSERT INTO queue_7 (id) VALUES (?)", id)
             }
-            #expect(throws: DatabaseError.self) { try sql.run("INSERT INTO queue_7 (id) VALUES (?)", 2) }
+            #expect(throws: SQLiteError.self) { try sql.run("INSERT INTO queue_7 (id) VALUES (?)", 2) }
             for _ in 0..<2 {
                 #expect(try sql.value("SELECT id FROM queue_7 ORDER BY id", as: Int.self) == 1)
                 let ids = try sql.all("SELECT id FROM queue_7 ORDER BY id") { $0[0] as Int }
@@ -65,13 +63,12 @@ import Testing
         }
     }
 
-    /// GRDB drops prepared statements of its own accord when the schema changes.
     @Test func statement_survivesAChangeOfTheSchema() throws {
         try withTable { sql in
             for table in 0..<3 {
                 try sql.run("INSERT INTO queue_7 (a) VALUES (?)", table)
-                try sql.db.execute(sql: "CREATE TABLE more_\(table) (x)")
-                try sql.db.execute(sql: "DROP TABLE more_\(table)")
+                try sql.connection.execute("CREATE TABLE more_\(table) (x)")
+                try sql.connection.execute("DROP TABLE more_\(table)")
             }
             #expect(try sql.value("SELECT count(*) FROM queue_7", as: Int.self) == 3)
         }

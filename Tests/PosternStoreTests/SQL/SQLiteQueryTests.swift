@@ -1,6 +1,5 @@
+import CSQLite
 import Foundation
-import GRDB
-import GRDBSQLite
 import PosternCore
 import PosternTestKit
 import Testing
@@ -24,17 +23,14 @@ import Testing
             ("lanesReady", { try $0.forEachReadyLane { _ in true } }),
             ("queue_1_lane (lane=? AND waiting=? AND nextAttemptAtMs<?", { _ = try $0.nextScheduled(inLane: 1) }),
         ]
-        try store.outbox.pool.read { db in
+        try store.outbox.readers.readSnapshot { sql in
             for (index, ask) in asked {
-                var texts: [String] = []
-                db.trace { texts.append("\($0)") }
-                try ask(QueueRows(sql: SQL(db), kinds: store.outbox.kinds, number: UpstreamNumber(rawValue: 1)))
-                db.trace(nil)
+                let texts = try trace(sql) {
+                    try ask(QueueRows(sql: sql, kinds: store.outbox.kinds, number: UpstreamNumber(rawValue: 1)))
+                }
                 #expect(!texts.isEmpty)
                 for text in texts {
-                    let arguments = StatementArguments([Int](repeating: 1, count: text.count { $0 == "?" }))
-                    let plan = try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN " + text, arguments: arguments)
-                        .map { $0["detail"] as String }
+                    let plan: [String] = try sql.column(3, of: "EXPLAIN QUERY PLAN " + text)
                     #expect(plan.count == 1, "\(text): \(plan)")
                     #expect(plan.first?.contains(index) == true, "\(text): \(plan)")
                 }
@@ -89,7 +85,7 @@ import Testing
                     try transaction.settleLanes(of: transaction.accounts[number])
                 },
             ]
-            steps.set(try asked.map { try countSteps(on: transaction.db, $0) })
+            steps.set(try asked.map { try countSteps(on: transaction.sql, $0) })
         }
         #expect(found.value == [due])
         return steps.value
@@ -103,12 +99,12 @@ import Testing
         try store.append((0..<5000).map { _ in store.message(to: queue, lane: .named("a"), notBefore: due) })
         store.time.advance(by: .seconds(1))
         let now = store.time.now
-        let steps = try store.outbox.pool.read { db in
-            let rows = QueueRows(sql: SQL(db), kinds: store.outbox.kinds, number: queue.number)
+        let steps = try store.outbox.readers.readSnapshot { sql in
+            let rows = QueueRows(sql: sql, kinds: store.outbox.kinds, number: queue.number)
             var claims = LaneClaims()
             return try (0..<3).map { _ in
                 var scan = ClaimScan(ClaimRequest(limits: BatchLimits(maxMessages: 1, maxBytes: 1 << 20), now: now))
-                let steps = try countSteps(on: db) { try claims.look(&scan, from: rows) { _ in false } }
+                let steps = try countSteps(on: sql) { try claims.look(&scan, from: rows) { _ in false } }
                 #expect(scan.count == 1)
                 return steps
             }
@@ -132,7 +128,7 @@ import Testing
         try store.transact { transaction in
             let state = transaction.state(of: queue)
             func ask(_ name: String, atMost most: Int = 4000) throws {
-                let taken = try countSteps(on: transaction.db) {
+                let taken = try countSteps(on: transaction.sql) {
                     counts.set(counts.value + [try state.queued(inLane: name, atMost: most)])
                 }
                 steps.set(steps.value + [taken])
@@ -162,7 +158,7 @@ import Testing
         try store.deliver(try store.claim(queue).messages, of: queue)
         try store.transact { transaction in
             let state = transaction.state(of: queue)
-            let taken = try countSteps(on: transaction.db) {
+            let taken = try countSteps(on: transaction.sql) {
                 counts.set(try [name, other].map { try state.queued(inLane: $0, atMost: 4000) })
             }
             steps.set([taken])
@@ -188,8 +184,8 @@ import Testing
             DELETE FROM grdb_migrations WHERE identifier = '3 lanes'
             """)
         try store.reopen()
-        let columns = try store.outbox.pool.read { db in
-            try Row.fetchAll(db, sql: "PRAGMA index_info(queue_1_lane)").map { $0["name"] as String }
+        let columns = try store.outbox.readers.readSnapshot { sql in
+            try sql.all("PRAGMA index_info(queue_1_lane)") { $0[2] as String }
         }
         #expect(columns == ["lane", "waiting", "nextAttemptAtMs"])
     }
@@ -198,9 +194,9 @@ import Testing
         let store = try TestStore()
         _ = try store.register()
         let plans = try ["expiresAtMs <= 1 ORDER BY expiresAtMs", "1 ORDER BY id"].map { condition in
-            try store.outbox.pool.read { db in
-                try Row.fetchAll(db, sql: "EXPLAIN QUERY PLAN SELECT id, acceptedAtMs FROM queue_1 WHERE \(condition)")
-                    .map { $0["detail"] as String }
+            try store.outbox.readers.readSnapshot { sql in
+                let text = "EXPLAIN QUERY PLAN SELECT id, acceptedAtMs FROM queue_1 WHERE \(condition)"
+                return try sql.column(3, of: text) as [String]
             }
         }
         // The second stops at the first row that is young enough.
@@ -220,8 +216,8 @@ import Testing
         for claim in claims[50...] {
             try store.sendLater(claim.messages, of: queue, at: store.time.now + .seconds(60))
         }
-        let steps = try store.outbox.pool.read { db in
-            let rows = QueueRows(sql: SQL(db), kinds: store.outbox.kinds, number: queue.number)
+        let steps = try store.outbox.readers.readSnapshot { sql in
+            let rows = QueueRows(sql: sql, kinds: store.outbox.kinds, number: queue.number)
             var looked = 0
             try rows.forEachReadyLane { _ in
                 looked += 1
@@ -265,11 +261,11 @@ import Testing
 }
 
 /// Runs `body`. Returns how often SQLite went from one row to another meanwhile, or began a statement.
-private func countSteps(on db: Database, _ body: () throws -> Void) rethrows -> Int {
+private func countSteps(on sql: SQL, _ body: () throws -> Void) rethrows -> Int {
     let count = UnsafeMutablePointer<Int>.allocate(capacity: 1)
     count.initialize(to: 0)
     defer { count.deallocate() }
-    let connection = db.sqliteConnection
+    let connection = sql.connection.handle
     sqlite3_progress_handler(
         connection, 1,
         { count in
@@ -279,4 +275,25 @@ private func countSteps(on db: Database, _ body: () throws -> Void) rethrows -> 
     defer { sqlite3_progress_handler(connection, 0, nil, nil) }
     try body()
     return count.pointee
+}
+
+/// Runs `body`. Returns the text of each statement that began meanwhile.
+private func trace(_ sql: SQL, _ body: () throws -> Void) throws -> [String] {
+    let texts = UnsafeMutablePointer<[String]>.allocate(capacity: 1)
+    texts.initialize(to: [])
+    defer {
+        texts.deinitialize(count: 1)
+        texts.deallocate()
+    }
+    let connection = sql.connection.handle
+    sqlite3_trace_v2(
+        connection, UInt32(SQLITE_TRACE_STMT),
+        { _, context, statement, _ in
+            let text = sqlite3_sql(statement.map { OpaquePointer($0) }).map { String(cString: $0) }
+            context?.assumingMemoryBound(to: [String].self).pointee.append(text ?? "")
+            return 0
+        }, texts)
+    defer { sqlite3_trace_v2(connection, 0, nil, nil) }
+    try body()
+    return texts.pointee
 }

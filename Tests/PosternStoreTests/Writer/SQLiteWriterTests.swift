@@ -1,5 +1,4 @@
 import Foundation
-import GRDB
 import PosternCore
 import PosternMetrics
 import PosternTestKit
@@ -241,12 +240,8 @@ import Testing
         let copy = store.folder.file("copy.sqlite")
         #expect(eventually { accepted.withLock(\.count) > 50 })
         let before = accepted.withLock { $0 }
-        var reading = Configuration()
-        reading.readonly = true
-        let (source, target) = (
-            try DatabaseQueue(path: store.path, configuration: reading), try DatabaseQueue(path: copy)
-        )
-        try source.backup(to: target)
+        let (source, target) = (try SQLiteConnection(store.path, isReadOnly: true), try SQLiteConnection(copy))
+        try source.copy(to: target, pagesPerStep: -1) { _, _ in }
         try source.close()
         try target.close()
         let count = accepted.withLock(\.count)
