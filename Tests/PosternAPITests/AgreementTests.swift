@@ -27,8 +27,8 @@ import Testing
             return plain.plan(for: messages, in: context)
         }
 
-        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-            response.status == 402 ? Judgement(.park) : plain.judge(response, to: batch, in: context)
+        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+            response.status == 402 ? Decision(.park) : plain.judge(response, to: batch, in: context)
         }
     }
 

@@ -136,7 +136,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                 func verdict(_ status: Int) throws -> Verdict {
                     let response = UpstreamResponse(
                         status: status, headers: [("Retry-After", "7")], body: Array(body.utf8))
-                    return try upstream.judge(response, to: batch, in: fixture.planContext).verdict
+                    return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
                 }
                 guard case .holdUpstream(.configuration, let detail) = try verdict(407) else {
                     Issue.record("\(golden.file) \(body): \(try verdict(407))")
@@ -183,7 +183,8 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                 let verdicts = try bodies.flatMap { body in
                     try [body, Array(body.prefix(body.count / 2))].map {
                         let response = UpstreamResponse(status: status, headers: headers, body: $0)
-                        return try upstream.judge(response, to: batch, in: fixture.planContext).verdict.withoutText
+                        return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
+                            .verdict.withoutText
                     }
                 }
                 #expect(verdicts.allSatisfy { $0 == verdicts[0] }, "\(golden.file) \(status)")
@@ -244,7 +245,8 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                 for body in bodies(with: echo, count: messages.count) {
                     for status in [200, 202, 400, 401, 403, 404, 409, 413, 500, 503] {
                         let response = UpstreamResponse(status: status, body: Array(body.utf8))
-                        let texts = texts(of: try upstream.judge(response, to: batch, in: fixture.planContext))
+                        let texts = texts(
+                            of: try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement)
                         masked += texts.count { $0.contains("***") }
                         quoted += texts.count { $0.contains("xxxx") || $0.contains("yyyy") }
                         for text in texts {
@@ -334,7 +336,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
     ) throws -> Judgement {
         let message = try fixture.admit(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
-        return try upstream.judge(response, to: batch, in: fixture.planContext)
+        return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
     }
 }
 

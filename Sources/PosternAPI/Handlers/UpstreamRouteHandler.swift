@@ -37,7 +37,7 @@ struct UpstreamRouteHandler: Sendable {
 
     private func perform(
         _ respond:
-            @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteError) ->
+            @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteResponse) ->
             UpstreamRouteResponse,
         _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ reply: MeteredResponder
     ) {
@@ -50,10 +50,10 @@ struct UpstreamRouteHandler: Sendable {
             memory: memory)
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
-            do throws(UpstreamRouteError) {
+            do throws(UpstreamRouteResponse) {
                 answer = try await respond(question, services).shown(by: target.upstream.mask)
             } catch {
-                answer = error.answer.shown(by: target.upstream.mask)
+                answer = error.shown(by: target.upstream.mask)
             }
             if Task.isCancelled { reply.abandon() } else { send(answer, reply) }
         }
@@ -91,11 +91,11 @@ struct UpstreamRouteHandler: Sendable {
         switch answer {
         case .json(let text, let status, let more):
             reply.send(.json(status, text, headers: headers + Self.sorted(more)))
-        case .forwarded(let text, let more):
+        case .forwarded(let body, let more):
             reply.send(
                 HTTPResponse(
                     status: 200, headers: [("Content-Type", "application/json")] + headers + Self.sorted(more),
-                    body: Array(text.utf8)))
+                    body: body))
         case .empty(let status): reply.send(HTTPResponse(status: status, headers: headers))
         case .problem(let slug, let status, let detail, let faults):
             reply.send(

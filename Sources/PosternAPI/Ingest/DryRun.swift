@@ -111,7 +111,7 @@ struct DryRun {
         switch plan {
         case .send(let request, let count):
             return (show(request, of: target, carrying: count, within: room), count)
-        case .settle(let count, _, let reason, _):
+        case .settle(let count, _, let reason, _, _):
             return (
                 JSONWriter.object { json in
                     json.string("upstream", target.name.description)

@@ -33,9 +33,6 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     private let secrets: [String]
     private let batching: (any BatchingUpstream)?
     private let accepting: (any AcceptingUpstream)?
-    private let stateful: (any StatefulUpstream)?
-    private let failureJudging: (any FailureJudgingUpstream)?
-    private let caching: (any CachingUpstream)?
     private let exclusive: (any ExclusiveLanesUpstream)?
     private let laneNaming: (any LaneNamingUpstream)?
     private let probing: (any ProbingUpstream)?
@@ -51,9 +48,6 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         sendsKindsApart = batching?.sendsKindsApart ?? false
         accepting = base as? any AcceptingUpstream
         acceptsByState = accepting != nil
-        stateful = base as? any StatefulUpstream
-        failureJudging = base as? any FailureJudgingUpstream
-        caching = base as? any CachingUpstream
         exclusive = base as? any ExclusiveLanesUpstream
         laneNaming = base as? any LaneNamingUpstream
         let tokens = base as? any TokenUpstream
@@ -138,13 +132,14 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     // MARK: Judging
 
     /// The verdict of `base`, with secrets masked in every text of it.
-    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
-        try base.judge(response, to: batch, in: context).shown { mask(for: batch, context.token) }
-    }
-
-    /// Nil means that the batch is sent again later.
-    public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Judgement? {
-        try failureJudging?.judge(failure, to: batch, in: context)?.shown { mask(for: batch, context.token) }
+    public func judge(_ result: TransferResult, to batch: Batch, in context: PlanContext) throws -> Decision {
+        var decision =
+            switch result {
+            case .success(let response): try base.judge(response, to: batch, in: context)
+            case .failure(let failure): try base.judge(failure, to: batch, in: context)
+            }
+        decision.judgement = decision.judgement.shown { mask(for: batch, context.token) }
+        return decision
     }
 
     /// The URL with masked secrets. In a query, short ones are masked, too, because a value there is known to be one.
@@ -167,20 +162,6 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         let headers = (batch.request?.headers ?? []).filter { $0.name.lowercased().hasSuffix("authorization") }
         return mask(besides: headers.map(\.value) + (batch.request?.proofs ?? []) + [token?.value].compactMap(\.self))
     }
-
-    public func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange]
-    {
-        try stateful?.changes(after: result, to: batch, in: context) ?? []
-    }
-
-    public func changes(
-        settling messages: [Message], as end: MessageState, in context: PlanContext
-    ) throws -> [StateChange] { try stateful?.changes(settling: messages, as: end, in: context) ?? [] }
-
-    /// Does nothing for an upstream that keeps nothing in memory.
-    public func settled(
-        _ batch: Batch, by result: TransferResult, with changes: [StateChange]
-    ) -> [StateChange] { caching?.settled(batch, by: result, with: changes) ?? [] }
 
     /// Nil if the type's clients do not name the event.
     public func name(of event: UpstreamEvent) -> String? { eventNaming?.name(of: event) }

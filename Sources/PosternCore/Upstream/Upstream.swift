@@ -21,11 +21,18 @@ public protocol Upstream: Sendable, CustomStringConvertible {
 
     /// Returns what `response` means for `batch`. An unreadable response has a verdict, too. Pure, like `plan`: it
     /// reads a snapshot of the state, and may be called more than once.
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision
+
+    /// The same for a request that got no response. By default, the batch is sent again later.
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Decision
 }
 
 extension Upstream {
     public var description: String { name.description }
+
+    public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(.retry(after: nil))
+    }
 }
 
 /// What a plan may depend on.
@@ -63,11 +70,13 @@ public enum UpstreamEvent: Sendable, Equatable {
 }
 
 /// What to do next with the oldest messages.
-public enum Plan: Sendable, Equatable {
+public enum Plan: Sendable {
     /// Send `request`, which carries the first `count` of them.
     case send(UpstreamRequest, count: Int)
-    /// Nothing has to be sent for the first `count` of them. `steps`: see `Judgement.steps`.
-    case settle(count: Int, as: MessageState, reason: String, steps: [StepResult] = [])
+    /// Nothing has to be sent for the first `count` of them. `steps`: see `Judgement.steps`; `changes`: see
+    /// `Decision.changes`.
+    case settle(
+        count: Int, as: MessageState, reason: String, steps: [StepResult] = [], changes: StateChanges? = nil)
     /// Not yet.
     case wait(WaitReason, until: Timestamp)
     /// Wait until a caller hands in a credential for the lane's group.

@@ -34,37 +34,6 @@ public protocol AcceptingUpstream: Upstream {
     func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange]
 }
 
-/// Keeps state that depends on the results of its messages.
-public protocol StatefulUpstream: Upstream {
-    /// Returns the state changes that follow from the result of a request. Called once, inside the transaction that
-    /// settles the batch: `context` holds the state as that transaction has left it, with all that was accepted since
-    /// the verdict. An error fails the transaction, which is tried again.
-    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange]
-    /// As above for messages that a plan settles as `end` without a request.
-    func changes(settling messages: [Message], as end: MessageState, in context: PlanContext) throws -> [StateChange]
-}
-
-extension StatefulUpstream {
-    public func changes(
-        settling messages: [Message], as end: MessageState, in context: PlanContext
-    ) throws -> [StateChange] { [] }
-}
-
-/// Judges requests that got no response, if sending the batch again later is not always right.
-public protocol FailureJudgingUpstream: Upstream {
-    /// Nil means that the batch is sent again later.
-    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Judgement?
-}
-
-/// Keeps something in memory only, such as a cache.
-public protocol CachingUpstream: Upstream {
-    /// Called once after the result of a request is on disk, with the changes it made. Runs on the worker's thread.
-    ///
-    /// - Returns: Changes of what it also keeps in the store. They are written without waiting, and lost if the process
-    ///   stops before.
-    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) -> [StateChange]
-}
-
 /// Has lanes that may not be in flight side by side, besides those of one group.
 public protocol ExclusiveLanesUpstream: Upstream {
     /// A key that such lanes share; nil for a lane without one.

@@ -25,7 +25,7 @@ public struct UpstreamRoute: Sendable {
         /// Waits for other systems. Starts on the thread that serves the connection and continues wherever it is
         /// resumed, so it must not block. If the caller hangs up, the task is cancelled and the response is discarded.
         case perform(
-            @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteError) ->
+            @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteResponse) ->
                 UpstreamRouteResponse)
     }
 
@@ -102,12 +102,12 @@ public struct UpstreamRouteRequest: Sendable {
     }
 }
 
-/// The response to such a request.
-public enum UpstreamRouteResponse: Sendable, Equatable {
+/// The response to such a request; thrown, it says why the request is rejected.
+public enum UpstreamRouteResponse: Error, Equatable {
     /// A JSON text.
     case json(String, status: Int = 200, headers: [String: String] = [:])
     /// A JSON text that the upstream sent, which is passed on byte for byte.
-    case forwarded(String, headers: [String: String] = [:])
+    case forwarded([UInt8], headers: [String: String] = [:])
     /// No body.
     case empty(status: Int = 204)
     /// A problem document.
@@ -132,19 +132,6 @@ public struct UpstreamRouteChange: Sendable {
         self.changes = changes
         self.answer = answer
     }
-}
-
-/// Why a request is rejected.
-public struct UpstreamRouteError: Error, Sendable {
-    public let answer: UpstreamRouteResponse
-
-    public init(_ answer: UpstreamRouteResponse) { self.answer = answer }
-
-    public init(_ slug: ProblemSlug, _ status: Int, _ detail: String, faults: PayloadErrors = []) {
-        self.init(.problem(slug: slug, status: status, detail: detail, faults: faults))
-    }
-
-    public init(_ error: StateError) { self.init(.internal, 500, "\(error)") }
 }
 
 /// Too many large requests are in progress.

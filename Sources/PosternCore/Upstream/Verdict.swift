@@ -54,7 +54,29 @@ public enum HoldReason: String, Sendable {
     case configuration
 }
 
-/// A verdict and what explains it. Changes of the upstream's state are `Upstream.changes`.
+/// What follows from a response: for the messages and the endpoint, and for the upstream's state.
+public struct Decision: Sendable {
+    public var judgement: Judgement
+    /// Nil if the state stays as it is.
+    public var changes: StateChanges?
+    /// For what is kept in memory, such as a cache. Called once after the result is on disk, with the changes that were
+    /// made, on the worker's thread. Returns changes of what is also kept in the store: they are written without waiting,
+    /// and lost if the process stops before.
+    public var afterwards: (@Sendable ([StateChange]) -> [StateChange])?
+
+    public init(_ judgement: Judgement, changes: StateChanges? = nil) {
+        self.judgement = judgement
+        self.changes = changes
+    }
+
+    public init(_ verdict: Verdict, holdsAll: Bool = false) { self.init(Judgement(verdict, holdsAll: holdsAll)) }
+}
+
+/// Computes the changes of the state that follow from what was decided on a snapshot. Called inside the transaction that
+/// settles the messages: that state has all that was accepted since. An error fails the transaction, which is tried again.
+public typealias StateChanges = @Sendable (any UpstreamState) throws -> [StateChange]
+
+/// A verdict and what explains it.
 public struct Judgement: Sendable, Equatable {
     /// What follows for the messages and the endpoint.
     public var verdict: Verdict

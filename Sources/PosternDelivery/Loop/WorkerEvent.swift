@@ -31,10 +31,10 @@ struct InFlightBatch: Sendable {
     /// The token that it is sent with, and the generation of that token.
     var token: Token?
     var generation = 0
-    /// The upstream's response; nil if nothing was sent or the request was cancelled.
-    var result: TransferResult?
-    /// When the result was judged. State changes are computed for this time.
-    var judgedAt: Timestamp?
+    /// The changes of the state that follow from its response, or from the plan that settled it.
+    var changes: StateChanges?
+    /// See `Decision.afterwards`.
+    var afterwards: (@Sendable ([StateChange]) -> [StateChange])?
 
     var endpoint: String { batch.request?.endpoint ?? "" }
     var number: Int { Int(batch.id.rawValue) }

@@ -7,41 +7,36 @@ import PosternStore
 extension WorkerLoop {
     /// Returns whether the response was processed. If the state cannot be read, it is processed again later.
     func answered(_ flight: InFlightBatch, _ transfer: TransferResult) {
-        let result: AttemptResult
+        let decision: Decision?
         do {
-            result = try judged(transfer, of: flight)
+            decision = try judged(transfer, of: flight)
         } catch {
             // After the next start, the messages are as they were before the attempt.
             guard !outbox.isClosed else { return machine.abandoned(flight) }
             _ = storeFailed(&recordRetry, "cannot read the state; retrying", error, batch: flight.batch.id)
             return unfinished.append { [unowned self] in answered(flight, transfer) }
         }
+        let result = AttemptResult(transfer, decision?.judgement, at: time.now)
         var flight = flight
-        if !result.wasCancelled { (flight.result, flight.judgedAt) = (transfer, result.at) }
+        (flight.changes, flight.afterwards) = (decision?.changes, decision?.afterwards)
         let actions = machine.answered(flight, result, others: others(besides: flight), random: random())
         let duration = time.instant - flight.startedAt
         metrics.attemptDuration(queue.name.description).observe(duration.inSeconds)
         if result.isAmbiguous { metrics.ambiguousSends(queue.name.description).add() }
         for case .record(let settlement) in actions {
             metrics.attempts(queue.name.description, settlement.outcome.rawValue).add()
-            log(settlement, of: flight, took: duration)
+            log(settlement, after: transfer, of: flight, took: duration)
         }
         perform(actions, for: flight)
     }
 
-    private func judged(_ transfer: TransferResult, of flight: InFlightBatch) throws(StoreError) -> AttemptResult {
-        let now = time.now
-        if case .failure(let failure) = transfer, failure.reason == .cancelled {
-            return AttemptResult(transfer, nil, at: now)
+    /// Nil if the gateway cancelled the request.
+    private func judged(_ transfer: TransferResult, of flight: InFlightBatch) throws(StoreError) -> Decision? {
+        if case .failure(let failure) = transfer, failure.reason == .cancelled { return nil }
+        return try outbox.withState(of: queue.number) { state in
+            try upstream.judge(
+                transfer, to: flight.batch, in: context(now: time.now, token: flight.token, state))
         }
-        let judgement = try outbox.withState(of: queue.number) { state in
-            let context = context(now: now, token: flight.token, state)
-            return switch transfer {
-            case .failure(let failure): try upstream.judge(failure, to: flight.batch, in: context)
-            case .success(let response): try upstream.judge(response, to: flight.batch, in: context)
-            }
-        }
-        return AttemptResult(transfer, judgement, at: now)
     }
 
     /// What is queued in addition to a batch in flight.
@@ -65,24 +60,9 @@ extension WorkerLoop {
             settlement.circuit = record
             saved = record
         }
-        outbox.settle(settlement, of: queue, changes: changes(with: settlement, of: flight)) {
+        outbox.settle(settlement, of: queue, changes: flight.changes ?? { _ in [] }) {
             [inbox, settlement] result in
             inbox.put(.recorded(flight, settlement, result))
-        }
-    }
-
-    private func changes(
-        with settlement: Settlement, of flight: InFlightBatch
-    ) -> @Sendable (any UpstreamState) throws -> [StateChange] {
-        let (now, flushedThrough) = (flight.judgedAt ?? settlement.endedAt, machine.flushedThrough)
-        return { [upstream] state in
-            let context = PlanContext(now: now, token: flight.token, state: state, flushedThrough: flushedThrough)
-            if let result = flight.result {
-                return try upstream.changes(after: result, to: flight.batch, in: context)
-            }
-            guard settlement.outcome == .unsent else { return [] }
-            let end = settlement.ended.first?.state ?? .delivered
-            return try upstream.changes(settling: flight.batch.messages, as: end, in: context)
         }
     }
 
@@ -92,9 +72,8 @@ extension WorkerLoop {
         switch result {
         case .success(let changes):
             if unfinished.isEmpty { storeSucceeded(&recordRetry) }
-            if let result = flight.result {
-                let cached = upstream.settled(flight.batch, by: result, with: changes)
-                if !cached.isEmpty { outbox.change(of: queue, { _ in (cached, ()) }, completion: { _ in }) }
+            if let cached = flight.afterwards?(changes), !cached.isEmpty {
+                outbox.change(of: queue, { _ in (cached, ()) }, completion: { _ in })
             }
         case .failure(.closed):
             // After the next start, the messages are as they were before the attempt.

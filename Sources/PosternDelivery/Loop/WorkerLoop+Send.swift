@@ -102,8 +102,8 @@ extension WorkerLoop {
             } else {
                 send(request, carrying: count, of: claim, now: now)
             }
-        case .settle(let count, let state, let reason, let steps):
-            settleUnsent(count, of: claim, as: state, reason: reason, steps, now: now)
+        case .settle(let count, let state, let reason, let steps, let changes):
+            settleUnsent(count, of: claim, as: state, reason: reason, steps, changes, now: now)
         case .wait(let reason, let until):
             // If it were asked again at once, its plan would be the same.
             postpone(claim, until: until > now ? until : now + .seconds(1), for: reason)
@@ -208,7 +208,8 @@ extension WorkerLoop {
     // MARK: Settling without a request
 
     private func settleUnsent(
-        _ count: Int, of claim: Claim, as state: MessageState, reason: String, _ steps: [StepResult], now: Timestamp
+        _ count: Int, of claim: Claim, as state: MessageState, reason: String, _ steps: [StepResult],
+        _ changes: StateChanges?, now: Timestamp
     ) {
         let batch = Batch(id: outbox.nextBatch(), messages: Array(claim.messages.prefix(count)))
         var settlement = Settlement(batch: batch.id, outcome: .unsent, detail: reason, endedAt: now)
@@ -223,16 +224,17 @@ extension WorkerLoop {
         // Its lanes continue only after the commit, so that the rest is planned by the state that it leaves.
         let rest = Array(claim.messages.dropFirst(count))
         if !rest.isEmpty { settlement.again = [.init(rest, dueAt: now, history: claim.history)] }
-        settle(unsent: batch, of: claim, settlement)
+        settle(unsent: batch, of: claim, settlement, changes)
     }
 
-    private func settle(unsent batch: Batch, of claim: Claim, _ settlement: Settlement) {
+    private func settle(
+        unsent batch: Batch, of claim: Claim, _ settlement: Settlement, _ changes: StateChanges? = nil
+    ) {
         machine.beganUnsent()
         record(
             settlement,
             of: InFlightBatch(
-                batch: batch, claim: claim.narrowed(to: batch.messages), startedAt: time.instant,
-                token: machine.tokens.token(at: time.now)))
+                batch: batch, claim: claim.narrowed(to: batch.messages), startedAt: time.instant, changes: changes))
     }
 }
 

@@ -94,7 +94,9 @@ extension WorkerLoop {
     }
 
     /// The line that describes a whole attempt.
-    func log(_ settlement: Settlement, of flight: InFlightBatch, took duration: Duration) {
+    func log(
+        _ settlement: Settlement, after transfer: TransferResult, of flight: InFlightBatch, took duration: Duration
+    ) {
         var metadata: Logger.Metadata = [
             "upstream": "\(queue.name)", "batch.id": "\(flight.batch.id)",
             "batch.messages": .stringConvertible(flight.batch.messages.count),
@@ -104,7 +106,7 @@ extension WorkerLoop {
         ]
         metadata["traceparent"] = flight.batch.messages.commonTraceParent.map { "\($0)" }
         metadata["http.status"] = settlement.status.map { .stringConvertible($0) }
-        if case .success(let response) = flight.result {
+        if case .success(let response) = transfer {
             metadata["response.bytes"] = .stringConvertible(response.body.count)
         }
         // Without a response, the text is the gateway's own.

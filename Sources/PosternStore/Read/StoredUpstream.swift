@@ -61,7 +61,7 @@ struct StoredUpstream: BatchingUpstream {
         .wait(.pause, until: Timestamp(milliseconds: .max))
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Judgement(.retry(after: nil))
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(.retry(after: nil))
     }
 }

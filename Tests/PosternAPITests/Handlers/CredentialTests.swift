@@ -7,7 +7,7 @@ import Testing
 @testable import PosternAPI
 
 /// An upstream whose payloads carry a `token` for the lanes of their `user`.
-private struct KeyedUpstream: PlainAtHeart, StatefulUpstream {
+private struct KeyedUpstream: PlainAtHeart {
     let plain = PlainUpstream("keyed", kinds: ["event"], laneRule: .separate)
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
@@ -27,15 +27,12 @@ private struct KeyedUpstream: PlainAtHeart, StatefulUpstream {
             UpstreamRequest(url: "http://keyed.test/", headers: headers, credentialVersion: held.version), count: 1)
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        response.status == 401 ? Judgement(.park) : plain.judge(response, to: batch, in: context)
-    }
-
-    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) -> [StateChange] {
-        guard case .success(let response) = result, response.status == 401,
-            case .named(_, let user?) = batch.messages[0].lane, let version = batch.request?.credentialVersion
-        else { return [] }
-        return [.refuse(credentialOf: user, version: version)]
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        guard response.status == 401 else { return plain.judge(response, to: batch, in: context) }
+        guard case .named(_, let user?) = batch.messages[0].lane, let version = batch.request?.credentialVersion else {
+            return Decision(.park)
+        }
+        return Decision(Judgement(.park)) { _ in [.refuse(credentialOf: user, version: version)] }
     }
 }
 

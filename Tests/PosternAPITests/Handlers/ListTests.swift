@@ -258,7 +258,7 @@ import Testing
 /// An upstream that rejects every message with the text of the response.
 private struct TalkativeUpstream: PlainAtHeart {
     let plain = PlainUpstream("talkative")
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Judgement(.reject(reason: String(decoding: response.body, as: UTF8.self)))
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(.reject(reason: String(decoding: response.body, as: UTF8.self)))
     }
 }

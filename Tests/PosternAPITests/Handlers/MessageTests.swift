@@ -283,8 +283,8 @@ import Testing
 /// Rejects whole batches at once.
 private struct RefusingUpstream: PlainAtHeart {
     let plain = PlainUpstream("refusing")
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Judgement(.reject(reason: "refused"))
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(.reject(reason: "refused"))
     }
 }
 

@@ -31,12 +31,12 @@ import Testing
         let resources = [
             UpstreamRoute(
                 .post, "proven/{name}", query: nil, access: .open, body: .any,
-                .perform { [checks] request, tools throws(UpstreamRouteError) in
+                .perform { [checks] request, tools throws(UpstreamRouteResponse) in
                     do throws(OverloadError) {
                         _ = try await tools.check(request.body.count) { checks.run($0) }
                         try tools.reserveToParse(request.body.count)
                     } catch {
-                        throw UpstreamRouteError(.overloaded, 503, "Too much is in progress.")
+                        throw .problem(slug: .overloaded, status: 503, detail: "Too much is in progress.")
                     }
                     return .json("\(request.body.count)")
                 }),

@@ -19,7 +19,8 @@ import Testing
 
     private func withShelf(_ body: (TestGateway) throws -> Void) throws {
         let shelf = UpstreamRoute(.get, "shelf", .read { _, _ in .json("{}") })
-        let passedOn = UpstreamRoute(.get, "passed-on", .read { _, _ in .forwarded("{ }", headers: ["Age": "1"]) })
+        let passedOn = UpstreamRoute(
+            .get, "passed-on", .read { _, _ in .forwarded(Array("{ }".utf8), headers: ["Age": "1"]) })
         var setup = Setup()
         setup.upstreams = [PickyUpstream("picky"), PlainUpstream("plain", resources: [shelf, passedOn])]
         try withPausedGateway(setup, body)

@@ -18,10 +18,10 @@ import Testing
                 UpstreamRequest(url: "http://plain.test/\(endpoint)", body: messages[0].payload, endpoint: endpoint),
                 count: 1)
         }
-        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
             switch response.status {
-            case 404: Judgement(.holdUpstream(.configuration, detail: "wrong URL"))
-            case 412: Judgement(.holdUpstream(.credentials, detail: "wrong key"), holdsAll: true)
+            case 404: Decision(.holdUpstream(.configuration, detail: "wrong URL"))
+            case 412: Decision(.holdUpstream(.credentials, detail: "wrong key"), holdsAll: true)
             default: plain.judge(response, to: batch, in: context)
             }
         }

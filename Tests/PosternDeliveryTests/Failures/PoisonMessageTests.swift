@@ -178,8 +178,8 @@ import Testing
 
 /// Reads one word of the response for each message: `taken`, `again`, or `refused`.
 private struct SortingUpstream: PlainAtHeart {
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Judgement(
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(
             .each(
                 String(decoding: response.body, as: UTF8.self).split(separator: " ").map { word in
                     switch word {
@@ -198,9 +198,9 @@ private struct SteppingUpstream: PlainAtHeart {
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         .send(UpstreamRequest(url: "http://plain.test/", body: Array("step \(step(of: messages[0]))".utf8)), count: 1)
     }
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         let step = step(of: batch.messages[0])
-        return Judgement(step < 2 ? .proceed(progress: [step + 1]) : .delivered())
+        return Decision(step < 2 ? .proceed(progress: [step + 1]) : .delivered())
     }
 }
 

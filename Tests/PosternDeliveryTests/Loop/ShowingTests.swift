@@ -278,7 +278,7 @@ private struct EchoingUpstream: BatchingUpstream {
         base.plan(for: messages, in: context)
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
         let text = String(decoding: response.body, as: UTF8.self)
         let verdict: Verdict =
             switch response.status {
@@ -290,7 +290,7 @@ private struct EchoingUpstream: BatchingUpstream {
             case 422: .split(reason: text)
             default: .retry(after: nil)
             }
-        return Judgement(verdict, notice: UpstreamNotice("a notice", quote: text), reason: text)
+        return Decision(Judgement(verdict, notice: UpstreamNotice("a notice", quote: text), reason: text))
     }
 }
 

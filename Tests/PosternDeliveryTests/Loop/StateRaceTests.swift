@@ -8,7 +8,7 @@ import Testing
 /// Acceptance and delivery change the same state concurrently.
 @Suite(.timeLimit(.minutes(10))) struct StateRaceTests {
     /// An upstream that counts accepted and delivered messages in one value.
-    private struct Counting: PlainAtHeart, AcceptingUpstream, StatefulUpstream {
+    private struct Counting: PlainAtHeart, AcceptingUpstream {
         let plain = PlainUpstream("counting", laneRule: .separate)
         static let key = "count"
 
@@ -26,11 +26,8 @@ import Testing
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             .send(UpstreamRequest(url: "http://counting.test/"), count: 1)
         }
-        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-            Judgement(.delivered())
-        }
-        func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
-            try Self.more(context.state)
+        func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+            Decision(Judgement(.delivered())) { try Self.more($0) }
         }
     }
 

@@ -322,7 +322,7 @@ import Testing
 
 /// Rejects the token of every lane.
 private struct ParkingUpstream: PlainAtHeart {
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        response.status == 401 ? Judgement(.park) : plain.judge(response, to: batch, in: context)
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        response.status == 401 ? Decision(.park) : plain.judge(response, to: batch, in: context)
     }
 }

@@ -43,16 +43,16 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream, RoutingUpstream, S
             count: messages.count)
     }
 
-    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         switch response.status {
-        case 200..<300: Judgement(.delivered(result: response.body.isEmpty ? nil : response.body))
-        case 401: Judgement(.refreshToken)
-        case 403: Judgement(.holdUpstream(.credentials, detail: "forbidden"))
-        case 410: Judgement(.reject(reason: "gone"), refusal: response.body)
-        case 413, 422: Judgement(.split(reason: "refused"))
-        case 500: Judgement(.suspect(after: nil))
-        case 429: Judgement(.retry(after: response.header("Retry-After").flatMap(Int.init).map { .seconds($0) }))
-        default: Judgement(.retry(after: nil))
+        case 200..<300: Decision(.delivered(result: response.body.isEmpty ? nil : response.body))
+        case 401: Decision(.refreshToken)
+        case 403: Decision(.holdUpstream(.credentials, detail: "forbidden"))
+        case 410: Decision(Judgement(.reject(reason: "gone"), refusal: response.body))
+        case 413, 422: Decision(.split(reason: "refused"))
+        case 500: Decision(.suspect(after: nil))
+        case 429: Decision(.retry(after: response.header("Retry-After").flatMap(Int.init).map { .seconds($0) }))
+        default: Decision(.retry(after: nil))
         }
     }
 }
@@ -76,7 +76,7 @@ extension PlainAtHeart {
     public func plan(for messages: [Message], in context: PlanContext) -> Plan {
         plain.plan(for: messages, in: context)
     }
-    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+    public func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         plain.judge(response, to: batch, in: context)
     }
 }

@@ -4,43 +4,31 @@ import PosternUpstreamKit
 /// What follows from a response, by the step that got it and by the rules of its sequence (sections 5.2, 5.3, 6, and
 /// 10.5).
 extension AppServicesUpstream {
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
-        try decision(on: response, to: batch, in: context).judgement
-    }
-
-    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Judgement? {
-        decision(on: failure, to: batch, at: context.now)?.judgement
-    }
-
-    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
-        switch result {
-        case .success(let response): try decision(on: response, to: batch, in: context).changes
-        case .failure(let failure): decision(on: failure, to: batch, at: context.now)?.changes ?? []
-        }
-    }
-
-    private func decision(
-        on response: UpstreamResponse, to batch: Batch, in context: PlanContext
-    ) throws -> Decision {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
         let message = batch.messages[0]
         if AppServicesKind(monitoring: message) != nil {
-            return monitoring.decision(on: response, to: batch, at: context.now)
+            return Decision(fixed: monitoring.outcome(on: response, to: batch, at: context.now))
         }
         guard let item = Item(message) else { return Decision(.reject(reason: "the stored payload cannot be read")) }
         let step = batch.request?.step.flatMap(Step.init) ?? item.kind.steps[0]
         let answer = Answer(response, now: context.now)
-        var follower = AppServicesFollower(
-            item: item, message: message, step: step, answer: answer,
-            mark: .init(status: response.status, at: context.now), state: context.state,
-            onlyExistingGroups: settings.onlyAddUserToExistingGroups)
-        try follower.follow(
-            answer.meaning(of: step), version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
-        return follower.decision
+        let (meaning, mark) = (
+            answer.meaning(of: step), AppServicesProgress.Mark(status: response.status, at: context.now)
+        )
+        let onlyExistingGroups = settings.onlyAddUserToExistingGroups
+        return try Decision(in: context.state) { state in
+            var follower = AppServicesFollower(
+                item: item, message: message, step: step, answer: answer, mark: mark, state: state,
+                onlyExistingGroups: onlyExistingGroups)
+            try follower.follow(
+                meaning, version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
+            return follower.outcome
+        }
     }
 
-    private func decision(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Decision? {
-        guard AppServicesKind(monitoring: batch.messages[0]) != nil else { return nil }
-        return monitoring.decision(on: failure, to: batch, at: now)
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Decision {
+        guard AppServicesKind(monitoring: batch.messages[0]) != nil else { return Decision(.retry(after: nil)) }
+        return Decision(fixed: monitoring.outcome(on: failure, to: batch, at: context.now))
     }
 }
 
@@ -53,7 +41,7 @@ private struct AppServicesFollower {
     let mark: AppServicesProgress.Mark
     let state: any UpstreamState
     let onlyExistingGroups: Bool
-    private(set) var decision = Decision(.retry(after: nil))
+    private(set) var outcome = Outcome(.retry(after: nil))
 
     init(
         item: Item, message: Message, step: Step, answer: Answer, mark: AppServicesProgress.Mark,
@@ -93,39 +81,39 @@ private struct AppServicesFollower {
             }
             try reauthenticate(isDoubtful: isDoubtful, version: version)
         case .hold(let reason, let detail):
-            decision.judgement.verdict = .holdUpstream(reason, detail: detail)
+            outcome.judgement.verdict = .holdUpstream(reason, detail: detail)
             // All steps have the same key, organization, application and address.
-            decision.judgement.holdsAll = true
-        case .retry(let after): decision.judgement.verdict = .retry(after: after)
+            outcome.judgement.holdsAll = true
+        case .retry(let after): outcome.judgement.verdict = .retry(after: after)
         case .suspect:
             // A message that an operator retries starts from 0.
             let limit = min(progress.attempts, message.attempts) + Answer.junkLimit
             if step == .disconnect, message.attempts + 1 >= limit {
                 return try fail("HTTP \(mark.status ?? 0): not a response of AppServices")
             }
-            decision.judgement.verdict = .suspect(after: nil, rule: .afterTries(limit))
-            decision.judgement.steps = stepsOfFailure
+            outcome.judgement.verdict = .suspect(after: nil, rule: .afterTries(limit))
+            outcome.judgement.steps = stepsOfFailure
         }
     }
 
     /// Continues with the next step, whose attempts are counted from here on.
     private mutating func proceed(_ progress: AppServicesProgress) {
-        decision.judgement.verdict = .proceed(progress: progress.counting(from: message.attempts).stored)
+        outcome.judgement.verdict = .proceed(progress: progress.counting(from: message.attempts).stored)
     }
 
     private mutating func settleDoubt() throws {
-        if try state.value(of: doubtKey) != nil { decision.changes.append(.remove(key: doubtKey)) }
+        if try state.value(of: doubtKey) != nil { outcome.changes.append(.remove(key: doubtKey)) }
     }
 
     private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) throws {
         if isDoubtful {
             let expiry = StateExpiry(at: message.acceptedAt + Self.doubtLife)
-            decision.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
+            outcome.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
         } else {
             try settleDoubt()
         }
-        if let version { decision.changes.append(.refuse(credentialOf: item.owner, version: version)) }
-        decision.judgement.verdict = .park
+        if let version { outcome.changes.append(.refuse(credentialOf: item.owner, version: version)) }
+        outcome.judgement.verdict = .park
     }
 
     // MARK: Done
@@ -135,11 +123,11 @@ private struct AppServicesFollower {
         let reached = progress.marking(step, mark)
         let next = try AppServicesSequence(item, message, progress: reached, in: state).next()
         if step == .blankToken, let refusal = progress.disconnectRefusal {
-            decision.judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
-            decision.judgement.steps = reached.results(of: item.kind)
+            outcome.judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
+            outcome.judgement.steps = reached.results(of: item.kind)
         } else if case .finished = next {
-            decision.judgement.verdict = .delivered()
-            decision.judgement.steps = reached.results(of: item.kind)
+            outcome.judgement.verdict = .delivered()
+            outcome.judgement.steps = reached.results(of: item.kind)
         } else {
             proceed(reached)
         }
@@ -159,8 +147,8 @@ private struct AppServicesFollower {
             keep(pair)
             keep(device)
         case .registerUser:
-            decision.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
-            decision.changes.append(.wake(lane: item.groupsLane))
+            outcome.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
+            outcome.changes.append(.wake(lane: item.groupsLane))
         case .connect:
             // The last connection wins (4.3).
             if !device.connectedUser.isEmpty, device.connectedUser != item.owner {
@@ -174,13 +162,13 @@ private struct AppServicesFollower {
             keep(device)
         case .savePreferences:
             if let lists = Requests.lists(ofPreferences: body) {
-                decision.changes.append(.set(key: Preferences.deliveredKey(item.device), value: Array(lists)))
+                outcome.changes.append(.set(key: Preferences.deliveredKey(item.device), value: Array(lists)))
             }
             guard var stored = try state.preferences(of: item.device),
                 Requests.preferences(stored.lists).utf8.elementsEqual(body)
             else { return }
             stored.sent = stored.revision
-            decision.changes.append(.set(key: Preferences.key(item.device), value: stored.stored))
+            outcome.changes.append(.set(key: Preferences.key(item.device), value: stored.stored))
         case .disconnect:
             pair.isConnected = false
             keep(pair)
@@ -194,12 +182,12 @@ private struct AppServicesFollower {
     }
 
     private mutating func keep(_ pair: Pair, of owner: String? = nil) {
-        decision.changes.append(
+        outcome.changes.append(
             .set(key: Pair.key(owner ?? item.owner, item.device), value: pair.stored))
     }
 
     private mutating func keep(_ device: Device) {
-        decision.changes.append(.set(key: Device.key(item.device), value: device.stored))
+        outcome.changes.append(.set(key: Device.key(item.device), value: device.stored))
     }
 
     // MARK: Not found (10.5)
@@ -232,7 +220,7 @@ private struct AppServicesFollower {
     }
 
     private mutating func forgetUser() {
-        decision.changes.append(.remove(key: AppServicesUser.key(item.owner)))
+        outcome.changes.append(.remove(key: AppServicesUser.key(item.owner)))
     }
 
     // MARK: Refused
@@ -243,10 +231,10 @@ private struct AppServicesFollower {
         case .registerDevice:
             pair.isDeviceRegistered = false
             keep(pair)
-            decision.changes.append(.wake(lane: item.groupsLane))
+            outcome.changes.append(.wake(lane: item.groupsLane))
         case .registerUser:
             forgetUser()
-            decision.changes.append(.wake(lane: item.groupsLane))
+            outcome.changes.append(.wake(lane: item.groupsLane))
         case .connect:
             pair.isConnected = false
             keep(pair)
@@ -266,8 +254,8 @@ private struct AppServicesFollower {
     }
 
     private mutating func reject(_ reason: String) {
-        decision.judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
-        decision.judgement.steps = stepsOfFailure
+        outcome.judgement.verdict = .reject(reason: "\(step.rawValue): \(reason) (code \(code))")
+        outcome.judgement.steps = stepsOfFailure
     }
 
     private var stepsOfFailure: [StepResult] {

@@ -5,7 +5,7 @@ import PosternJSON
 ///
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
-struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUpstream, FailureJudgingUpstream,
+struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream,
     ExclusiveLanesUpstream, RoutingUpstream, SequencingUpstream
 {
     static let typeName = "appservices"
@@ -120,27 +120,24 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         let sequence = AppServicesSequence(item, message, in: context.state)
         let steps = sequence.progress.results(of: item.kind)
         switch try sequence.next() {
-        case .finished(let note): return .settle(count: 1, as: .delivered, reason: note, steps: steps)
-        case .pointless(let reason): return .settle(count: 1, as: .cancelled, reason: reason)
-        case .impossible(let reason): return .settle(count: 1, as: .failed, reason: reason, steps: steps)
+        case .finished(let note):
+            return .settle(count: 1, as: .delivered, reason: note, steps: steps) { _ in item.wakes }
+        case .pointless(let reason):
+            return .settle(count: 1, as: .cancelled, reason: reason) { state in
+                try item.wakes + Self.takenOver(by: message, item, in: state)
+            }
+        case .impossible(let reason):
+            return .settle(count: 1, as: .failed, reason: reason, steps: steps) { _ in item.wakes }
         case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
         case .send(let step): return try send(step, of: item, message.id, in: context)
         }
     }
 
-    func changes(
-        settling messages: [Message], as end: MessageState, in context: PlanContext
-    ) throws -> [StateChange] {
-        guard let item = Item(messages[0]), item.kind.isOfDevice else { return [] }
-        // The lane that waits for this item is planned again.
-        let wake = StateChange.wake(lane: item.groupsLane)
-        return end == .cancelled ? try [wake] + takenOver(by: messages[0], item, in: context.state) : [wake]
-    }
-
     /// A registration that its own unregistration made pointless has still taken the device from other users.
-    private func takenOver(
+    private static func takenOver(
         by message: Message, _ item: Item, in state: any UpstreamState
     ) throws -> [StateChange] {
+        guard item.kind.isOfDevice else { return [] }
         var device = try state.device(item.device)
         guard device.registration == message.id, !device.isOwnerDone else { return [] }
         device.isOwnerDone = true
@@ -167,6 +164,11 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream, StatefulUps
         edited.apply(change, by: id, atMost: .max)
         return edited.preferences?.lists
     }
+}
+
+extension Item {
+    /// The lane that waits for this item is planned again.
+    fileprivate var wakes: [StateChange] { kind.isOfDevice ? [.wake(lane: groupsLane)] : [] }
 }
 
 extension UpstreamType {

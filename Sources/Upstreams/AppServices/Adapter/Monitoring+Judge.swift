@@ -4,43 +4,43 @@ import PosternUpstreamKit
 
 /// What follows from the responses of monitoring (section 4.11).
 extension Monitoring {
-    func decision(on response: UpstreamResponse, to batch: Batch, at now: Timestamp) -> Decision {
+    func outcome(on response: UpstreamResponse, to batch: Batch, at now: Timestamp) -> Outcome {
         let answered = Answered(batch, status: response.status, at: now)
         let isUpload = answered.step == .uploadMetrics
         switch response.status {
         case 200..<300:
-            if isUpload { return decision(upload: response.body, answered) }
+            if isUpload { return outcome(upload: response.body, answered) }
             return answered.step == .uploadCrashLog
-                ? Decision(.proceed(progress: answered.reached.stored))
-                : decision(configuration: response.body, answered)
+                ? Outcome(.proceed(progress: answered.reached.stored))
+                : outcome(configuration: response.body, answered)
         case 300..<400, 407:
-            return Decision(.holdUpstream(.configuration, detail: response.outline(for: " from monitoring")))
+            return Outcome(.holdUpstream(.configuration, detail: response.outline(for: " from monitoring")))
         case 401, 403, 404:
             return answered.refused("HTTP \(response.status) from monitoring")
         // Not processed: the connection leads to another server.
-        case 421: return Decision(.retry(after: response.retryAfter(now: now)), tookNothing: true)
+        case 421: return Outcome(.retry(after: response.retryAfter(now: now)), tookNothing: true)
         default:
             // An upload that failed may have been counted all the same.
             if isUpload { return answered.refused("HTTP \(response.status) from monitoring") }
             return response.status < 500 && !response.isDeferral && response.status >= 400
                 ? answered.refused("HTTP \(response.status) from monitoring")
-                : Decision(.retry(after: response.retryAfter(now: now)))
+                : Outcome(.retry(after: response.retryAfter(now: now)))
         }
     }
 
-    func decision(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Decision? {
+    func outcome(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Outcome? {
         let answered = Answered(batch, status: nil, at: now)
         guard answered.step == .uploadMetrics else { return nil }
-        guard failure.mayHaveArrived else { return Decision(.retry(after: nil), tookNothing: true) }
+        guard failure.mayHaveArrived else { return Outcome(.retry(after: nil), tookNothing: true) }
         return answered.refused(Self.mayHaveArrived)
     }
 
-    private func decision(upload body: [UInt8], _ answered: Answered) -> Decision {
+    private func outcome(upload body: [UInt8], _ answered: Answered) -> Outcome {
         let read = JSONParser.ofThisThread.parse(body) { $0["message"]?.string?.lowercased() ?? "" }
         guard case .success(let word) = read, word.hasPrefix("successfully sent") else {
             return answered.refused("monitoring did not say that it was sent")
         }
-        return Decision(.delivered(), steps: answered.reached.results(of: answered.kind))
+        return Outcome(.delivered(), steps: answered.reached.results(of: answered.kind))
     }
 
     /// For the operator, if the configuration has metrics sent where they may not be.
@@ -53,16 +53,16 @@ extension Monitoring {
                 + "uploadHosts", quote: platform.uploadURL)
     }
 
-    private func decision(configuration body: [UInt8], _ answered: Answered) -> Decision {
+    private func outcome(configuration body: [UInt8], _ answered: Answered) -> Outcome {
         let read = JSONParser.ofThisThread.parse(body) { MonitoringConfiguration.read($0, at: answered.at) }
         switch read {
         case .failure:
-            return Decision(
+            return Outcome(
                 .suspect(after: nil, rule: .afterTries(Answer.junkLimit)), steps: answered.stepsOfFailure)
         case .success(.disabled): return answered.refused("monitoring is disabled for the application")
         case .success(.missing): return answered.refused("monitoring is not provided for the application")
         case .success(.provided(let text)):
-            return Decision(
+            return Outcome(
                 .proceed(progress: answered.reached.stored),
                 changes: [.set(key: Self.configurationKey, value: Array(text.utf8))], notice: notice(on: text))
         }
@@ -87,5 +87,5 @@ private struct Answered {
 
     var stepsOfFailure: [StepResult] { reached.results(of: kind, failed: step) }
 
-    func refused(_ reason: String) -> Decision { Decision(.reject(reason: reason), steps: stepsOfFailure) }
+    func refused(_ reason: String) -> Outcome { Outcome(.reject(reason: reason), steps: stepsOfFailure) }
 }

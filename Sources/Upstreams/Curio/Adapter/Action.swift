@@ -98,6 +98,12 @@ struct Device: Equatable, Sendable {
 }
 
 extension Action {
+    /// Nil if the payload is not one of this type.
+    init?(_ message: Message) {
+        guard let kind = CurioKind(message.kind) else { return nil }
+        self.init(message.payload, of: kind)
+    }
+
     init?(_ payload: [UInt8], of kind: CurioKind) {
         guard case .success(let action?) = JSONParser.ofThisThread.parse(payload, { Action($0, of: kind) }) else {
             return nil

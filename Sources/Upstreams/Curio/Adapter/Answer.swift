@@ -5,68 +5,55 @@ import PosternUpstreamKit
 /// What a response of Curio means (the specification's section 6).
 struct Answer {
     private let response: UpstreamResponse
-    private let batch: Batch
-    private let context: PlanContext
     private let endpoint: Endpoint
     private let warning: String?
+    private let now: Timestamp
     /// The items as they were when the request was built. Only this delivery changes what is known about a visitor.
     private let items: [Item]
 
-    /// Nil if the batch contains no action of this type.
-    init?(_ response: UpstreamResponse, to batch: Batch, settings: CurioSettings, in context: PlanContext) throws {
-        let sent: UpstreamRequest
-        if let request = batch.request {
-            sent = request
-        } else {
-            let plan = try Planner(settings: settings, messages: batch.messages, context: context).plan()
-            guard case .send(let request, _) = plan else { return nil }
-            sent = request
-        }
-        var items: [Item] = []
-        for message in batch.messages {
-            if let item = try Item(message, after: items.last, in: context.state) { items.append(item) }
-        }
-        guard let endpoint = Endpoint(of: sent), items.count == batch.messages.count else { return nil }
+    init(
+        _ response: UpstreamResponse, from endpoint: Endpoint, to items: [Item], settings: CurioSettings,
+        at now: Timestamp
+    ) {
         self.response = response
-        self.batch = batch
-        self.context = context
         self.endpoint = endpoint
-        warning = endpoint == .periodic ? settings.warning : nil
         self.items = items
+        self.now = now
+        warning = endpoint == .periodic ? settings.warning : nil
     }
 
     private var first: Item { items[0] }
     /// The request was to create the session, for an action that follows.
     private var isStep: Bool { endpoint == .visitCreate && first.action.kind != .sessionStart }
 
-    var decision: Decision {
+    var outcome: Outcome {
         switch response.status {
         case 200: return taken
         case 200..<300:
-            var decision = taken
-            decision.judgement.notice = "HTTP \(response.status) instead of 200; treated as a success"
-            return decision
+            var outcome = taken
+            outcome.judgement.notice = "HTTP \(response.status) instead of 200; treated as a success"
+            return outcome
         case 401: return sessionGone
         case 412: return held(.credentials, "HTTP 412: the api key or the tracking code is wrong")
         case 406, 415: return refused
         default:
-            let verdict = Verdict.usual(for: response, now: context.now)
+            let verdict = Verdict.usual(for: response, now: now)
             switch verdict {
             case .split: return refused
             case .holdUpstream(let reason, let detail): return held(reason, detail)
-            default: return Decision(verdict)
+            default: return Outcome(verdict)
             }
         }
     }
 
     /// Credentials and URL are the same for all endpoints: nothing more is sent for the app.
-    private func held(_ reason: HoldReason, _ detail: String) -> Decision {
-        Decision(.holdUpstream(reason, detail: detail), holdsAll: true)
+    private func held(_ reason: HoldReason, _ detail: String) -> Outcome {
+        Outcome(.holdUpstream(reason, detail: detail), holdsAll: true)
     }
 
     // MARK: Taken
 
-    private var taken: Decision {
+    private var taken: Outcome {
         var life = first.life
         life.rounds = 0
         switch endpoint {
@@ -75,19 +62,19 @@ struct Answer {
             if isStep {
                 // Whether that session is alive becomes known with the action itself.
                 life.rounds = first.life.rounds
-                return Decision(.proceed(progress: []), changes: changes(to: life))
+                return Outcome(.proceed(progress: []), changes: changes(to: life))
             }
         case .hitCreate, .eventCreate:
             let code = CurioAnswerBody(response.body).code(named: endpoint == .hitCreate ? "hitCode" : "eventCode")
             let value: OpenCode = code.map { .server($0) } ?? .missing
             let key = Key.code(of: first.message.id, in: first.action.session)
-            return Decision(
+            return Outcome(
                 .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: life),
                 notice: code == nil ? "the response contains no code; the end of such a start includes it again" : nil)
-        case .offline: return Decision(.delivered(), changes: offlineChanges + traces)
+        case .offline: return Outcome(.delivered(), changes: offlineChanges + traces)
         case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
         }
-        return Decision(.delivered(), changes: changes(to: life) + traces, notice: warning.map { UpstreamNotice($0) })
+        return Outcome(.delivered(), changes: changes(to: life) + traces, notice: warning.map { UpstreamNotice($0) })
     }
 
     /// Actions that were sent in batches have generated codes. What has ended is no longer needed.
@@ -133,11 +120,11 @@ struct Answer {
     // MARK: Not taken
 
     /// The session's code is dead.
-    private var sessionGone: Decision {
+    private var sessionGone: Outcome {
         var life = first.life
         switch endpoint {
-        case .visitEnd: return Decision(.delivered(), changes: traces)
-        case .offline: return Decision(.suspect(after: nil))
+        case .visitEnd: return Outcome(.delivered(), changes: traces)
+        case .offline: return Outcome(.suspect(after: nil))
         case .visitCreate: life.refusedStarts += 1
         case .periodic: life.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
         case .hitCreate, .hitEnd, .eventCreate, .eventEnd, .push, .location, .userTags, .unregister: break
@@ -146,20 +133,20 @@ struct Answer {
         let session = first.action.session
         life.pending = Code.session(
             insteadOf: endpoint == .visitCreate ? life.codeToCreate(session) : life.code(of: session), of: session,
-            visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: context.now)
+            visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: now)
         if life.refusedStarts > 1 {
-            var decision = held(.credentials, "HTTP 401 for two new sessions: the api key may be wrong")
-            decision.changes = changes(to: life)
-            return decision
+            var outcome = held(.credentials, "HTTP 401 for two new sessions: the api key may be wrong")
+            outcome.changes = changes(to: life)
+            return outcome
         }
         guard life.rounds > 1, endpoint != .visitCreate else {
-            return Decision(.proceed(progress: []), changes: changes(to: life))
+            return Outcome(.proceed(progress: []), changes: changes(to: life))
         }
-        return Decision(.backOff, changes: changes(to: life))
+        return Outcome(.backOff, changes: changes(to: life))
     }
 
     /// The messages are the cause; for a single one, also what follows from its rejection.
-    private var refused: Decision {
+    private var refused: Outcome {
         let reason = "HTTP \(response.status)"
         let isStart = isStep || items.count == 1 && first.action.kind == .sessionStart
         if isStart, first.message.mayHaveArrived, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
@@ -167,7 +154,7 @@ struct Answer {
             // The session itself is rejected, and with it all its actions.
             var life = first.life
             life.refusal = reason
-            return Decision(.proceed(progress: []), changes: changes(to: life))
+            return Outcome(.proceed(progress: []), changes: changes(to: life))
         }
         var changes: [StateChange] = []
         if items.count == 1 {
@@ -182,19 +169,19 @@ struct Answer {
             case .close, .sessionEnd, .direct: break
             }
         }
-        return Decision(.split(reason: reason), changes: changes)
+        return Outcome(.split(reason: reason), changes: changes)
     }
 
     /// An earlier attempt, whose response was lost, may have created the session, and its code may have expired since:
     /// only the rejection of a new one is final (A4).
-    private var startedUnderAnotherCode: Decision {
+    private var startedUnderAnotherCode: Outcome {
         var life = first.life
         let session = first.action.session
         life.refusedStarts = 1
         life.pending = Code.session(
             insteadOf: life.codeToCreate(session), of: session, visitor: first.action.visitor,
-            round: life.rounds + life.refusedStarts, at: context.now)
-        return Decision(.proceed(progress: []), changes: changes(to: life))
+            round: life.rounds + life.refusedStarts, at: now)
+        return Outcome(.proceed(progress: []), changes: changes(to: life))
     }
 
     private func changes(to life: Life) -> [StateChange] {

@@ -6,9 +6,7 @@ import PosternUpstreamKit
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. A recent action is sent alone,
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
 /// batches, which contain times (`Item.way`).
-struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, StatefulUpstream,
-    TimedKindsUpstream, RoutingUpstream
-{
+struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, TimedKindsUpstream, RoutingUpstream {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."
 
@@ -41,29 +39,31 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
         try Planner(settings: settings, messages: messages, context: context).plan()
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
-        try decision(on: response, to: batch, in: context).judgement
-    }
-
-    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
-        guard case .success(let response) = result else { return [] }
-        let changes = try decision(on: response, to: batch, in: context).changes
-        return try changes.map { try bounded($0, by: batch, in: context) }
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
+        var request = batch.request
+        if request == nil, case .send(let planned, _) = try plan(for: batch.messages, in: context) { request = planned }
+        let actions = batch.messages.compactMap { Action($0) }
+        guard let endpoint = request.flatMap(Endpoint.init(of:)), actions.count == batch.messages.count else {
+            return Decision(.retry(after: nil))
+        }
+        let (now, lane) = (context.now, batch.messages[0].lane)
+        return try Decision(in: context.state) { [settings] state in
+            let items = try Item.items(batch.messages, actions, in: state)
+            var outcome = Answer(response, from: endpoint, to: items, settings: settings, at: now).outcome
+            outcome.changes = try outcome.changes.map { try Self.bounded($0, by: lane, at: now, in: state) }
+            return outcome
+        }
     }
 
     /// What is stored below a session expires with it. If the session has expired before the response, for example because
     /// a message of it was queued again, it expires when its lane is empty.
-    private func bounded(_ change: StateChange, by batch: Batch, in context: PlanContext) throws -> StateChange {
-        guard case .set(let key, let value, nil) = change, case .named(let lane, _)? = batch.messages.first?.lane,
-            let session = Key.session(above: key), try context.state.value(of: session) == nil
+    private static func bounded(
+        _ change: StateChange, by lane: Lane, at now: Timestamp, in state: any UpstreamState
+    ) throws -> StateChange {
+        guard case .set(let key, let value, nil) = change, case .named(let lane, _) = lane,
+            let session = Key.session(above: key), try state.value(of: session) == nil
         else { return change }
-        return .set(key: key, value: value, expiry: StateExpiry(at: context.now, lane: lane))
-    }
-
-    private func decision(
-        on response: UpstreamResponse, to batch: Batch, in context: PlanContext
-    ) throws -> Decision {
-        try Answer(response, to: batch, settings: settings, in: context)?.decision ?? Decision(.retry(after: nil))
+        return .set(key: key, value: value, expiry: StateExpiry(at: now, lane: lane))
     }
 
     let resources = [SessionView.resource]

@@ -30,9 +30,23 @@ struct Item {
         _ message: Message, after previous: Item? = nil, behind opens: Set<MessageID> = [],
         in state: any UpstreamState
     ) throws {
-        guard let kind = CurioKind(message.kind), let action = Action(message.payload, of: kind) else {
-            return nil
+        guard let action = Action(message) else { return nil }
+        try self.init(message, action, after: previous, behind: opens, in: state)
+    }
+
+    /// Those of a batch, whose actions were read before.
+    static func items(_ messages: [Message], _ actions: [Action], in state: any UpstreamState) throws -> [Item] {
+        var items: [Item] = []
+        for (message, action) in zip(messages, actions) {
+            items.append(try Item(message, action, after: items.last, in: state))
         }
+        return items
+    }
+
+    private init(
+        _ message: Message, _ action: Action, after previous: Item?, behind opens: Set<MessageID> = [],
+        in state: any UpstreamState
+    ) throws {
         self.message = message
         self.action = action
         if let previous, previous.action.session == action.session {

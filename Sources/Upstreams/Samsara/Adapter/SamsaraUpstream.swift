@@ -62,8 +62,8 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream,
         return .send(request, count: messages.count)
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Answer(response, to: batch, now: context.now).judgement
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(Answer(response, to: batch, now: context.now).judgement)
     }
 
     /// The API has no credentials. What it shows is a flag for load balancers, without effect on events (Assumption 4).

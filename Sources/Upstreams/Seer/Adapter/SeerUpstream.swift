@@ -110,8 +110,8 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
             ], body: body, endpoint: endpoints.shownURL(named: endpoint), statusDecides: { _ in true })
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Answer(response, now: context.now).judgement
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(Answer(response, now: context.now).judgement)
     }
 
     // MARK: Showing

@@ -13,18 +13,19 @@ struct Judge {
     /// The number of attempts for a call on which the platform itself fails (A1).
     private static let faultLimit = 5
 
-    func decision(on response: UpstreamResponse) -> Decision {
-        guard let answer = Answer(response) else {
+    /// - Parameter answer: The platform's, if the response is one.
+    func outcome(on response: UpstreamResponse, _ answer: Answer?) -> Outcome {
+        guard let answer else {
             let after = response.retryAfter(now: now)
             guard (200...299).contains(response.status) else {
                 // It comes from a proxy in front of the platform.
-                if response.status == 407 { return Decision(.usual(for: response, now: now)) }
+                if response.status == 407 { return Outcome(.usual(for: response, now: now)) }
                 let reason = response.redirectTarget == nil ? nil : response.outline()
-                return Decision(.retry(after: after), reason: reason)
+                return Outcome(.retry(after: after), reason: reason)
             }
             // It may have carried out the call without being able to respond. So the attempts are limited if other
             // calls succeed.
-            return Decision(
+            return Outcome(
                 .suspect(after: after),
                 reason: "HTTP \(response.status) with a body that is not a response of the platform")
         }
@@ -50,18 +51,18 @@ struct Judge {
 
     /// The platform authenticates the actor and accepts writes, so any pause has ended. A `refusal` stays with the
     /// call.
-    private func cleared(_ verdict: Verdict, _ refusal: Answer? = nil) -> Decision {
-        Decision(
+    private func cleared(_ verdict: Verdict, _ refusal: Answer? = nil) -> Outcome {
+        Outcome(
             verdict, changes: pause == nil ? [] : [.remove(key: Pause.key)], reason: refusal?.summary,
             refusal: refusal?.bytes)
     }
 
     /// Signed again once, then at long intervals without a limit, because a call is not the cause of a wrong clock
     /// (A2).
-    private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Decision {
-        var decision = paused(.clock, answer)
-        decision.judgement.notice = Self.skew(response, now: now).map { UpstreamNotice($0) }
-        return decision
+    private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Outcome {
+        var outcome = paused(.clock, answer)
+        outcome.judgement.notice = Self.skew(response, now: now).map { UpstreamNotice($0) }
+        return outcome
     }
 
     /// For the operator: how far this clock is off; nil if that is a minute at most, or not known.
@@ -73,18 +74,18 @@ struct Judge {
     }
 
     /// Signed again once. After that every further call would fail, too, and lead to status 8 (A3).
-    private func authentication(_ answer: Answer) -> Decision {
-        var decision = paused(.authentication, answer)
+    private func authentication(_ answer: Answer) -> Outcome {
+        var outcome = paused(.authentication, answer)
         if Pause.after(pause, .authentication, now: now, lengths: lengths).step > 0 {
-            decision.judgement.verdict = .holdUpstream(.credentials, detail: answer.summary)
+            outcome.judgement.verdict = .holdUpstream(.credentials, detail: answer.summary)
         }
-        return decision
+        return outcome
     }
 
     /// Concerns the actor, so no call is sent. Later one call checks whether it is over.
-    private func paused(_ reason: Pause.Reason, _ answer: Answer) -> Decision {
+    private func paused(_ reason: Pause.Reason, _ answer: Answer) -> Outcome {
         let next = Pause.after(pause, reason, now: now, lengths: lengths)
-        return Decision(
+        return Outcome(
             .retry(after: next.until - now), changes: next == pause ? [] : [next.change], reason: answer.summary,
             tookNothing: true)
     }

@@ -5,7 +5,7 @@ import PosternUpstreamKit
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstream, SessionUpstream, RoutingUpstream,
+struct StreamOneUpstream: ConfigurableUpstream, SessionUpstream, RoutingUpstream,
     ProbingUpstream
 {
     static let typeName = "streamone"
@@ -106,29 +106,25 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
         }
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Judgement {
-        try decision(on: response, to: batch, in: context).judgement
-    }
-
-    func changes(after result: TransferResult, to batch: Batch, in context: PlanContext) throws -> [StateChange] {
-        guard case .success(let response) = result else { return [] }
-        return try decision(on: response, to: batch, in: context).changes + copies(after: response, to: batch)
-    }
-
-    private func decision(
-        on response: UpstreamResponse, to batch: Batch, in context: PlanContext
-    ) throws -> Decision {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
         guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
-        let judge = Judge(
-            call: call, mayHaveArrived: batch.messages[0].mayHaveArrived, pause: try Pause(in: context.state),
-            lengths: settings.pauses, now: context.now)
-        return judge.decision(on: response)
+        let answer = Answer(response)
+        let (mayHaveArrived, lengths, now) = (batch.messages[0].mayHaveArrived, settings.pauses, context.now)
+        let stale = settings.cache.usesStore ? Self.staleCopies(after: answer, to: call) : []
+        var decision = try Decision(in: context.state) { state in
+            let judge = Judge(
+                call: call, mayHaveArrived: mayHaveArrived, pause: try Pause(in: state), lengths: lengths, now: now)
+            var outcome = judge.outcome(on: response, answer)
+            outcome.changes += stale
+            return outcome
+        }
+        decision.afterwards = { [cache, backoff] in Self.note(answer, to: call, with: $0, cache, backoff) }
+        return decision
     }
 
     /// The stored responses that are to be removed with the settlement.
-    private func copies(after response: UpstreamResponse, to batch: Batch) -> [StateChange] {
-        guard settings.cache.usesStore, let call = call(of: batch.messages[0]) else { return [] }
-        return switch Answer(response)?.status.meaning {
+    private static func staleCopies(after answer: Answer?, to call: StreamOneCall) -> [StateChange] {
+        switch answer?.status.meaning {
         case .ok, .fault, .settledBefore, nil: CacheSeal.removal(of: [call.command])
         case .denied: CacheSeal.removal(of: ActionCatalog.commandsAboutRights)
         default: []
@@ -136,9 +132,10 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
     }
 
     /// Passes on what calls that are answered at once have to know.
-    func settled(_ batch: Batch, by result: TransferResult, with changes: [StateChange]) -> [StateChange] {
-        guard case .success(let response) = result, let call = call(of: batch.messages[0]) else { return [] }
-        let answer = Answer(response)
+    private static func note(
+        _ answer: Answer?, to call: StreamOneCall, with changes: [StateChange], _ cache: Cache,
+        _ backoff: AuthenticationBackoff
+    ) -> [StateChange] {
         let copies: [StateChange] =
             switch answer?.status.meaning {
             case .ok, .fault, .settledBefore, nil: cache.invalidate(call.command, call.scope)
@@ -150,7 +147,7 @@ struct StreamOneUpstream: ConfigurableUpstream, StatefulUpstream, CachingUpstrea
             guard let pause = Pause(stored: value), pause.holdsActor else { continue }
             backoff.begin(.actor, as: pause)
         }
-        // `changes` has removed all that was stored until then. This is for reads that ended since.
+        // The settlement has removed all that was stored until then. This is for reads that ended since.
         return cache.needsLoading ? [] : copies
     }
 

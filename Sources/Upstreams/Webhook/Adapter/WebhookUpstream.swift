@@ -100,25 +100,25 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, L
     private static let blaming: Set = [400, 409, 410, 412, 413, 422]
 
     /// What an API says about single messages of a batch has no common form, so a batch that is rejected is halved.
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         let status = response.status
         let after = response.retryAfter(now: context.now)
-        if settings.successStatuses.contains(status) { return Judgement(.delivered()) }
-        if settings.retryStatuses.contains(status) { return Judgement(.retry(after: after)) }
-        if settings.rejectStatuses.contains(status) { return Judgement(.split(reason: response.excerpt)) }
+        if settings.successStatuses.contains(status) { return Decision(.delivered()) }
+        if settings.retryStatuses.contains(status) { return Decision(.retry(after: after)) }
+        if settings.rejectStatuses.contains(status) { return Decision(.split(reason: response.excerpt)) }
         switch status {
         case 200..<300 where !settings.successStatuses.isEmpty:
-            return Judgement(
+            return Decision(
                 .holdUpstream(.configuration, detail: "HTTP \(status), which is not one of successStatuses"))
-        case 401 where tokenSource != nil: return Judgement(.refreshToken)
+        case 401 where tokenSource != nil: return Decision(.refreshToken)
         // The API fails, or it cannot cope with one of the messages.
-        case 500: return Judgement(.suspect(after: after))
+        case 500: return Decision(.suspect(after: after))
         default:
             let verdict = Verdict.usual(for: response, now: context.now)
             if case .split(let reason) = verdict, !Self.blaming.contains(status) {
-                return Judgement(.suspect(after: after), reason: reason)
+                return Decision(Judgement(.suspect(after: after), reason: reason))
             }
-            return Judgement(verdict)
+            return Decision(verdict)
         }
     }
 }

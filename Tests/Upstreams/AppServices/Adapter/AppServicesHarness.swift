@@ -78,8 +78,8 @@ struct AppServicesHarness {
     mutating func carryOut(_ plan: Plan, _ id: MessageID) throws {
         guard let message = messages[id] else { return }
         switch plan {
-        case .settle(_, let end, let reason, let steps):
-            state.apply(try upstream.changes(settling: [message], as: end, in: context))
+        case .settle(_, let end, let reason, let steps, let changes):
+            state.apply(try changes?(state) ?? [])
             finish(message, end, reason, steps)
         case .park: park(message)
         case .send, .wait: break
@@ -91,8 +91,9 @@ struct AppServicesHarness {
     {
         guard let message = messages[id] else { return Judgement(.retry(after: nil)) }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        let judgement = try RegisteredUpstream(upstream).judge(response, to: batch, in: context)
-        lastChanges = try upstream.changes(after: .success(response), to: batch, in: context)
+        let decision = try RegisteredUpstream(upstream).judge(.success(response), to: batch, in: context)
+        let judgement = decision.judgement
+        lastChanges = try decision.changes?(state) ?? []
         state.apply(lastChanges)
         let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)
         messages[id]?.follow(settlement)

@@ -21,14 +21,14 @@ import Testing
     }
 
     /// Fails the next request of the message without an answer.
-    private func fail(_ id: MessageID, mayHaveArrived: Bool, _ harness: inout Harness) throws -> Judgement? {
+    private func fail(_ id: MessageID, mayHaveArrived: Bool, _ harness: inout Harness) throws -> Judgement {
         let (request, message) = try harness.begin(id)
         let failure = TransferFailure(.unreachable, mayHaveArrived: mayHaveArrived, detail: "as the test wants it")
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        let judgement = harness.upstream.judge(failure, to: batch, in: harness.context)
-        harness.state.apply(try harness.upstream.changes(after: .failure(failure), to: batch, in: harness.context))
-        if judgement?.tookNothing != true { harness.lose(id) }
-        return judgement
+        let decision = harness.upstream.judge(failure, to: batch, in: harness.context)
+        harness.state.apply(try decision.changes?(harness.state) ?? [])
+        if !decision.judgement.tookNothing { harness.lose(id) }
+        return decision.judgement
     }
 
     /// Kills the gateway after the next request of the message has left.
@@ -75,7 +75,8 @@ import Testing
             #expect(request.step == refused)
             let judgement = try harness.upstream.judge(
                 UpstreamResponse(status: status, headers: [("Retry-After", "7")]),
-                to: Batch(id: BatchID(rawValue: 1), messages: [message], request: request), in: harness.context)
+                to: Batch(id: BatchID(rawValue: 1), messages: [message], request: request), in: harness.context
+            ).judgement
             if status == 421 {
                 #expect(judgement == Judgement(.retry(after: .seconds(7)), tookNothing: true))
             } else {

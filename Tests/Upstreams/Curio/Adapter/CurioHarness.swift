@@ -63,14 +63,15 @@ struct CurioHarness {
         switch try upstream.plan(for: claimed, in: context) {
         case .wait(_, let until): return .waits(until: until)
         case .park: return .waits(until: .never)
-        case .settle(let count, let end, _, _):
-            state.apply(try upstream.changes(settling: Array(claimed.prefix(count)), as: end, in: context))
+        case .settle(let count, let end, _, _, let changes):
+            state.apply(try changes?(state) ?? [])
             settle(claimed.prefix(count), as: end)
             if !pieces.isEmpty { pieces.removeFirst() }
             return .settled
         case .send(let request, let count):
-            let second = try upstream.plan(for: claimed, in: context)
-            precondition(second == .send(request, count: count), "plans are pure")
+            guard case .send(request, count) = try upstream.plan(for: claimed, in: context) else {
+                preconditionFailure("plans are pure")
+            }
             if !pieces.isEmpty { pieces.removeFirst() }
             sent.append(request)
             let carried = Array(claimed.prefix(count))
@@ -82,8 +83,9 @@ struct CurioHarness {
             }
             // Long enough that a new plan would differ.
             now = now + .seconds(61)
-            let judgement = try upstream.judge(response, to: batch, in: context)
-            let changes = try upstream.changes(after: .success(response), to: batch, in: context)
+            let decision = try upstream.judge(response, to: batch, in: context)
+            let judgement = decision.judgement
+            let changes = try decision.changes?(state) ?? []
             now = now - .seconds(61)
             if let notice = judgement.notice { notices.append(notice.text) }
             state.apply(changes)

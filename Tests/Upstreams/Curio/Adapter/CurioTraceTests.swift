@@ -48,7 +48,7 @@ import Testing
         }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
         func expiries(_ state: DictionaryState) throws -> [StateExpiry?] {
-            try harness.upstream.changes(after: .success(Self.hit), to: batch, in: context(state)).map {
+            try harness.upstream.judge(Self.hit, to: batch, in: context(state)).changes?(state).map {
                 if case .set(_, _, let expiry) = $0 { expiry } else { nil }
             }
         }

@@ -142,7 +142,7 @@ final class StreamOneReply: Sendable {
     var json: (text: String, status: Int, headers: [String: String])? {
         switch answer {
         case .json(let text, let status, let headers)?: (text, status, headers)
-        case .forwarded(let text, let headers)?: (text, 200, headers)
+        case .forwarded(let body, let headers)?: (String(decoding: body, as: UTF8.self), 200, headers)
         case .empty, .problem, .invalidJSON, .later, nil: nil
         }
     }
@@ -193,10 +193,10 @@ extension RoutingUpstream {
         }
         reply.begin(
             Task.immediate(executorPreference: executor) {
-                do throws(UpstreamRouteError) {
+                do throws(UpstreamRouteResponse) {
                     reply.take(try await perform(request, harness))
                 } catch {
-                    reply.take(error.answer)
+                    reply.take(error)
                 }
             })
         return reply

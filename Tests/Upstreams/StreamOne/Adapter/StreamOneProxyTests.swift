@@ -364,9 +364,10 @@ import Testing
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
             acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
-        _ = upstream.settled(
-            Batch(id: BatchID(rawValue: 1), messages: [message]),
-            by: .success(UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8))), with: [])
+        let response = UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer().utf8))
+        let batch = Batch(id: BatchID(rawValue: 1), messages: [message])
+        let context = PlanContext(now: UpstreamFixture.now, token: nil, state: harness.state)
+        _ = try upstream.judge(response, to: batch, in: context).afterwards?([])
         #expect(try upstream.ask(.post, "proxy/item/view", harness).json?.headers["X-Cache"] == "miss")
     }
 

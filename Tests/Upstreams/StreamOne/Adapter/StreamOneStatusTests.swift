@@ -39,19 +39,20 @@ import Testing
         _ body: String, status: Int = 200, action: String = "edit", mayHaveArrived: Bool = false,
         pause: Pause? = nil, headers: [(name: String, value: String)] = []
     ) -> Judgement {
-        decision(body, status: status, action: action, mayHaveArrived: mayHaveArrived, pause: pause, headers: headers)
+        outcome(body, status: status, action: action, mayHaveArrived: mayHaveArrived, pause: pause, headers: headers)
             .judgement
     }
 
-    private func decision(
+    private func outcome(
         _ body: String, status: Int = 200, action: String = "edit", mayHaveArrived: Bool = false,
         pause: Pause? = nil, headers: [(name: String, value: String)] = []
-    ) -> Decision {
-        Judge(
+    ) -> Outcome {
+        let response = UpstreamResponse(status: status, headers: headers, body: Array(body.utf8))
+        return Judge(
             call: StreamOneCall(command: "item", action: action), mayHaveArrived: mayHaveArrived, pause: pause,
             lengths: .init(),
             now: now
-        ).decision(on: UpstreamResponse(status: status, headers: headers, body: Array(body.utf8)))
+        ).outcome(on: response, Answer(response))
     }
 
     private func shown(_ row: Row) -> String { "status \(row.number) \(row.name): M\(row.number)" }
@@ -180,14 +181,14 @@ import Testing
         var state = DictionaryState()
         var moment = now
         return try (0..<times).map { _ in
-            let decision = Judge(
+            let response = UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8))
+            let outcome = Judge(
                 call: StreamOneCall(command: "item", action: "edit"), mayHaveArrived: false,
-                pause: try Pause(in: state),
-                lengths: .init(), now: moment
-            ).decision(on: UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(number).utf8)))
-            state.apply(decision.changes)
+                pause: try Pause(in: state), lengths: .init(), now: moment
+            ).outcome(on: response, Answer(response))
+            state.apply(outcome.changes)
             moment = try Pause(in: state)?.until ?? moment
-            return decision.judgement.verdict
+            return outcome.judgement.verdict
         }
     }
 
@@ -219,9 +220,9 @@ import Testing
     @Test func refusedActor_isHeldAtOnce_afterACallOutsideTheQueue() {
         for until in [now, now + .seconds(30)] {
             let pause = Pause(reason: .authentication, step: 1, until: until, credentials: "c0ffee")
-            let decision = decision(StreamOneSamples.answer(3), pause: pause)
+            let outcome = outcome(StreamOneSamples.answer(3), pause: pause)
             #expect(
-                decision.judgement.verdict
+                outcome.judgement.verdict
                     == .holdUpstream(.credentials, detail: "status 3 AUTHENTICATION_FAILED: M3"))
         }
     }
@@ -229,26 +230,26 @@ import Testing
     /// Several were under way when it began.
     @Test func pause_doesNotGrow_whileItLasts() {
         let pause = Pause(reason: .readOnly, step: 0, until: now + .seconds(20))
-        let decision = decision(StreamOneSamples.answer(10), pause: pause)
-        #expect(decision.judgement.verdict == .retry(after: .seconds(20)))
-        #expect(decision.changes.isEmpty)
+        let outcome = outcome(StreamOneSamples.answer(10), pause: pause)
+        #expect(outcome.judgement.verdict == .retry(after: .seconds(20)))
+        #expect(outcome.changes.isEmpty)
     }
 
     @Test(arguments: [(2, Pause.Reason.clock, 60), (8, .rateLimited, 240), (10, .readOnly, 120)])
     func pause_isNotPutOff_whenTheClockIsSetBack(number: Int, reason: Pause.Reason, length: Int) {
         let pause = Pause(reason: reason, step: 1, until: now + .seconds(7200))
-        let decision = decision(StreamOneSamples.answer(number), pause: pause)
-        #expect(decision.judgement.verdict == .retry(after: .seconds(length)))
+        let outcome = outcome(StreamOneSamples.answer(number), pause: pause)
+        #expect(outcome.judgement.verdict == .retry(after: .seconds(length)))
     }
 
     @Test func pause_isForgotten_afterAnyOtherAnswer() {
         let pause = Pause(reason: .readOnly, step: 3, until: now)
         for number in [0, 1, 6, 120] {
-            #expect(decision(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
+            #expect(outcome(StreamOneSamples.answer(number), pause: pause).changes == [.remove(key: "pause")])
         }
-        #expect(decision(StreamOneSamples.answer(0)).changes.isEmpty)
+        #expect(outcome(StreamOneSamples.answer(0)).changes.isEmpty)
         // A response that says nothing about the platform does not end the pause.
-        #expect(decision("", status: 503, pause: pause).changes.isEmpty)
+        #expect(outcome("", status: 503, pause: pause).changes.isEmpty)
     }
 
     @Test func pause_survivesTheStore() throws {

@@ -246,16 +246,22 @@ import Testing
         #expect(try next.ask(.post, "proxy/player/view", harness).json?.headers["X-Cache"] == "hit")
     }
 
-    private func settle(_ status: Int, by upstream: StreamOneUpstream) throws -> [StateChange] {
+    /// What a response to a queued write means.
+    private func decision(_ status: Int = 0, by upstream: StreamOneUpstream) throws -> Decision {
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
             acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
-        let batch = Batch(id: BatchID(rawValue: 1), messages: [message])
-        let result = TransferResult.status(200, StreamOneSamples.answer(status))
-        let context = PlanContext(now: harness.clock.now, token: nil, state: harness.state)
-        let changes = try upstream.changes(after: result, to: batch, in: context)
+        return try upstream.judge(
+            UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(status).utf8)),
+            to: Batch(id: BatchID(rawValue: 1), messages: [message]),
+            in: PlanContext(now: harness.clock.now, token: nil, state: harness.state))
+    }
+
+    private func settle(_ status: Int, by upstream: StreamOneUpstream) throws -> [StateChange] {
+        let decision = try decision(status, by: upstream)
+        let changes = try decision.changes?(harness.state) ?? []
         harness.enqueue(changes)
-        harness.enqueue(upstream.settled(batch, by: result, with: changes))
+        harness.enqueue(decision.afterwards?(changes) ?? [])
         return changes
     }
 
@@ -276,15 +282,9 @@ import Testing
         serve()
         let upstream = try upstream()
         try upstream.ask(.post, "proxy/player/view", harness)
-        let message = Message(
-            id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
-            acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
         try upstream.ask(.post, "proxy/item/view", harness)
         #expect(rows.count == 2)
-        harness.enqueue(
-            upstream.settled(
-                Batch(id: BatchID(rawValue: 1), messages: [message]),
-                by: .status(200, StreamOneSamples.answer()), with: []))
+        harness.enqueue(try decision(by: upstream).afterwards?([]) ?? [])
         #expect(rows.count == 1)
     }
 
@@ -292,18 +292,11 @@ import Testing
         serve()
         try upstream().ask(.post, "proxy/item/view", harness)
         let next = try upstream()
+        let decision = try decision(by: next)
         harness.whileReading.withLock {
             $0 = { harness in
                 harness.whileReading.withLock { $0 = nil }
-                _ = next.settled(
-                    Batch(
-                        id: BatchID(rawValue: 1),
-                        messages: [
-                            Message(
-                                id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call",
-                                lane: .named("none"), acceptedAt: UpstreamFixture.now,
-                                payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
-                        ]), by: .status(200, StreamOneSamples.answer()), with: [])
+                _ = decision.afterwards?([])
             }
         }
         #expect(try next.ask(.post, "proxy/item/view", harness).json?.headers["X-Cache"] == "miss")

@@ -36,8 +36,8 @@ struct ToyUpstream: ConfigurableUpstream {
         return .send(request, count: 1)
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Judgement {
-        Judgement(.usual(for: response, now: context.now))
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
+        Decision(.usual(for: response, now: context.now))
     }
 }
 

@@ -125,7 +125,7 @@ import Testing
         let upstream = try fixture.make(kinds.merging([setting: value]) { $1 })
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1, of: "k")])
         let response = UpstreamResponse(status: 400, body: Array("bad: T0Psecret, T0P%73ecret".utf8))
-        let verdict = try upstream.judge(response, to: batch, in: fixture.planContext).verdict
+        let verdict = try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
         #expect(verdict == .split(reason: "HTTP 400: bad: ***, ***"))
     }
 
@@ -182,7 +182,8 @@ import Testing
         let upstream = try fixture.make(["successStatuses": .integers([202, 409])])
         func verdict(_ status: Int) throws -> Verdict {
             let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
-            return try upstream.judge(.init(status: status), to: batch, in: fixture.planContext).verdict
+            return try upstream.judge(.success(.init(status: status)), to: batch, in: fixture.planContext).judgement
+                .verdict
         }
         #expect(try verdict(202) == .delivered())
         #expect(try verdict(409) == .delivered())
@@ -203,7 +204,7 @@ import Testing
         func verdict(_ status: Int) throws -> Verdict {
             let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
             let response = UpstreamResponse(status: status, headers: [("Retry-After", "7")])
-            return try upstream.judge(response, to: batch, in: fixture.planContext).verdict
+            return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
         }
         for status in [204, 409, 500] { #expect(try verdict(status) == .retry(after: .seconds(7))) }
         for status in [401, 404, 503] { #expect(try verdict(status) == .split(reason: "HTTP \(status)")) }
@@ -214,7 +215,7 @@ import Testing
     @Test func doubtfulStatus_keepsItsText() throws {
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
         let response = UpstreamResponse(status: 423, headers: [("Retry-After", "7")], body: Array("locked".utf8))
-        let judgement = try fixture.make().judge(response, to: batch, in: fixture.planContext)
+        let judgement = try fixture.make().judge(.success(response), to: batch, in: fixture.planContext).judgement
         #expect(judgement.verdict == .suspect(after: .seconds(7)))
         #expect(judgement.reason == "HTTP 423: locked")
     }
@@ -222,7 +223,7 @@ import Testing
     @Test func token_isFetchedAgain_afterA401_ifThereIsOne() throws {
         let upstream = try fixture.make(["auth.type": .text("oauth2")])
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
-        let judgement = try upstream.judge(.init(status: 401), to: batch, in: fixture.planContext)
+        let judgement = try upstream.judge(.success(.init(status: 401)), to: batch, in: fixture.planContext).judgement
         #expect(judgement.verdict == .refreshToken)
         #expect(try fixture.make().tokenSource == nil)
     }

@@ -43,7 +43,7 @@ struct Login: Sendable {
 
     private func begin(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let credentials = try credentials(request, context)
         // If the store cannot be read, the session's key cannot be stored either.
         let keepsKeys = (try? await context.read { $0.keepsCredentials }) ?? false
@@ -60,7 +60,7 @@ struct Login: Sendable {
 
     private func credentials(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) throws(UpstreamRouteError) -> Credentials {
+    ) throws(UpstreamRouteResponse) -> Credentials {
         guard client.platform.actor.kind == .application else { throw .needsApplication }
         let deadline = context.time.instant + request.patience
         return try request.withObject { body throws(InvalidPayload) in try Credentials(body, until: deadline) }
@@ -69,7 +69,7 @@ struct Login: Sendable {
     /// The platform's response to the second step, whatever it is.
     private func logIn(
         _ credentials: Credentials, sendingOldHash: Bool, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Answer {
+    ) async throws(UpstreamRouteResponse) -> Answer {
         let challenge = try await challenge(credentials, context)
         let response = try await computed(credentials, context) {
             Password.response(to: challenge.text, password: credentials.password, salt: challenge.salt)
@@ -83,7 +83,7 @@ struct Login: Sendable {
 
     private func challenge(
         _ credentials: Credentials, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Challenge {
+    ) async throws(UpstreamRouteResponse) -> Challenge {
         let answer = try await send(
             "initialize", [.init("user", credentials.username), .init("userip", credentials.userIP)], credentials,
             context)
@@ -99,20 +99,20 @@ struct Login: Sendable {
     /// has timed out in the meantime, or whose caller has hung up, is skipped, because others wait.
     private func computed(
         _ credentials: Credentials, _ context: any UpstreamRouteContext, _ hash: @escaping @Sendable () -> String?
-    ) async throws(UpstreamRouteError) -> String {
+    ) async throws(UpstreamRouteResponse) -> String {
         guard context.computations.waiting < Self.maxWaiting else {
             let overload = UpstreamRouteResponse.problem(
                 slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again later.")
-            throw UpstreamRouteError(.later(overload, after: .seconds(5)))
+            throw .later(overload, after: .seconds(5))
         }
         let isAbandoned = Flag()
-        let hashed: Result<String, UpstreamRouteError> = await withTaskCancellationHandler {
+        let hashed: Result<String, UpstreamRouteResponse> = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 context.computations.run {
                     guard context.time.instant < credentials.deadline, !isAbandoned.value.load(ordering: .relaxed)
                     else {
                         let late = CallFailure.late("The login could not be processed in time.")
-                        return continuation.resume(returning: .failure(UpstreamRouteError(late.answer)))
+                        return continuation.resume(returning: .failure(late.answer))
                     }
                     continuation.resume(returning: hash().map { .success($0) } ?? .failure(.unusableLogin))
                 }
@@ -128,7 +128,7 @@ struct Login: Sendable {
     private func send(
         _ action: String, _ arguments: [StreamOneCall.Argument], _ credentials: Credentials,
         _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Answer {
+    ) async throws(UpstreamRouteResponse) -> Answer {
         let call = StreamOneCall(command: "session", action: action, arguments: arguments)
         return try await client.reply(to: .init(content: call, deadline: credentials.deadline), context).answer
     }
@@ -136,12 +136,12 @@ struct Login: Sendable {
     /// A step that fails ends the login: nothing is retried.
     private func check(
         _ answer: Answer, _ credentials: Credentials, _ context: any UpstreamRouteContext
-    ) throws(UpstreamRouteError) {
+    ) throws(UpstreamRouteResponse) {
         guard !answer.isSuccess else { return }
         guard answer.status.meaning == .rateLimited else { throw .login(answer) }
         let now = context.time.now
         let pause = client.backoff.begin(.address(credentials.userIP), .rateLimited, now: now)
-        throw UpstreamRouteError(CallFailure.paused(pause, now).answer)
+        throw CallFailure.paused(pause, now).answer
     }
 
     // MARK: Changing a password
@@ -149,7 +149,7 @@ struct Login: Sendable {
     /// The hash of a new password, made with the user's salt. The platform is asked for the salt only.
     private func hash(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let credentials = try credentials(request, context)
         let salt = try await challenge(credentials, context).salt
         let hash = try await computed(credentials, context) { Password.newHash(of: credentials.password, salt: salt) }
@@ -161,7 +161,7 @@ struct Login: Sendable {
     /// Whether the session can be used, without asking the platform.
     private func show(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         guard client.platform.actor.kind == .application else { throw .needsApplication }
         let session = try await client.session(request.parameters["sessionCode"] ?? "", context)
         return .json(
@@ -174,11 +174,10 @@ struct Login: Sendable {
     /// The session is removed whatever the platform's response is.
     private func end(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let deadline = context.time.instant + request.patience
         guard let session = try await client.session(request.parameters["sessionCode"] ?? "", context) else {
-            throw UpstreamRouteError(
-                .notFound("There is no such session: it has ended, has expired, or was never started here."))
+            throw .notFound("There is no such session: it has ended, has expired, or was never started here.")
         }
         let call = StreamOneCall(command: "session", action: "delete")
         _ = try? await client.perform(.init(content: call, session: session, deadline: deadline), context)
@@ -226,19 +225,21 @@ extension Session {
     }
 }
 
-extension UpstreamRouteError {
-    fileprivate static let unusableLogin = UpstreamRouteError(
-        .deliveryFailed, 502, "The platform's answer to the login cannot be used.")
+extension UpstreamRouteResponse {
+    fileprivate static let unusableLogin = Self.problem(
+        slug: .deliveryFailed, status: 502, detail: "The platform's answer to the login cannot be used.")
 
-    static let needsApplication = UpstreamRouteError(
-        .conflict, 409, "Only an application has sessions; this upstream signs as a user.")
+    static let needsApplication = Self.problem(
+        slug: .conflict, status: 409, detail: "Only an application has sessions; this upstream signs as a user.")
 
     /// A wrong name, a wrong password, or a fault that the caller did not cause.
     fileprivate static func login(_ answer: Answer) -> Self {
         switch answer.status.meaning {
         case .loginRefused, .needsHash, .sessionGone:
-            Self(.unauthorized, 401, "The platform rejected the login: \(answer.summary)")
-        default: Self(.deliveryFailed, 502, "The login failed at the platform: \(answer.summary)")
+            .problem(
+                slug: .unauthorized, status: 401, detail: "The platform rejected the login: \(answer.summary)")
+        default:
+            .problem(slug: .deliveryFailed, status: 502, detail: "The login failed at the platform: \(answer.summary)")
         }
     }
 }

@@ -13,7 +13,7 @@ struct Permissions: Sendable {
 
     private func roles(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let answer = try await fetchRoles(try await question(request, context), context)
         let list = answer.withBody { $0.kind == .array ? String(decoding: $0.bytes, as: UTF8.self) : nil }
         guard let roles = list else { throw .unusableRights }
@@ -22,7 +22,7 @@ struct Permissions: Sendable {
 
     private func hasToken(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let token = request.parameters["token"] ?? ""
         let question = try await question(request, context)
         guard let roles = try await fetchRoles(question, context).withBody(Role.list) else {
@@ -41,7 +41,7 @@ struct Permissions: Sendable {
     /// A call in the request's scope and session; `fetch` fills in the action.
     private func question(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Client.Call {
+    ) async throws(UpstreamRouteResponse) -> Client.Call {
         let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
         let deadline = context.time.instant + request.patience
         return Client.Call(
@@ -52,7 +52,7 @@ struct Permissions: Sendable {
     /// In a session, or signed by a user, the actor is a user.
     private func fetchRoles(
         _ question: Client.Call, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Answer {
+    ) async throws(UpstreamRouteResponse) -> Answer {
         let isUser = question.session != nil || client.platform.actor.kind == .user
         return try await fetch(isUser ? "user" : "application", "getmyroles", question, context)
     }
@@ -60,13 +60,14 @@ struct Permissions: Sendable {
     /// Only a success is used: a failure is an error, and never "no".
     private func fetch(
         _ command: String, _ action: String, _ question: Client.Call, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Answer {
+    ) async throws(UpstreamRouteResponse) -> Answer {
         var call = question
         (call.content.command, call.content.action) = (command, action)
         let answer = try await client.reply(to: call, context).answer
         guard answer.isSuccess else {
-            throw UpstreamRouteError(
-                .deliveryFailed, 502, "The platform did not return the rights of the actor: \(answer.summary)")
+            throw .problem(
+                slug: .deliveryFailed, status: 502,
+                detail: "The platform did not return the rights of the actor: \(answer.summary)")
         }
         return answer
     }
@@ -124,11 +125,9 @@ extension JSONValue {
     }
 }
 
-extension UpstreamRouteError {
-    fileprivate static let unusableRights = UpstreamRouteError(
-        .deliveryFailed, 502, "The platform's roles or tokens cannot be read.")
-}
-
 extension UpstreamRouteResponse {
+    fileprivate static let unusableRights = Self.problem(
+        slug: .deliveryFailed, status: 502, detail: "The platform's roles or tokens cannot be read.")
+
     fileprivate static func hasToken(_ has: Bool) -> Self { .json(JSONWriter.object { $0.flag("hasToken", has) }) }
 }

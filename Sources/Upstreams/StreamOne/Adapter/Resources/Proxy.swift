@@ -13,7 +13,7 @@ struct Proxy: Sendable {
 
     private func call(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let content = try call(request)
         let deadline = context.time.instant + request.patience
         let session = try await client.session(of: request, context)
@@ -22,11 +22,11 @@ struct Proxy: Sendable {
         return request.wait.map { shown.applying("wait=\($0)") } ?? shown
     }
 
-    private func call(_ request: UpstreamRouteRequest) throws(UpstreamRouteError) -> StreamOneCall {
+    private func call(_ request: UpstreamRouteRequest) throws(UpstreamRouteResponse) -> StreamOneCall {
         let command = request.parameters["command"] ?? ""
         let action = request.parameters["action"] ?? ""
         guard StreamOneCall.isName(command), StreamOneCall.isName(action) else {
-            throw UpstreamRouteError(.notFound("Commands and actions are names of lower-case letters and digits."))
+            throw .notFound("Commands and actions are names of lower-case letters and digits.")
         }
         let scope = try request.scope(defaultAccount: client.platform.defaultAccount)
         let arguments = try request.withObject { body throws(InvalidPayload) in
@@ -46,13 +46,11 @@ extension Client.CallResponse {
     /// time of the session is the current one.
     func passedOn(in session: Session?, now: Timestamp) -> UpstreamRouteResponse {
         guard let age else {
-            return .forwarded(String(decoding: answer.bytes, as: UTF8.self), headers: ["X-Cache": "miss"])
+            return .forwarded(answer.bytes, headers: ["X-Cache": "miss"])
         }
         let left = session.map { max(0, ($0.deadline - now).components.seconds) }
         let shown = left.map { answer.bytes(sessionTimeout: $0) } ?? answer.bytes
-        return .forwarded(
-            String(decoding: shown, as: UTF8.self),
-            headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
+        return .forwarded(shown, headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
     }
 }
 
@@ -60,29 +58,30 @@ extension Client {
     /// The session that the request's `Postern-Session` names; nil without that header.
     func session(
         of request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> Session? {
+    ) async throws(UpstreamRouteResponse) -> Session? {
         guard let id = request.header("Postern-Session") else { return nil }
         guard platform.actor.kind == .application else { throw .needsApplication }
         guard let session = try await session(id, context) else {
-            throw UpstreamRouteError(
-                .unknownSession, 409, "There is no such session: it has ended, or was never begun here. Log in again.")
+            throw .problem(
+                slug: .unknownSession, status: 409,
+                detail: "There is no such session: it has ended, or was never begun here. Log in again.")
         }
         return session
     }
 
-    func session(_ id: String, _ context: any UpstreamRouteContext) async throws(UpstreamRouteError) -> Session? {
+    func session(_ id: String, _ context: any UpstreamRouteContext) async throws(UpstreamRouteResponse) -> Session? {
         do throws(StateError) {
             return try await sessions.find(id, context)
         } catch {
-            throw UpstreamRouteError(error)
+            throw .problem(slug: .internal, status: 500, detail: "\(error)")
         }
     }
 
-    func reply(to call: Call, _ context: any UpstreamRouteContext) async throws(UpstreamRouteError) -> CallResponse {
+    func reply(to call: Call, _ context: any UpstreamRouteContext) async throws(UpstreamRouteResponse) -> CallResponse {
         do throws(CallFailure) {
             return try await perform(call, context)
         } catch {
-            throw UpstreamRouteError(error.answer)
+            throw error.answer
         }
     }
 }
@@ -90,9 +89,9 @@ extension Client {
 extension UpstreamRouteResponse {
     /// Confirms a preference of the request (RFC 7240, section 3).
     fileprivate func applying(_ preference: String) -> Self {
-        guard case .forwarded(let text, var headers) = self else { return self }
+        guard case .forwarded(let body, var headers) = self else { return self }
         headers["Preference-Applied"] = preference
-        return .forwarded(text, headers: headers)
+        return .forwarded(body, headers: headers)
     }
 }
 
@@ -101,20 +100,20 @@ extension UpstreamRouteRequest {
     var patience: Duration { .seconds(wait ?? 30) }
 
     /// From `account`, `accounts` (with commas between) or `customer` of the query.
-    func scope(defaultAccount: String?) throws(UpstreamRouteError) -> Scope {
+    func scope(defaultAccount: String?) throws(UpstreamRouteResponse) -> Scope {
         let accounts = query["accounts"].map { text in
             text.isEmpty ? [] : text.split(separator: ",", omittingEmptySubsequences: false).map(String.init)
         }
         guard accounts?.contains("") != true else {
-            throw UpstreamRouteError(.badRequest, 400, "One of the accounts is empty.")
+            throw .problem(slug: .badRequest, status: 400, detail: "One of the accounts is empty.")
         }
         let given = Scope.RequestedScope(account: query["account"], accounts: accounts, customer: query["customer"])
         guard let fault = given.faults.first else { return given.scope(defaultAccount: defaultAccount) }
-        throw UpstreamRouteError(.badRequest, 400, "\(fault.name) \(fault.detail).")
+        throw .problem(slug: .badRequest, status: 400, detail: "\(fault.name) \(fault.detail).")
     }
 
     /// The result of `read` for the JSON object of the body; an empty body is an empty object.
-    func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(UpstreamRouteError) -> R {
+    func withObject<R>(_ read: (JSONValue) throws(InvalidPayload) -> R) throws(UpstreamRouteResponse) -> R {
         let parsed: Result<R, JSONError>
         do throws(InvalidPayload) {
             parsed = try JSONParser.ofThisThread.parse(body.isEmpty ? Array("{}".utf8) : body) {
@@ -123,11 +122,13 @@ extension UpstreamRouteRequest {
                 return try read(value)
             }
         } catch {
-            throw UpstreamRouteError(.invalidPayload, 422, "The platform would reject this call.", faults: error.faults)
+            throw .problem(
+                slug: .invalidPayload, status: 422, detail: "The platform would reject this call.",
+                faults: error.faults)
         }
         switch parsed {
         case .success(let value): return value
-        case .failure(let fault): throw UpstreamRouteError(.notJSON(fault, in: body))
+        case .failure(let fault): throw .notJSON(fault, in: body)
         }
     }
 }

@@ -17,7 +17,7 @@ struct SDKEndpoint: Sendable {
 
     private func answer(
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
-    ) async throws(UpstreamRouteError) -> UpstreamRouteResponse {
+    ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         do throws(RefusedCall) {
             return try await call(request, context)
         } catch {
