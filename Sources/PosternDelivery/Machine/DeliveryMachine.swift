@@ -5,21 +5,7 @@ import PosternStore
 /// and the token, and which messages fail.
 ///
 /// A plain value. It has no clock, no store and no transport: times and random numbers (0 ... 1) are arguments, and it
-/// returns what the worker has to do. The states of a lane, and what ends each:
-///
-/// ```
-///            claimed, request recorded                  delivered, rejected, expired
-///   ready ─────────────────────────────▶ in flight ───────────────────────────────▶ next message, or closed
-///     ▲                                      │
-///     │  time, flush, resume, reload         ├─▶ backing off  an outage, doubt, or "not yet": until its own time
-///     ├──────────────────────────────────────┤
-///     │  time, endpoint or upstream works,   ├─▶ held         its endpoint waits: until it is probed
-///     │  flush, resume, cancel of the cause  │
-///     ├──────────────────────────────────────┤
-///     │  a credential for its group          ├─▶ parked       its token was rejected
-///     ├──────────────────────────────────────┤
-///     │  time, a change that wakes the lane  └─▶ waiting      its plan said so
-/// ```
+/// returns what the worker has to do. ARCHITECTURE.md has a picture of the states of a lane, and of a circuit.
 ///
 /// A message is blamed only for itself. A clear rejection fails it at once. A doubtful answer (`Verdict.suspect`)
 /// counts against a message only while it is sent alone, and only once something else was delivered after it; see

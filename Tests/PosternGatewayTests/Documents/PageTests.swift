@@ -25,7 +25,10 @@ import Testing
     }
 
     /// What these pages teach exists: types, members and files in backticks.
-    @Test(arguments: ["ARCHITECTURE.md", "CONTRIBUTING.md"]) func names_areDeclared(path: String) throws {
+    @Test(
+        arguments: ["ARCHITECTURE.md", "CONTRIBUTING.md"]
+            + ["store", "delivery", "http", "events"].map { "docs/internals/\($0).md" })
+    func names_areDeclared(path: String) throws {
         let files = try Page.files { $0.hasSuffix(".swift") || !$0.contains("/") }
         let declared = try Self.declared(in: files.filter { $0.hasSuffix(".swift") })
         for match in try Page(path).text.matches(of: #/`([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`/#) {
@@ -33,6 +36,19 @@ import Testing
             for name in [match.1, match.2].compactMap(\.self) {
                 #expect(declared.contains(String(name)), "\(path) names \(match.0)")
             }
+        }
+    }
+
+    /// The map says about how large each module is, so that a reader knows what to expect.
+    @Test func sizes_areAboutRight_onTheMap() throws {
+        let rows = try Page("ARCHITECTURE.md").text.matches(of: #/\| `(Postern\w+)` \| (\d+) \|/#)
+        #expect(rows.count > 8)
+        for row in rows {
+            let files = try Page.files { $0.hasPrefix("Sources/\(row.1)/") && $0.hasSuffix(".swift") }
+            let lines = try files.map { try Fixture.bytes(inPackage: $0).count { $0 == UInt8(ascii: "\n") } }
+            let size = Double(lines.reduce(0, +))
+            let shown = try #require(Double(row.2))
+            #expect((0.8...1.25).contains(shown / size), "\(row.1) has \(Int(size)) lines, not \(row.2)")
         }
     }
 
