@@ -18,11 +18,10 @@ extension Outbox {
     }
 
     /// Applies the result of an attempt. `changes` computes the state changes from the state inside the transaction;
-    /// the completion gets those changes once they are on disk. If it throws, the settlement fails and nothing of it is
-    /// stored.
+    /// the completion gets those changes once they are on disk.
     public func settle(
         _ settlement: Settlement, of queue: UpstreamQueue,
-        changes: @escaping @Sendable (any UpstreamState) throws -> [StateChange],
+        changes: StateChanges?,
         completion: @escaping @Sendable (Result<[StateChange], StoreError>) -> Void
     ) {
         writer.change(

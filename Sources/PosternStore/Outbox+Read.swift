@@ -181,9 +181,9 @@ extension Outbox {
 
     /// The state of an upstream, on one snapshot.
     public func withState<T>(
-        of number: UpstreamNumber, _ body: (any UpstreamState) throws -> T
+        of number: UpstreamNumber, _ body: (any UpstreamState) -> T
     ) throws(StoreError) -> T {
-        try read { sql in try body(StoredState(upstream: number, sql: sql, vault: vault)) }
+        try read { sql in try StoredState(upstream: number, sql: sql, vault: vault).lend(body) }
     }
 
     /// The number of messages of an upstream up to `id` that are still queued.

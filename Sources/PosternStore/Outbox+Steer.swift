@@ -63,12 +63,12 @@ extension Outbox {
     /// `completion` gets.
     public func change<Value: Sendable>(
         of queue: UpstreamQueue,
-        _ body: @escaping @Sendable (any UpstreamState) throws -> (changes: [StateChange], value: Value),
+        _ body: @escaping @Sendable (any UpstreamState) -> (changes: [StateChange], value: Value),
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void
     ) {
         writer.change(
             { transaction in
-                let (changes, value) = try body(transaction.state(of: queue))
+                let (changes, value) = try transaction.state(of: queue).lend(body)
                 try transaction.change(changes, of: queue)
                 return value
             }, completion: completion)

@@ -23,9 +23,7 @@ extension Decision {
     }
 
     /// The judgement follows from `state`, a snapshot, and the changes from the state at the commit.
-    package init(in state: any UpstreamState, _ outcome: @escaping @Sendable (any UpstreamState) throws -> Outcome)
-        throws
-    {
-        try self.init(outcome(state).judgement) { try outcome($0).changes }
+    package init(in state: any UpstreamState, _ outcome: @escaping @Sendable (any UpstreamState) -> Outcome) {
+        self.init(outcome(state).judgement) { outcome($0).changes }
     }
 }

@@ -29,14 +29,8 @@ final class ProbeContext: UpstreamRouteContext {
     }
 
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) throws -> T
-    ) async throws(StateError) -> T {
-        do {
-            return try body(DictionaryState())
-        } catch {
-            throw .unreadable
-        }
-    }
+        _ body: @escaping @Sendable (any UpstreamState) -> T
+    ) async throws(StateError) -> T { body(DictionaryState()) }
 
     func change(_ changes: [StateChange]) async throws(StateError) { enqueue(changes) }
     func enqueue(_ changes: [StateChange]) { written.withLock { $0 += 1 } }

@@ -68,7 +68,7 @@ struct RouteContext: UpstreamRouteContext {
     }
 
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+        _ body: @escaping @Sendable (any UpstreamState) -> T
     ) async throws(StateError) -> T {
         let result: Result<T, StateError> = await withCheckedContinuation { continuation in
             context.readers.run { [self] in

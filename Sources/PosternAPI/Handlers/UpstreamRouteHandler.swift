@@ -21,7 +21,7 @@ struct UpstreamRouteHandler: Sendable {
             context.readers.run { [self] in
                 do throws(StoreError) {
                     let answer = try context.outbox.withState(of: target.queue.number) {
-                        try respond(question, $0)
+                        respond(question, $0)
                     }
                     send(answer, reply)
                 } catch {
@@ -71,11 +71,11 @@ struct UpstreamRouteHandler: Sendable {
     private static let mostOnThisThread = 64 << 10
 
     private func change(
-        _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) throws -> UpstreamRouteChange,
+        _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteChange,
         _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
     ) {
         context.outbox.change(of: target.queue) { state in
-            let change = try respond(question, state)
+            let change = respond(question, state)
             return (change.changes, change.answer)
         } completion: { [self] result in
             switch result {

@@ -104,7 +104,7 @@ struct DryRun {
         let plan = try? context.outbox.withState(of: target.queue.number) { stored in
             let state = MaskedState(stored: stored, mask: SecretMask.mask, notes: notes)
             // As if flushed: a dry run shows what would be sent, not when.
-            return try target.upstream.plan(
+            return target.upstream.plan(
                 for: messages,
                 in: PlanContext(now: now, token: token, state: state, flushedThrough: messages.last?.id))
         }
@@ -191,13 +191,16 @@ private struct MaskedState: UpstreamState {
     /// By owner.
     let notes: [String: String]
 
-    func value(of key: String) throws -> [UInt8]? { try stored.value(of: key) }
-    func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])] {
-        try stored.values(below: key, atMost: most)
+    func value(of key: String) -> [UInt8]? { stored.value(of: key) }
+    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] {
+        stored.values(below: key, atMost: most)
     }
-    func queued(inLane name: String, atMost most: Int) throws -> Int { try stored.queued(inLane: name, atMost: most) }
-    func isQueued(_ id: MessageID) throws -> Bool { try stored.isQueued(id) }
-    func credential(of owner: String) throws -> HeldCredential? {
-        try HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
+    func queued(inLane name: String, atMost most: Int) -> Int { stored.queued(inLane: name, atMost: most) }
+    func isQueued(_ id: MessageID) -> Bool { stored.isQueued(id) }
+    func credential(of owner: String) -> HeldCredential? {
+        HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
     }
+    func wasRefused(_ credential: Credential) -> Bool { false }
+    var keepsCredentials: Bool { stored.keepsCredentials }
+    var draft: StateDraft? { nil }
 }

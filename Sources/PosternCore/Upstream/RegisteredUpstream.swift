@@ -75,7 +75,9 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
     ) throws(InvalidPayload) -> Admission { try base.admit(payload, of: kind, in: context) }
 
-    public func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+    public func accept(
+        _ candidate: PendingMessage, in state: any UpstreamState
+    ) throws(AcceptanceError) -> [StateChange] {
         try accepting?.accept(candidate, in: state) ?? []
     }
 
@@ -105,8 +107,8 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         laneNaming?.laneName(of: payload, of: kind)
     }
 
-    public func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
-        try base.plan(for: messages, in: context)
+    public func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        base.plan(for: messages, in: context)
     }
 
     // MARK: Probing
@@ -132,11 +134,11 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     // MARK: Judging
 
     /// The verdict of `base`, with secrets masked in every text of it.
-    public func judge(_ result: TransferResult, to batch: Batch, in context: PlanContext) throws -> Decision {
+    public func judge(_ result: TransferResult, to batch: Batch, in context: PlanContext) -> Decision {
         var decision =
             switch result {
-            case .success(let response): try base.judge(response, to: batch, in: context)
-            case .failure(let failure): try base.judge(failure, to: batch, in: context)
+            case .success(let response): base.judge(response, to: batch, in: context)
+            case .failure(let failure): base.judge(failure, to: batch, in: context)
             }
         decision.judgement = decision.judgement.shown { mask(for: batch, context.token) }
         return decision

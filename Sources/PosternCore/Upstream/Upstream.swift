@@ -16,15 +16,15 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission
 
     /// What to do next with the oldest messages of a lane (or, with mixed lanes, of the queue). Pure: the same
-    /// messages and context always give the same plan. Throws only if the state cannot be read, as does `judge`.
-    func plan(for messages: [Message], in context: PlanContext) throws -> Plan
+    /// messages and context always give the same plan.
+    func plan(for messages: [Message], in context: PlanContext) -> Plan
 
     /// Returns what `response` means for `batch`. An unreadable response has a verdict, too. Pure, like `plan`: it
     /// reads a snapshot of the state, and may be called more than once.
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision
 
     /// The same for a request that got no response. By default, the batch is sent again later.
-    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) throws -> Decision
+    func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Decision
 }
 
 extension Upstream {

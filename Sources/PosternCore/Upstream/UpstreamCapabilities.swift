@@ -29,9 +29,9 @@ extension BatchingUpstream {
 /// Validates each message a second time when it is stored.
 public protocol AcceptingUpstream: Upstream {
     /// Called inside the transaction that stores the message, with the upstream's state before it. Rejects the message
-    /// by throwing a `AcceptanceError`, or changes the state. Runs on the writer's thread: it must be quick and do no
+    /// by throwing, or changes the state. Runs on the writer's thread: it must be quick and do no
     /// I/O except through `state`.
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange]
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange]
 }
 
 /// Has lanes that may not be in flight side by side, besides those of one group.

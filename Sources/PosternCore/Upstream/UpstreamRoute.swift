@@ -18,10 +18,10 @@ public struct UpstreamRoute: Sendable {
     /// How the response is produced.
     public enum Response: Sendable {
         /// Only reads the state. Called on a reader's thread.
-        case read(@Sendable (UpstreamRouteRequest, any UpstreamState) throws -> UpstreamRouteResponse)
+        case read(@Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteResponse)
         /// Reads the state and returns its changes, on the writer's thread: it must be quick and do no I/O except
         /// reading the state. The response is sent once the changes are on disk.
-        case change(@Sendable (UpstreamRouteRequest, any UpstreamState) throws -> UpstreamRouteChange)
+        case change(@Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteChange)
         /// Waits for other systems. Starts on the thread that serves the connection and continues wherever it is
         /// resumed, so it must not block. If the caller hangs up, the task is cancelled and the response is discarded.
         case perform(
@@ -188,7 +188,7 @@ public protocol UpstreamRouteContext: Sendable {
 
     /// Reads the state on one snapshot; `body` runs on a reader's thread.
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+        _ body: @escaping @Sendable (any UpstreamState) -> T
     ) async throws(StateError) -> T
 
     /// Returns once the changes are on disk.

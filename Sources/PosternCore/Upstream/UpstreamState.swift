@@ -1,34 +1,24 @@
 /// An upstream's durable state: values under keys, which change in the same transaction as its messages.
 ///
-/// A read throws if the store cannot be read. An upstream passes that error on: a value that could not be read is not a
-/// value that is missing.
+/// Reads do not throw. If the store cannot be read, they return what they would if there was nothing, and the engine, which
+/// knows, discards what was decided. So whoever reads needs to be pure and must not trap, and that is all.
 public protocol UpstreamState {
-    func value(of key: String) throws -> [UInt8]?
+    func value(of key: String) -> [UInt8]?
     /// The values whose keys begin with `key` and a slash, in the order of their keys, `most` at most.
-    func values(below key: String, atMost most: Int) throws -> [(key: String, value: [UInt8])]
+    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])]
     /// The number of messages of that named lane that are queued, without the one being admitted; at most `most`.
-    func queued(inLane name: String, atMost most: Int) throws -> Int
+    func queued(inLane name: String, atMost most: Int) -> Int
     /// Whether the message is still queued, including while it is being sent.
-    func isQueued(_ id: MessageID) throws -> Bool
-    /// The credential that is stored for `owner`; nil if there is none, or none that can be read.
-    func credential(of owner: String) throws -> HeldCredential?
+    func isQueued(_ id: MessageID) -> Bool
+    /// The credential that is stored for `owner`; nil if there is none, or none that can be decrypted.
+    func credential(of owner: String) -> HeldCredential?
     /// Whether the upstream has rejected this credential before. If so, it is not stored.
-    func wasRefused(_ credential: Credential) throws -> Bool
+    func wasRefused(_ credential: Credential) -> Bool
     /// Whether credentials outlive this run. Without a key to encrypt them they do not.
     var keepsCredentials: Bool { get }
     /// For `accept`: what the messages of the same request that were accepted before change together, as the last of them
     /// has returned it. Nil if there is none.
     var draft: StateDraft? { get }
-}
-
-extension UpstreamState {
-    /// 0 by default, for upstreams without named lanes.
-    public func queued(inLane name: String, atMost most: Int) -> Int { 0 }
-    public func isQueued(_ id: MessageID) -> Bool { false }
-    public func credential(of owner: String) -> HeldCredential? { nil }
-    public func wasRefused(_ credential: Credential) -> Bool { false }
-    public var keepsCredentials: Bool { true }
-    public var draft: StateDraft? { nil }
 }
 
 /// What the messages of one request change together. A value that many of them change is decoded once, kept here, and

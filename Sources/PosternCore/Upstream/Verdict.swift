@@ -73,8 +73,8 @@ public struct Decision: Sendable {
 }
 
 /// Computes the changes of the state that follow from what was decided on a snapshot. Called inside the transaction that
-/// settles the messages: that state has all that was accepted since. An error fails the transaction, which is tried again.
-public typealias StateChanges = @Sendable (any UpstreamState) throws -> [StateChange]
+/// settles the messages: that state has all that was accepted since.
+public typealias StateChanges = @Sendable (any UpstreamState) -> [StateChange]
 
 /// A verdict and what explains it.
 public struct Judgement: Sendable, Equatable {

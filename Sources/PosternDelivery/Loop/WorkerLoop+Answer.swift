@@ -34,7 +34,7 @@ extension WorkerLoop {
     private func judged(_ transfer: TransferResult, of flight: InFlightBatch) throws(StoreError) -> Decision? {
         if case .failure(let failure) = transfer, failure.reason == .cancelled { return nil }
         return try outbox.withState(of: queue.number) { state in
-            try upstream.judge(
+            upstream.judge(
                 transfer, to: flight.batch, in: context(now: time.now, token: flight.token, state))
         }
     }
@@ -60,7 +60,7 @@ extension WorkerLoop {
             settlement.circuit = record
             saved = record
         }
-        outbox.settle(settlement, of: queue, changes: flight.changes ?? { _ in [] }) {
+        outbox.settle(settlement, of: queue, changes: flight.changes) {
             [inbox, settlement] result in
             inbox.put(.recorded(flight, settlement, result))
         }

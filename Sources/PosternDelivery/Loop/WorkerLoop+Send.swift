@@ -86,7 +86,7 @@ extension WorkerLoop {
         let plan: Plan
         do {
             plan = try outbox.withState(of: queue.number) { state in
-                try upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
+                upstream.plan(for: claim.messages, in: context(now: now, token: token, state))
             }
         } catch {
             return postpone(claim, until: now + storeFailed(&claimRetry, "cannot read the state", error))

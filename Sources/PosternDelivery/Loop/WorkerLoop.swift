@@ -227,7 +227,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         guard removed != removedBefore else { return }
         removedBefore = removed
         for message in machine.health.causingMessages {
-            let isQueued = try? outbox.withState(of: queue.number) { try $0.isQueued(message) }
+            let isQueued = try? outbox.withState(of: queue.number) { $0.isQueued(message) }
             if isQueued == false { perform(machine.removed(message, now: time.now)) }
         }
     }

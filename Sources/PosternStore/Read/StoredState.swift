@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The state of one upstream, read inside a transaction or off a read-only connection.
-struct StoredState: UpstreamState {
+struct StoredState {
     let upstream: UpstreamNumber
     let sql: SQL
     let vault: Vault
@@ -71,4 +71,44 @@ struct StoredState: UpstreamState {
     }
 
     var keepsCredentials: Bool { vault.isDurable }
+}
+
+extension StoredState {
+    /// Runs what an upstream decides on this state. Throws if a read failed meanwhile: what it decided is void then.
+    func lend<T>(_ body: (any UpstreamState) throws -> T) throws -> T {
+        let lent = LentState(self)
+        let result = Result { try body(lent) }
+        if let failure = lent.failure { throw failure }
+        return try result.get()
+    }
+}
+
+/// The state as an upstream reads it: a read that fails is noted.
+private final class LentState: UpstreamState {
+    private let stored: StoredState
+    private(set) var failure: (any Error)?
+
+    init(_ stored: StoredState) { self.stored = stored }
+
+    private func read<T>(_ nothing: T, _ read: (StoredState) throws -> T) -> T {
+        do {
+            return try read(stored)
+        } catch {
+            failure = failure ?? error
+            return nothing
+        }
+    }
+
+    func value(of key: String) -> [UInt8]? { read(nil) { try $0.value(of: key) } }
+    func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] {
+        read([]) { try $0.values(below: key, atMost: most) }
+    }
+    func queued(inLane name: String, atMost most: Int) -> Int {
+        read(0) { try $0.queued(inLane: name, atMost: most) }
+    }
+    func isQueued(_ id: MessageID) -> Bool { read(false) { try $0.isQueued(id) } }
+    func credential(of owner: String) -> HeldCredential? { read(nil) { try $0.credential(of: owner) } }
+    func wasRefused(_ credential: Credential) -> Bool { read(false) { try $0.wasRefused(credential) } }
+    var keepsCredentials: Bool { stored.keepsCredentials }
+    var draft: StateDraft? { stored.draft }
 }

@@ -199,11 +199,10 @@ extension Transaction {
     private func refusal(of message: NewMessage, as id: MessageID) throws -> AcceptanceError? {
         let changes: [StateChange]
         do {
-            let state = state(of: message.queue)
             let candidate = PendingMessage(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
                 payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
-            changes = try message.queue.upstream.accept(candidate, in: state)
+            changes = try state(of: message.queue).lend { try message.queue.upstream.accept(candidate, in: $0) }
         } catch let refusal as AcceptanceError {
             return refusal
         }

@@ -18,9 +18,9 @@ private struct KeyedUpstream: PlainAtHeart {
             credential: token.map { Credential(owner: user, value: Array($0.utf8), note: "kind") })
     }
 
-    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
         guard case .named(_, let user?) = messages[0].lane,
-            let held = try context.state.credential(of: user), held.isUsable(at: context.now)
+            let held = context.state.credential(of: user), held.isUsable(at: context.now)
         else { return .park }
         let headers = [("Authorization", held.note + " " + String(decoding: held.value, as: UTF8.self))]
         return .send(

@@ -541,9 +541,9 @@ private enum SessionSample {
 private struct OnceUpstream: PlainAtHeart, AcceptingUpstream {
     let plain = PlainUpstream("once")
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
         let key = String(decoding: candidate.payload, as: UTF8.self)
-        guard try state.value(of: key) == nil else { throw AcceptanceError(.conflict, "was sent before") }
+        guard state.value(of: key) == nil else { throw AcceptanceError(.conflict, "was sent before") }
         return [.set(key: key, value: [1])]
     }
 }

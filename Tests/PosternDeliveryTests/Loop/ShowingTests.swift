@@ -278,7 +278,7 @@ private struct EchoingUpstream: BatchingUpstream {
         base.plan(for: messages, in: context)
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         let text = String(decoding: response.body, as: UTF8.self)
         let verdict: Verdict =
             switch response.status {

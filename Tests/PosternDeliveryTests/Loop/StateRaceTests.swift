@@ -12,22 +12,22 @@ import Testing
         let plain = PlainUpstream("counting", laneRule: .separate)
         static let key = "count"
 
-        static func more(_ state: any UpstreamState) throws -> [StateChange] {
-            [.set(key: key, value: [(try state.value(of: key)?.first ?? 0) + 1])]
+        static func more(_ state: any UpstreamState) -> [StateChange] {
+            [.set(key: key, value: [(state.value(of: key)?.first ?? 0) + 1])]
         }
 
         func admit(
             _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
         ) throws(InvalidPayload) -> Admission { Admission(lane: .named("a")) }
-        func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
-            try Self.more(state)
+        func accept(_ candidate: PendingMessage, in state: any UpstreamState) -> [StateChange] {
+            Self.more(state)
         }
         func limits(_ configured: BatchLimits) -> BatchLimits { .init(maxMessages: 1, maxBytes: configured.maxBytes) }
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             .send(UpstreamRequest(url: "http://counting.test/"), count: 1)
         }
         func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
-            Decision(Judgement(.delivered())) { try Self.more($0) }
+            Decision(Judgement(.delivered())) { Self.more($0) }
         }
     }
 
@@ -47,7 +47,7 @@ import Testing
         harness.commit()
         #expect(!accepted.isEmpty)
         try harness.turn()
-        let count = try harness.outbox.withState(of: harness.queue.number) { try $0.value(of: Counting.key) }
+        let count = try harness.outbox.withState(of: harness.queue.number) { $0.value(of: Counting.key) }
         // Two accepted, one delivered.
         #expect(count == [3])
     }

@@ -44,7 +44,7 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
     }
 
     private func held(_ owner: String, _ queue: UpstreamQueue? = nil) throws -> HeldCredential? {
-        try store.outbox.withState(of: (queue ?? self.queue).number) { try $0.credential(of: owner) }
+        try store.outbox.withState(of: (queue ?? self.queue).number) { $0.credential(of: owner) }
     }
 
     private func token(_ owner: String, _ queue: UpstreamQueue? = nil) throws -> String? {
@@ -258,10 +258,10 @@ private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
         let queue = try memoryOnly.register(OwnedUpstream())
         try post("u1/d1", "T1", in: memoryOnly, queue)
         #expect(!memoryOnly.outbox.keepsCredentials)
-        #expect(try memoryOnly.outbox.withState(of: queue.number) { try $0.credential(of: "u1") } != nil)
+        #expect(try memoryOnly.outbox.withState(of: queue.number) { $0.credential(of: "u1") } != nil)
         try memoryOnly.reopen()
         let after = try memoryOnly.register(OwnedUpstream())
-        #expect(try memoryOnly.outbox.withState(of: after.number) { try $0.credential(of: "u1") } == nil)
+        #expect(try memoryOnly.outbox.withState(of: after.number) { $0.credential(of: "u1") } == nil)
         #expect(try memoryOnly.count("credentials") == 0)
         #expect(try memoryOnly.claim(after, most: 1).messages.count == 1, "it is there, to be parked by its plan")
     }

@@ -33,15 +33,41 @@ import Testing
             try store.execute("DROP TABLE \(table)")
         }
         let credential = Credential(owner: "a", value: [1])
-        let reads: [@Sendable (any UpstreamState) throws -> Void] = [
-            { _ = try $0.value(of: "a") }, { _ = try $0.values(below: "a", atMost: 1) },
-            { _ = try $0.queued(inLane: "a", atMost: 1) }, { _ = try $0.credential(of: "a") },
-            { _ = try $0.wasRefused(credential) },
-            { _ = try $0.isQueued(MessageID(sequence: 1, upstream: queue.number)) },
+        let reads: [@Sendable (any UpstreamState) -> Void] = [
+            { _ = $0.value(of: "a") }, { _ = $0.values(below: "a", atMost: 1) },
+            { _ = $0.queued(inLane: "a", atMost: 1) }, { _ = $0.credential(of: "a") },
+            { _ = $0.wasRefused(credential) },
+            { _ = $0.isQueued(MessageID(sequence: 1, upstream: queue.number)) },
         ]
         for read in reads {
             #expect(throws: StoreError.self) { try store.outbox.withState(of: queue.number, read) }
         }
+    }
+
+    /// A value that cannot be read looks like a missing one to the type, which then decides wrongly.
+    @Test func decision_isVoid_whenTheStateCannotBeRead() throws {
+        let store = try TestStore()
+        let queue = try store.register(NeedsValue())
+        try store.change([.set(key: "known", value: [1])], of: queue)
+        let id = try store.append(to: queue)
+        try store.execute("ALTER TABLE state RENAME TO hidden")
+        let refusal = #expect(throws: AppendError.self) { try store.append(to: queue) }
+        guard case .store = refusal else {
+            Issue.record("refused by what could not be read: \(refusal.map { "\($0)" } ?? "")")
+            return
+        }
+        let claim = try store.claim(queue)
+        #expect(claim.messages.map(\.id) == [id])
+        var settlement = Settlement(batch: store.outbox.nextBatch(), outcome: .delivered, endedAt: store.time.now)
+        settlement.delivered = claim.messages
+        #expect(throws: StoreError.self) {
+            try store.threads.result {
+                store.outbox.settle(
+                    settlement, of: queue, changes: { [.set(key: "copy", value: $0.value(of: "known") ?? [])] },
+                    completion: $0)
+            }
+        }
+        #expect(try store.outbox.message(id)?.state == .queued)
     }
 
     @Test func healthRecord_thatCannotBeRead_isNotTakenForAHealthyUpstream() throws {
@@ -50,5 +76,13 @@ import Testing
         #expect(try StoreView(path: store.path).summaries().map(\.circuit) == [CircuitRecord()])
         try store.execute("UPDATE upstreams SET circuit = 'junk'")
         #expect(try StoreView(path: store.path).summaries().map(\.circuit) == [nil])
+    }
+}
+
+/// Takes payloads once `known` is stored.
+private struct NeedsValue: PlainAtHeart, AcceptingUpstream {
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
+        guard state.value(of: "known") != nil else { throw AcceptanceError(.conflict, "nothing is known") }
+        return []
     }
 }

@@ -179,11 +179,11 @@ import Testing
         try store.change(
             ["s", "s/1", "s/2/x", "s0", "s-1", "t/1"].map { .set(key: $0, value: [1]) }, of: queue)
         let queued = try store.outbox.withState(of: queue.number) { state in
-            try [("a", 10), ("a", 2), ("none", 2)].map { try state.queued(inLane: $0.0, atMost: $0.1) }
+            [("a", 10), ("a", 2), ("none", 2)].map { state.queued(inLane: $0.0, atMost: $0.1) }
         }
         #expect(queued == [3, 2, 0])
         let below = try store.outbox.withState(of: queue.number) { state in
-            try [10, 1].map { try state.values(below: "s", atMost: $0).map(\.key) }
+            [10, 1].map { state.values(below: "s", atMost: $0).map(\.key) }
         }
         #expect(below == [["s/1", "s/2/x"], ["s/1"]])
     }
@@ -198,7 +198,7 @@ import Testing
             try store.change(keys.map { .cache(key: $0, value: [1], until: until) }, of: queue)
         }
         try store.change([.removeAll(below: "cache/a"), .set(key: "t", value: [3])], of: queue)
-        let left = try store.outbox.withState(of: queue.number) { try $0.values(below: "cache", atMost: 10).map(\.key) }
+        let left = try store.outbox.withState(of: queue.number) { $0.values(below: "cache", atMost: 10).map(\.key) }
         #expect(left == ["cache/a", "cache/ab/1", "cache/b/1"])
         #expect(try store.count("state") == 4 + keys.count)
         store.time.advance(by: .seconds(11))

@@ -372,7 +372,7 @@ import Testing
 private struct RefusingUpstream: PlainAtHeart, AcceptingUpstream {
     let plain = PlainUpstream("refusing")
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
         guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
         return []
     }

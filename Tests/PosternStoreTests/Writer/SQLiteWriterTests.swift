@@ -22,13 +22,13 @@ import Testing
                 throw StoreError.failed(detail: "after all")
             }
         }
-        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == nil)
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "a") } == nil)
         #expect(try store.state(claim.messages[0].id) == .queued)
         try store.settle(settlement, of: queue, changes: [.set(key: "a", value: [1])])
-        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == [1])
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "a") } == [1])
         try store.settle(settlement, of: queue, changes: [.remove(key: "a"), .set(key: "b", value: [])])
-        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "a") } == nil)
-        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "b") } == [])
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "a") } == nil)
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "b") } == [])
         #expect(try store.isBalanced())
     }
 
@@ -263,7 +263,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(CountingUpstream())
         try store.append("yes", to: queue)
-        let before = try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") }
+        let before = try store.outbox.withState(of: queue.number) { $0.value(of: "taken") }
         #expect(before == [1])
         let request = ["yes", "no", "yes", "no"].map { store.message($0, to: queue) }
         #expect(
@@ -272,11 +272,11 @@ import Testing
                 .init(index: 3, refusal: AcceptanceError(.conflict, "no")),
             ])
         ) { try store.append(request) }
-        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") } == [1])
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "taken") } == [1])
         #expect(store.outbox.ledger(of: queue.number).accepted == 1)
         let last = try store.append("yes", to: queue)
         #expect(try store.claim(queue).messages.last?.id == last)
-        #expect(try store.outbox.withState(of: queue.number) { try $0.value(of: "taken") } == [1, 1])
+        #expect(try store.outbox.withState(of: queue.number) { $0.value(of: "taken") } == [1, 1])
         #expect(try store.isBalanced())
     }
 
@@ -369,9 +369,9 @@ import Testing
 private struct CountingUpstream: PlainAtHeart, AcceptingUpstream {
     let plain = PlainUpstream("counting")
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
         guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
-        return [.set(key: "taken", value: (try state.value(of: "taken") ?? []) + [1])]
+        return [.set(key: "taken", value: (state.value(of: "taken") ?? []) + [1])]
     }
 }
 

@@ -15,10 +15,10 @@ import Testing
         }
         let reads = SharedValue(0)
 
-        func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+        func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
             if candidate.payload == Array("full".utf8) { throw AcceptanceError(.full, "on purpose") }
             if state.draft == nil { reads.set(reads.value + 1) }
-            let draft = try state.draft as? Draft ?? Draft(try state.value(of: "sum")?.first ?? 0)
+            let draft = state.draft as? Draft ?? Draft(state.value(of: "sum")?.first ?? 0)
             draft.sum += UInt8(candidate.payload.count)
             return [.draft(draft)]
         }
@@ -27,7 +27,7 @@ import Testing
     private let upstream = Adder()
 
     private func sum(_ store: TestStore, _ queue: UpstreamQueue) throws -> UInt8? {
-        try store.outbox.withState(of: queue.number) { try $0.value(of: "sum")?.first }
+        try store.outbox.withState(of: queue.number) { $0.value(of: "sum")?.first }
     }
 
     @Test func value_isReadAndWrittenOnce_forAllMessagesOfARequest() throws {

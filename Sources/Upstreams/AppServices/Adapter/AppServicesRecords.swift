@@ -135,14 +135,14 @@ private struct Words {
 }
 
 extension UpstreamState {
-    func pair(_ owner: String, _ device: String) throws -> Pair {
-        Pair(try value(of: Pair.key(owner, device)))
+    func pair(_ owner: String, _ device: String) -> Pair {
+        Pair(value(of: Pair.key(owner, device)))
     }
-    func device(_ device: String) throws -> Device {
-        Device(try value(of: Device.key(device)))
+    func device(_ device: String) -> Device {
+        Device(value(of: Device.key(device)))
     }
-    func preferences(of device: String) throws -> Preferences? {
-        Preferences(try value(of: Preferences.key(device)))
+    func preferences(of device: String) -> Preferences? {
+        Preferences(value(of: Preferences.key(device)))
     }
-    func isUserKnown(_ owner: String) throws -> Bool { try value(of: AppServicesUser.key(owner)) != nil }
+    func isUserKnown(_ owner: String) -> Bool { value(of: AppServicesUser.key(owner)) != nil }
 }

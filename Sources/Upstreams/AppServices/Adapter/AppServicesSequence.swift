@@ -29,12 +29,12 @@ struct AppServicesSequence {
         self.state = state
     }
 
-    func next() throws -> Next {
+    func next() -> Next {
         switch item.kind {
-        case .register, .reregister: try nextOfRegistration()
-        case .unregister: try nextOfUnregistration()
-        case .preferences: try nextOfPreferences()
-        case .addToGroup, .removeFromGroup: try nextOfGroup()
+        case .register, .reregister: nextOfRegistration()
+        case .unregister: nextOfUnregistration()
+        case .preferences: nextOfPreferences()
+        case .addToGroup, .removeFromGroup: nextOfGroup()
         case .metrics, .crash: .impossible(reason: "monitoring does not depend on other items")
         }
     }
@@ -46,58 +46,58 @@ struct AppServicesSequence {
 
     // MARK: Registration
 
-    private func nextOfRegistration() throws -> Next {
-        if let reason = try pointlessReason() {
-            return try isUserNeeded() ? .send(.registerUser) : .pointless(reason: reason)
+    private func nextOfRegistration() -> Next {
+        if let reason = pointlessReason() {
+            return isUserNeeded() ? .send(.registerUser) : .pointless(reason: reason)
         }
         // In the second round, the whole registration, whatever the item is.
         let steps: [Step] =
             item.kind == .register || progress.isSecondRound
             ? [.registerDevice, .registerUser, .connect] : [.registerDevice, .connect]
         if let step = steps.first(where: { !progress.done.contains($0) }) { return .send(step) }
-        if !progress.done.contains(.savePreferences), try state.preferences(of: item.device) != nil {
+        if !progress.done.contains(.savePreferences), state.preferences(of: item.device) != nil {
             return .send(.savePreferences)
         }
         return .finished(note: "registered")
     }
 
-    private func pointlessReason() throws -> String? {
-        let pair = try state.pair(item.owner, item.device)
+    private func pointlessReason() -> String? {
+        let pair = state.pair(item.owner, item.device)
         if isUnsent {
             let later = item.kind == .register ? pair.register : pair.latestRegistration
-            if try isLaterAndQueued(later) { return "replaced by a later registration of the same user and device" }
-            if try isLaterAndQueued(pair.unregister) {
+            if isLaterAndQueued(later) { return "replaced by a later registration of the same user and device" }
+            if isLaterAndQueued(pair.unregister) {
                 return "made pointless by a later unregister of the same device"
             }
         }
-        return try isHandedOver() ? "another user has registered the device since" : nil
+        return isHandedOver() ? "another user has registered the device since" : nil
     }
 
-    private func isLaterAndQueued(_ other: MessageID?) throws -> Bool {
-        try other.map { try $0 > id && state.isQueued($0) } ?? false
+    private func isLaterAndQueued(_ other: MessageID?) -> Bool {
+        other.map { $0 > id && state.isQueued($0) } ?? false
     }
 
     /// A user whose registration was accepted is registered in any case, whatever happens to the device (5.4): waiting
     /// group items need the user, and later items may.
-    private func isUserNeeded() throws -> Bool {
-        guard try !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner) else { return false }
-        if try state.queued(inLane: item.groupsLane, atMost: 1) > 0 { return true }
-        return try item.kind == .register && !isLaterAndQueued(state.pair(item.owner, item.device).register)
+    private func isUserNeeded() -> Bool {
+        guard !progress.done.contains(.registerUser) && !state.isUserKnown(item.owner) else { return false }
+        if state.queued(inLane: item.groupsLane, atMost: 1) > 0 { return true }
+        return item.kind == .register && !isLaterAndQueued(state.pair(item.owner, item.device).register)
     }
 
     /// Whether the latest registration of the device is another user's, and has taken place or will.
-    private func isHandedOver() throws -> Bool {
-        let device = try state.device(item.device)
+    private func isHandedOver() -> Bool {
+        let device = state.device(item.device)
         guard !device.owner.isEmpty, device.owner != item.owner else { return false }
-        return try device.isOwnerDone || (device.registration.map(state.isQueued) ?? false)
+        return device.isOwnerDone || (device.registration.map(state.isQueued) ?? false)
     }
 
     // MARK: Unregistration
 
-    private func nextOfUnregistration() throws -> Next {
+    private func nextOfUnregistration() -> Next {
         if !progress.done.contains(.disconnect), progress.disconnectRefusal == nil { return .send(.disconnect) }
         // If it were sent now, it would silence the new owner (5.4).
-        if try isHandedOver(), !progress.done.contains(.blankToken) {
+        if isHandedOver(), !progress.done.contains(.blankToken) {
             if let refusal = progress.disconnectRefusal { return .impossible(reason: "disconnect \(refusal)") }
             return .finished(note: "disconnected; the push token stays, since another user has registered the device")
         }
@@ -106,39 +106,39 @@ struct AppServicesSequence {
 
     // MARK: Preferences
 
-    private func nextOfPreferences() throws -> Next {
+    private func nextOfPreferences() -> Next {
         guard !progress.done.contains(.savePreferences) else { return .finished(note: "saved") }
-        if let stored = try state.preferences(of: item.device), stored.revision > id,
-            try state.isQueued(stored.revision) || stored.isSent
+        if let stored = state.preferences(of: item.device), stored.revision > id,
+            state.isQueued(stored.revision) || stored.isSent
         {
             return .pointless(reason: "replaced by later preferences of the same device")
         }
-        let device = try state.device(item.device)
+        let device = state.device(item.device)
         if device.exists { return .send(.savePreferences) }
-        let pair = try state.pair(item.owner, item.device)
+        let pair = state.pair(item.owner, item.device)
         // The item that replaced the previous registration, or made it pointless, is queued or done.
-        if try isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
+        if isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
             return .pointless(reason: "the device is not registered yet; they are kept for its next registration")
         }
         // A PUT would create a device without a push token (4.4).
-        return try device.registration.map(state.isQueued) ?? false
+        return device.registration.map(state.isQueued) ?? false
             ? .wait : .impossible(reason: "the device is not registered")
     }
 
     // MARK: Groups
 
-    private func nextOfGroup() throws -> Next {
+    private func nextOfGroup() -> Next {
         let last: Step = item.kind == .addToGroup ? .addToGroup : .removeFromGroup
         if progress.done.contains(last) { return .finished(note: "done") }
         if progress.done.contains(.findGroup) || progress.done.contains(.createGroup) { return .send(last) }
         if progress.lacksGroup { return .send(.createGroup) }
-        return try isUserAboutToBeRegistered() ? .wait : .send(.findGroup)
+        return isUserAboutToBeRegistered() ? .wait : .send(.findGroup)
     }
 
-    private func isUserAboutToBeRegistered() throws -> Bool {
-        guard try !state.isUserKnown(item.owner) else { return false }
-        return try state.values(below: "pair/" + item.owner, atMost: 64).contains { _, value in
-            try Pair(value).latestRegistration.map(state.isQueued) ?? false
+    private func isUserAboutToBeRegistered() -> Bool {
+        guard !state.isUserKnown(item.owner) else { return false }
+        return state.values(below: "pair/" + item.owner, atMost: 64).contains { _, value in
+            Pair(value).latestRegistration.map(state.isQueued) ?? false
         }
     }
 }

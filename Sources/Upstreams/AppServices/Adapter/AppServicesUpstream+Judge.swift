@@ -4,7 +4,7 @@ import PosternUpstreamKit
 /// What follows from a response, by the step that got it and by the rules of its sequence (sections 5.2, 5.3, 6, and
 /// 10.5).
 extension AppServicesUpstream {
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         let message = batch.messages[0]
         if AppServicesKind(monitoring: message) != nil {
             return Decision(fixed: monitoring.outcome(on: response, to: batch, at: context.now))
@@ -16,11 +16,11 @@ extension AppServicesUpstream {
             answer.meaning(of: step), AppServicesProgress.Mark(status: response.status, at: context.now)
         )
         let onlyExistingGroups = settings.onlyAddUserToExistingGroups
-        return try Decision(in: context.state) { state in
+        return Decision(in: context.state) { state in
             var follower = AppServicesFollower(
                 item: item, message: message, step: step, answer: answer, mark: mark, state: state,
                 onlyExistingGroups: onlyExistingGroups)
-            try follower.follow(
+            follower.follow(
                 meaning, version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
             return follower.outcome
         }
@@ -63,23 +63,23 @@ private struct AppServicesFollower {
     /// A time that is longer than any message waits.
     private static let doubtLife = Duration.seconds(90 * 86400)
 
-    mutating func follow(_ meaning: Answer.Meaning, version: Int64?, sent body: [UInt8]) throws {
+    mutating func follow(_ meaning: Answer.Meaning, version: Int64?, sent body: [UInt8]) {
         switch meaning {
         case .ok:
-            try settleDoubt()
-            try succeed(sent: body)
+            settleDoubt()
+            succeed(sent: body)
         case .notFound:
-            try settleDoubt()
-            try miss()
+            settleDoubt()
+            miss()
         case .permanent(let reason):
-            try settleDoubt()
-            try fail(reason)
+            settleDoubt()
+            fail(reason)
         case .reauthenticate(let isDoubtful, let reason):
-            if isDoubtful, try state.value(of: doubtKey) != nil {
-                try settleDoubt()
-                return try fail("\(reason), with a fresh token too")
+            if isDoubtful, state.value(of: doubtKey) != nil {
+                settleDoubt()
+                return fail("\(reason), with a fresh token too")
             }
-            try reauthenticate(isDoubtful: isDoubtful, version: version)
+            reauthenticate(isDoubtful: isDoubtful, version: version)
         case .hold(let reason, let detail):
             outcome.judgement.verdict = .holdUpstream(reason, detail: detail)
             // All steps have the same key, organization, application and address.
@@ -89,7 +89,7 @@ private struct AppServicesFollower {
             // A message that an operator retries starts from 0.
             let limit = min(progress.attempts, message.attempts) + Answer.junkLimit
             if step == .disconnect, message.attempts + 1 >= limit {
-                return try fail("HTTP \(mark.status ?? 0): not a response of AppServices")
+                return fail("HTTP \(mark.status ?? 0): not a response of AppServices")
             }
             outcome.judgement.verdict = .suspect(after: nil, rule: .afterTries(limit))
             outcome.judgement.steps = stepsOfFailure
@@ -101,16 +101,16 @@ private struct AppServicesFollower {
         outcome.judgement.verdict = .proceed(progress: progress.counting(from: message.attempts).stored)
     }
 
-    private mutating func settleDoubt() throws {
-        if try state.value(of: doubtKey) != nil { outcome.changes.append(.remove(key: doubtKey)) }
+    private mutating func settleDoubt() {
+        if state.value(of: doubtKey) != nil { outcome.changes.append(.remove(key: doubtKey)) }
     }
 
-    private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) throws {
+    private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) {
         if isDoubtful {
             let expiry = StateExpiry(at: message.acceptedAt + Self.doubtLife)
             outcome.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
         } else {
-            try settleDoubt()
+            settleDoubt()
         }
         if let version { outcome.changes.append(.refuse(credentialOf: item.owner, version: version)) }
         outcome.judgement.verdict = .park
@@ -118,10 +118,10 @@ private struct AppServicesFollower {
 
     // MARK: Done
 
-    private mutating func succeed(sent body: [UInt8]) throws {
-        try note(success: body)
+    private mutating func succeed(sent body: [UInt8]) {
+        note(success: body)
         let reached = progress.marking(step, mark)
-        let next = try AppServicesSequence(item, message, progress: reached, in: state).next()
+        let next = AppServicesSequence(item, message, progress: reached, in: state).next()
         if step == .blankToken, let refusal = progress.disconnectRefusal {
             outcome.judgement.verdict = .reject(reason: "disconnect \(refusal); the push token is blanked")
             outcome.judgement.steps = reached.results(of: item.kind)
@@ -134,9 +134,9 @@ private struct AppServicesFollower {
     }
 
     /// Records requirements 2 to 4 (section 5.1) and the owner of the device.
-    private mutating func note(success body: [UInt8]) throws {
-        var pair = try state.pair(item.owner, item.device)
-        var device = try state.device(item.device)
+    private mutating func note(success body: [UInt8]) {
+        var pair = state.pair(item.owner, item.device)
+        var device = state.device(item.device)
         switch step {
         case .registerDevice:
             pair.isDeviceRegistered = true
@@ -152,7 +152,7 @@ private struct AppServicesFollower {
         case .connect:
             // The last connection wins (4.3).
             if !device.connectedUser.isEmpty, device.connectedUser != item.owner {
-                var former = try state.pair(device.connectedUser, item.device)
+                var former = state.pair(device.connectedUser, item.device)
                 former.isConnected = false
                 keep(former, of: device.connectedUser)
             }
@@ -164,7 +164,7 @@ private struct AppServicesFollower {
             if let lists = Requests.lists(ofPreferences: body) {
                 outcome.changes.append(.set(key: Preferences.deliveredKey(item.device), value: Array(lists)))
             }
-            guard var stored = try state.preferences(of: item.device),
+            guard var stored = state.preferences(of: item.device),
                 Requests.preferences(stored.lists).utf8.elementsEqual(body)
             else { return }
             stored.sent = stored.revision
@@ -192,28 +192,28 @@ private struct AppServicesFollower {
 
     // MARK: Not found (10.5)
 
-    private mutating func miss() throws {
+    private mutating func miss() {
         switch step {
         case .connect where !progress.isSecondRound:
             forgetUser()
             proceed(.secondRound)
-        case .disconnect: try succeed(sent: [])
-        case .findGroup: try missGroup()
+        case .disconnect: succeed(sent: [])
+        case .findGroup: missGroup()
         case .addToGroup where !progress.isSecondRound:
             // If its registration is in flight, the second lookup waits for it.
             forgetUser()
             proceed(.secondRound)
         case .registerDevice, .registerUser, .connect, .savePreferences, .blankToken, .createGroup, .addToGroup,
             .removeFromGroup, .fetchConfiguration, .uploadCrashLog, .uploadMetrics:
-            try fail("AppServices does not know the user, the device or the group")
+            fail("AppServices does not know the user, the device or the group")
         }
     }
 
-    private mutating func missGroup() throws {
+    private mutating func missGroup() {
         if item.kind == .removeFromGroup {
-            try fail("there is no such group")
+            fail("there is no such group")
         } else if onlyExistingGroups {
-            try fail("there is no such group, and onlyAddUserToExistingGroups is set")
+            fail("there is no such group, and onlyAddUserToExistingGroups is set")
         } else {
             proceed(progress.lackingGroup(mark))
         }
@@ -225,8 +225,8 @@ private struct AppServicesFollower {
 
     // MARK: Refused
 
-    private mutating func fail(_ reason: String) throws {
-        var pair = try state.pair(item.owner, item.device)
+    private mutating func fail(_ reason: String) {
+        var pair = state.pair(item.owner, item.device)
         switch step {
         case .registerDevice:
             pair.isDeviceRegistered = false

@@ -73,10 +73,12 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream,
 
     /// Records what was accepted: later items replace earlier ones, devices change owners, and preferences outlive
     /// their item.
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(
+        _ candidate: PendingMessage, in state: any UpstreamState
+    ) throws(AcceptanceError) -> [StateChange] {
         guard let item = Item(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
-        var device = try state.device(item.device)
-        var pair = try state.pair(item.owner, item.device)
+        var device = state.device(item.device)
+        var pair = state.pair(item.owner, item.device)
         switch item.kind {
         case .register, .reregister:
             if item.kind == .register { pair.register = candidate.id } else { pair.reregister = candidate.id }
@@ -109,56 +111,56 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream,
 
     func exclusion(ofLane name: String) -> String? { Item.device(ofLane: name) }
 
-    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
         let message = messages[0]
         if let kind = AppServicesKind(monitoring: message) {
-            return try monitoring.plan(for: message, as: kind, in: context)
+            return monitoring.plan(for: message, as: kind, in: context)
         }
         guard let item = Item(message) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
         let sequence = AppServicesSequence(item, message, in: context.state)
         let steps = sequence.progress.results(of: item.kind)
-        switch try sequence.next() {
+        switch sequence.next() {
         case .finished(let note):
             return .settle(count: 1, as: .delivered, reason: note, steps: steps) { _ in item.wakes }
         case .pointless(let reason):
             return .settle(count: 1, as: .cancelled, reason: reason) { state in
-                try item.wakes + Self.takenOver(by: message, item, in: state)
+                item.wakes + Self.takenOver(by: message, item, in: state)
             }
         case .impossible(let reason):
             return .settle(count: 1, as: .failed, reason: reason, steps: steps) { _ in item.wakes }
         case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
-        case .send(let step): return try send(step, of: item, message.id, in: context)
+        case .send(let step): return send(step, of: item, message.id, in: context)
         }
     }
 
     /// A registration that its own unregistration made pointless has still taken the device from other users.
     private static func takenOver(
         by message: Message, _ item: Item, in state: any UpstreamState
-    ) throws -> [StateChange] {
+    ) -> [StateChange] {
         guard item.kind.isOfDevice else { return [] }
-        var device = try state.device(item.device)
+        var device = state.device(item.device)
         guard device.registration == message.id, !device.isOwnerDone else { return [] }
         device.isOwnerDone = true
         return [.set(key: Device.key(item.device), value: device.stored)]
     }
 
-    private func send(_ step: Step, of item: Item, _ id: MessageID, in context: PlanContext) throws -> Plan {
-        guard let held = try context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
+    private func send(_ step: Step, of item: Item, _ id: MessageID, in context: PlanContext) -> Plan {
+        guard let held = context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
             return .park
         }
-        let device = try item.kind.isOfDevice ? context.state.device(item.device) : Device()
+        let device = item.kind.isOfDevice ? context.state.device(item.device) : Device()
         return .send(
             requests.request(
-                step, for: item, lists: try lists(of: item, id, in: context.state),
+                step, for: item, lists: lists(of: item, id, in: context.state),
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
     }
 
     /// The preferences of the item's device. Only a dry run has a message that the stored ones do not contain yet.
-    private func lists(of item: Item, _ id: MessageID, in state: any UpstreamState) throws -> String? {
-        let stored = try state.preferences(of: item.device)
+    private func lists(of item: Item, _ id: MessageID, in state: any UpstreamState) -> String? {
+        let stored = state.preferences(of: item.device)
         guard let change = item.preferences, stored.map({ $0.revision < id }) ?? true else { return stored?.lists }
         var edited = EditedPreferences(stored)
         edited.apply(change, by: id, atMost: .max)

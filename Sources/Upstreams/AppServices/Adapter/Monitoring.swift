@@ -18,7 +18,7 @@ struct Monitoring: Sendable {
     static let configurationKey = "monitoring"
     static let mayHaveArrived = "metrics may have arrived and have no key, so they are not sent again"
 
-    func plan(for message: Message, as kind: AppServicesKind, in context: PlanContext) throws -> Plan {
+    func plan(for message: Message, as kind: AppServicesKind, in context: PlanContext) -> Plan {
         let progress = AppServicesProgress(message.progress)
         // An upload that was in flight when a run was killed. Messages of older versions have not kept their step.
         if message.mayHaveArrived, progress.sent ?? .uploadMetrics == .uploadMetrics {
@@ -31,7 +31,7 @@ struct Monitoring: Sendable {
         {
             return .wait(.schedule, until: end)
         }
-        let stored = MonitoringConfiguration(stored: try context.state.value(of: Self.configurationKey))
+        let stored = MonitoringConfiguration(stored: context.state.value(of: Self.configurationKey))
         guard let configuration = stored, configuration.isCurrent(at: context.now) else {
             return send(requests.configurationRequest, .fetchConfiguration, progress)
         }

@@ -14,7 +14,9 @@ final class PreferencesDraft: StateDraft, @unchecked Sendable {
 
     /// Throws if the device has no preferences to send again, or the change makes more of anything than is allowed. Then the
     /// preferences remain what they were.
-    func apply(_ change: PreferencesChange, to device: String, by id: MessageID, in state: any UpstreamState) throws {
+    func apply(
+        _ change: PreferencesChange, to device: String, by id: MessageID, in state: any UpstreamState
+    ) throws(AcceptanceError) {
         if devices[device] == nil { devices[device] = try read(device, for: change, in: state) }
         switch devices[device]?.apply(change, by: id, atMost: Rules.maxBytes) {
         case .applied, nil: break
@@ -27,10 +29,10 @@ final class PreferencesDraft: StateDraft, @unchecked Sendable {
 
     private func read(
         _ device: String, for change: PreferencesChange, in state: any UpstreamState
-    ) throws -> EditedPreferences {
-        if case .replace = change { return EditedPreferences(try state.preferences(of: device)) }
+    ) throws(AcceptanceError) -> EditedPreferences {
+        if case .replace = change { return EditedPreferences(state.preferences(of: device)) }
         guard bytesRead <= Self.maxBytesRead else { throw Self.tooMany }
-        let stored = try state.preferences(of: device)
+        let stored = state.preferences(of: device)
         bytesRead += stored?.lists.utf8.count ?? 0
         guard bytesRead <= Self.maxBytesRead else { throw Self.tooMany }
         return EditedPreferences(stored)

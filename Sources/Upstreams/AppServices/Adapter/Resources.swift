@@ -10,7 +10,7 @@ enum Resources {
             UpstreamRoute(.get, "preferences/{userId}/{deviceId}", .read(preferences)),
             UpstreamRoute(
                 .put, "users/{userId}/token",
-                .change { request, state in try handIn(request, byDefault: provider, state) }),
+                .change { request, state in handIn(request, byDefault: provider, state) }),
             UpstreamRoute(
                 .post, "notifications/parse", query: NotificationReception.parameters, access: .scope(.read),
                 .read { request, _ in parse(request) }),
@@ -22,15 +22,15 @@ enum Resources {
     /// The four requirements under the framework's names (section 5.1), and what else is known about the pair.
     @Sendable private static func registration(
         _ request: UpstreamRouteRequest, _ state: any UpstreamState
-    ) throws -> UpstreamRouteResponse {
+    ) -> UpstreamRouteResponse {
         let user = request.parameters["userId"] ?? ""
         let owner = user.lowercased()
         let device = (request.parameters["deviceId"] ?? "").lowercased()
-        guard try state.value(of: Pair.key(owner, device)) != nil else { return unknownPair }
-        let pair = try state.pair(owner, device)
-        let isUserKnown = try state.isUserKnown(owner)
-        let preferences = try state.preferences(of: device)
-        let needsToken = try needsToken(owner, device, at: request.receivedAt, state)
+        guard state.value(of: Pair.key(owner, device)) != nil else { return unknownPair }
+        let pair = state.pair(owner, device)
+        let isUserKnown = state.isUserKnown(owner)
+        let preferences = state.preferences(of: device)
+        let needsToken = needsToken(owner, device, at: request.receivedAt, state)
         return .json(
             JSONWriter.object { json in
                 json.string("userId", user)
@@ -53,13 +53,13 @@ enum Resources {
     /// The preferences of the device, whichever of its users they came from.
     @Sendable private static func preferences(
         _ request: UpstreamRouteRequest, _ state: any UpstreamState
-    ) throws -> UpstreamRouteResponse {
+    ) -> UpstreamRouteResponse {
         let user = request.parameters["userId"] ?? ""
         let device = (request.parameters["deviceId"] ?? "").lowercased()
-        guard try state.value(of: Pair.key(user.lowercased(), device)) != nil else { return unknownPair }
-        let accepted = try state.preferences(of: device)
+        guard state.value(of: Pair.key(user.lowercased(), device)) != nil else { return unknownPair }
+        let accepted = state.preferences(of: device)
         let delivered =
-            try state.value(of: Preferences.deliveredKey(device)).map { String(decoding: $0, as: UTF8.self) }
+            state.value(of: Preferences.deliveredKey(device)).map { String(decoding: $0, as: UTF8.self) }
             // Delivered before this was recorded.
             ?? accepted.flatMap { $0.isSent ? $0.lists : nil }
         return .json(
@@ -74,9 +74,9 @@ enum Resources {
     /// Whether a message waits for another token.
     private static func needsToken(
         _ owner: String, _ device: String, at now: Timestamp, _ state: any UpstreamState
-    ) throws -> Bool {
-        if let held = try state.credential(of: owner) { return !held.isUsable(at: now) }
-        return try ["\(owner)/\(device)", "\(owner)/groups"].contains { try state.queued(inLane: $0, atMost: 1) > 0 }
+    ) -> Bool {
+        if let held = state.credential(of: owner) { return !held.isUsable(at: now) }
+        return ["\(owner)/\(device)", "\(owner)/groups"].contains { state.queued(inLane: $0, atMost: 1) > 0 }
     }
 
     // MARK: Tokens
@@ -84,7 +84,7 @@ enum Resources {
     /// Accepts a user's token, for all messages that wait for one.
     private static func handIn(
         _ request: UpstreamRouteRequest, byDefault provider: Provider, _ state: any UpstreamState
-    ) throws -> UpstreamRouteChange {
+    ) -> UpstreamRouteChange {
         let user = request.parameters["userId"] ?? ""
         var faults = AppServicesFaults()
         if !Rules.isUser(user) { faults.add("", "the path names no user id", code: 7) }
@@ -101,9 +101,9 @@ enum Resources {
                 answer: invalid("The token is not valid; see errors.", faults.found))
         }
         let credential = auth.credential(of: user.lowercased())
-        let held = try state.credential(of: credential.owner)
+        let held = state.credential(of: credential.owner)
         let isDead = held?.value == credential.value && !(held?.isUsable(at: request.receivedAt) ?? true)
-        guard !isDead, try !state.wasRefused(credential), credential.expiresAt.map({ $0 > request.receivedAt }) ?? true
+        guard !isDead, !state.wasRefused(credential), credential.expiresAt.map({ $0 > request.receivedAt }) ?? true
         else {
             return UpstreamRouteChange(
                 answer: .problem(

@@ -8,7 +8,7 @@ struct Acceptance {
     let candidate: PendingMessage
     let state: any UpstreamState
 
-    func changes() throws -> [StateChange] {
+    func changes() throws(AcceptanceError) -> [StateChange] {
         guard let kind = CurioKind(candidate.kind), let action = Action(candidate.payload, of: kind) else {
             return []
         }
@@ -18,7 +18,7 @@ struct Acceptance {
         } else {
             changes = try go(on: action)
         }
-        let queued = try state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
+        let queued = state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
         guard queued < settings.maxCachedActivityCount else {
             throw AcceptanceError(
                 .full,
@@ -29,8 +29,8 @@ struct Acceptance {
         return changes
     }
 
-    private func start(_ action: Action, _ device: Device) throws -> [StateChange] {
-        guard try state.session(action.session) == nil else {
+    private func start(_ action: Action, _ device: Device) throws(AcceptanceError) -> [StateChange] {
+        guard state.session(action.session) == nil else {
             throw AcceptanceError(.conflict, "this sessionCode was used before; every session needs a new one")
         }
         let session = Session(
@@ -38,8 +38,8 @@ struct Acceptance {
         return [set(session, of: action.session)]
     }
 
-    private func go(on action: Action) throws -> [StateChange] {
-        guard var session = try state.session(action.session),
+    private func go(on action: Action) throws(AcceptanceError) -> [StateChange] {
+        guard var session = state.session(action.session),
             // Compared byte by byte, as lanes are.
             session.visitor.utf8.elementsEqual(action.visitor.utf8)
         else {
@@ -71,7 +71,7 @@ struct Acceptance {
 
     // MARK: Screens and events
 
-    private func remember(_ action: Action) throws -> [StateChange] {
+    private func remember(_ action: Action) throws(AcceptanceError) -> [StateChange] {
         switch action.content {
         case .open(let texts, let mark): return try open(texts, mark, in: action)
         case .close(_, _, let mark): return try close(mark, in: action)
@@ -80,9 +80,9 @@ struct Acceptance {
     }
 
     /// The latest one of its mark is at the front; one that was open before moves behind it.
-    private func open(_ texts: Texts, _ mark: String, in action: Action) throws -> [StateChange] {
+    private func open(_ texts: Texts, _ mark: String, in action: Action) throws(AcceptanceError) -> [StateChange] {
         let key = Key.open(texts.subject, mark, of: action.session)
-        let covered = try state.open(at: key)
+        let covered = state.open(at: key)
         let open = Open(
             id: candidate.id, timestamp: action.timestamp, texts: texts.subject == .screen ? texts : nil,
             covers: covered?.id)
@@ -94,16 +94,16 @@ struct Acceptance {
     }
 
     /// Takes the latest one of its mark, and stores with the end what it has to know about it.
-    private func close(_ mark: String, in action: Action) throws -> [StateChange] {
+    private func close(_ mark: String, in action: Action) throws(AcceptanceError) -> [StateChange] {
         let subject: Texts.Subject = action.kind == .screenEnd ? .screen : .event
         let key = Key.open(subject, mark, of: action.session)
-        guard let open = try state.open(at: key) else {
+        guard let open = state.open(at: key) else {
             throw AcceptanceError(.conflict, subject.advice)
         }
         var changes: [StateChange] = [
             .set(key: Key.closing(candidate.id, of: action.session), value: open.bytes)
         ]
-        if let id = open.covers, let covered = try state.open(at: Key.covered(id, of: action.session)) {
+        if let id = open.covers, let covered = state.open(at: Key.covered(id, of: action.session)) {
             changes.append(.set(key: key, value: covered.bytes))
             changes.append(.remove(key: Key.covered(id, of: action.session)))
         } else {

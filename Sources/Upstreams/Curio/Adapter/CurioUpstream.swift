@@ -31,26 +31,28 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
         return try settings.admission.admit(payload, of: kind, in: context)
     }
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws -> [StateChange] {
+    func accept(
+        _ candidate: PendingMessage, in state: any UpstreamState
+    ) throws(AcceptanceError) -> [StateChange] {
         try Acceptance(settings: settings, candidate: candidate, state: state).changes()
     }
 
-    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
-        try Planner(settings: settings, messages: messages, context: context).plan()
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
+        Planner(settings: settings, messages: messages, context: context).plan()
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         var request = batch.request
-        if request == nil, case .send(let planned, _) = try plan(for: batch.messages, in: context) { request = planned }
+        if request == nil, case .send(let planned, _) = plan(for: batch.messages, in: context) { request = planned }
         let actions = batch.messages.compactMap { Action($0) }
         guard let endpoint = request.flatMap(Endpoint.init(of:)), actions.count == batch.messages.count else {
             return Decision(.retry(after: nil))
         }
         let (now, lane) = (context.now, batch.messages[0].lane)
-        return try Decision(in: context.state) { [settings] state in
-            let items = try Item.items(batch.messages, actions, in: state)
+        return Decision(in: context.state) { [settings] state in
+            let items = Item.items(batch.messages, actions, in: state)
             var outcome = Answer(response, from: endpoint, to: items, settings: settings, at: now).outcome
-            outcome.changes = try outcome.changes.map { try Self.bounded($0, by: lane, at: now, in: state) }
+            outcome.changes = outcome.changes.map { Self.bounded($0, by: lane, at: now, in: state) }
             return outcome
         }
     }
@@ -59,9 +61,9 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
     /// a message of it was queued again, it expires when its lane is empty.
     private static func bounded(
         _ change: StateChange, by lane: Lane, at now: Timestamp, in state: any UpstreamState
-    ) throws -> StateChange {
+    ) -> StateChange {
         guard case .set(let key, let value, nil) = change, case .named(let lane, _) = lane,
-            let session = Key.session(above: key), try state.value(of: session) == nil
+            let session = Key.session(above: key), state.value(of: session) == nil
         else { return change }
         return .set(key: key, value: value, expiry: StateExpiry(at: now, lane: lane))
     }

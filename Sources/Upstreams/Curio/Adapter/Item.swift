@@ -29,16 +29,16 @@ struct Item {
     init?(
         _ message: Message, after previous: Item? = nil, behind opens: Set<MessageID> = [],
         in state: any UpstreamState
-    ) throws {
+    ) {
         guard let action = Action(message) else { return nil }
-        try self.init(message, action, after: previous, behind: opens, in: state)
+        self.init(message, action, after: previous, behind: opens, in: state)
     }
 
     /// Those of a batch, whose actions were read before.
-    static func items(_ messages: [Message], _ actions: [Action], in state: any UpstreamState) throws -> [Item] {
+    static func items(_ messages: [Message], _ actions: [Action], in state: any UpstreamState) -> [Item] {
         var items: [Item] = []
         for (message, action) in zip(messages, actions) {
-            items.append(try Item(message, action, after: items.last, in: state))
+            items.append(Item(message, action, after: items.last, in: state))
         }
         return items
     }
@@ -46,19 +46,19 @@ struct Item {
     private init(
         _ message: Message, _ action: Action, after previous: Item?, behind opens: Set<MessageID> = [],
         in state: any UpstreamState
-    ) throws {
+    ) {
         self.message = message
         self.action = action
         if let previous, previous.action.session == action.session {
             session = previous.session
             life = previous.life
         } else {
-            session = try state.session(action.session)
-            life = try state.life(of: action.session)
+            session = state.session(action.session)
+            life = state.life(of: action.session)
         }
         if case .close = action.content {
-            closed = try state.open(at: Key.closing(message.id, of: action.session)).map { open in
-                let code = try state.code(of: open.id, in: action.session)
+            closed = state.open(at: Key.closing(message.id, of: action.session)).map { open in
+                let code = state.code(of: open.id, in: action.session)
                 return Closed(open: open, code: code ?? (opens.contains(open.id) ? .own : nil))
             }
         } else {

@@ -6,30 +6,30 @@ struct Planner {
     let messages: [Message]
     let context: PlanContext
 
-    func plan() throws -> Plan {
-        guard let first = try item(0) else {
+    func plan() -> Plan {
+        guard let first = item(0) else {
             return .settle(count: 1, as: .failed, reason: "the payload is none that this version knows")
         }
         switch way(first) {
         case .never(let reason):
-            let count = try run { way($0) == .never(reason: reason) }.count
+            let count = run { way($0) == .never(reason: reason) }.count
             return .settle(count: count, as: .failed, reason: reason)
         case .online:
             let mustBeCreated = first.action.kind != .sessionStart && first.life.mustBeCreated
             let request = mustBeCreated ? first.creation(settings.requests) : first.request(settings.requests)
             return send(request, count: 1)
-        case .periodic: return try periodic(first)
+        case .periodic: return periodic(first)
         case .offline:
-            let batch = OfflineBatch(try run { way($0) == .offline })
+            let batch = OfflineBatch(run { way($0) == .offline })
             return send(batch.request(settings.requests), count: batch.count)
         }
     }
 
     // MARK: Screens and events of one session, once in a period
 
-    private func periodic(_ first: Item) throws -> Plan {
-        let run = try run { way($0) == .periodic && $0.action.session == first.action.session }
-        if let until = try wait(for: run) { return .wait(.schedule, until: until) }
+    private func periodic(_ first: Item) -> Plan {
+        let run = run { way($0) == .periodic && $0.action.session == first.action.session }
+        if let until = wait(for: run) { return .wait(.schedule, until: until) }
         guard !first.life.mustBeCreated else { return send(first.creation(settings.requests), count: run.count) }
         let records = run.flatMap { item in
             item.records(session: first.life.recordCode(of: first.action.session, for: item.message.id))
@@ -41,7 +41,7 @@ struct Planner {
 
     /// The end of the oldest one's period; nil if they are sent at once, because a batch is full, a later action does
     /// not wait, an operator has requested it, or the clock was set back since the oldest one was accepted.
-    private func wait(for run: [Item]) throws -> Timestamp? {
+    private func wait(for run: [Item]) -> Timestamp? {
         guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
         let end = first.message.acceptedAt + period
         guard first.message.acceptedAt <= context.now, context.now < end, run.count < CurioSettings.maxRecords,
@@ -49,22 +49,22 @@ struct Planner {
             !context.isFlushed(first.message)
         else { return nil }
         // What did not fit into the claim may not wait either.
-        let queued = try context.state.queued(inLane: first.action.visitor, atMost: messages.count + 1)
+        let queued = context.state.queued(inLane: first.action.visitor, atMost: messages.count + 1)
         return queued > messages.count ? nil : end
     }
 
     // MARK: Parts
 
-    private func item(_ index: Int) throws -> Item? { try Item(messages[index], in: context.state) }
+    private func item(_ index: Int) -> Item? { Item(messages[index], in: context.state) }
 
     private func way(_ item: Item) -> Item.Way { item.way(settings, now: context.now) }
 
     /// The first messages, as long as they are sent together.
-    private func run(while belongs: (Item) -> Bool) throws -> [Item] {
+    private func run(while belongs: (Item) -> Bool) -> [Item] {
         var run: [Item] = []
         var opens: Set<MessageID> = []
         for message in messages.prefix(CurioSettings.maxRecords) {
-            guard let item = try Item(message, after: run.last, behind: opens, in: context.state), belongs(item)
+            guard let item = Item(message, after: run.last, behind: opens, in: context.state), belongs(item)
             else { break }
             if case .open = item.action.content { opens.insert(message.id) }
             run.append(item)

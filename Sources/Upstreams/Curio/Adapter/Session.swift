@@ -209,14 +209,14 @@ enum Key {
 }
 
 extension UpstreamState {
-    func session(_ code: String) throws -> Session? {
-        try value(of: Key.session(code)).flatMap(Session.init)
+    func session(_ code: String) -> Session? {
+        value(of: Key.session(code)).flatMap(Session.init)
     }
-    func life(of session: String) throws -> Life {
-        try value(of: Key.life(of: session)).flatMap(Life.init) ?? Life()
+    func life(of session: String) -> Life {
+        value(of: Key.life(of: session)).flatMap(Life.init) ?? Life()
     }
-    func open(at key: String) throws -> Open? { try value(of: key).flatMap(Open.init) }
-    func code(of open: MessageID, in session: String) throws -> OpenCode? {
-        try value(of: Key.code(of: open, in: session)).flatMap(OpenCode.init)
+    func open(at key: String) -> Open? { value(of: key).flatMap(Open.init) }
+    func code(of open: MessageID, in session: String) -> OpenCode? {
+        value(of: Key.code(of: open, in: session)).flatMap(OpenCode.init)
     }
 }

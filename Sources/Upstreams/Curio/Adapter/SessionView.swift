@@ -6,10 +6,10 @@ struct SessionView {
         .get, "sessions/{sessionCode}",
         .read { request, state in
             let code = request.parameters["sessionCode"] ?? ""
-            guard let session = try state.session(code) else {
+            guard let session = state.session(code) else {
                 return .notFound("No session of this code is known; it was never started, or ended a while ago.")
             }
-            return .json(try SessionView(code: code, session: session, state: state).json())
+            return .json(SessionView(code: code, session: session, state: state).json())
         })
 
     /// The maximum number of open screens and events that are shown; a session may leave any number of events open.
@@ -19,10 +19,10 @@ struct SessionView {
     let session: Session
     let state: any UpstreamState
 
-    private func json() throws -> String {
-        let life = try state.life(of: code)
-        let queued = try state.queued(inLane: session.visitor, atMost: 4000)
-        let opens = try opens().map(text)
+    private func json() -> String {
+        let life = state.life(of: code)
+        let queued = state.queued(inLane: session.visitor, atMost: 4000)
+        let opens = opens().map(text)
         return JSONWriter.object { json in
             json.string("sessionCode", code)
             json.string("visitorCode", session.visitor)
@@ -45,13 +45,13 @@ struct SessionView {
     }
 
     /// Those whose end has not been accepted, oldest first.
-    private func opens() throws -> [Open] {
-        try ["o", "u"].flatMap { try state.values(below: "\(Key.session(code))/\($0)", atMost: Self.maxOpens) }
+    private func opens() -> [Open] {
+        ["o", "u"].flatMap { state.values(below: "\(Key.session(code))/\($0)", atMost: Self.maxOpens) }
             .compactMap { Open($0.value) }.sorted { $0.id < $1.id }.prefix(Self.maxOpens).map(\.self)
     }
 
-    private func text(of open: Open) throws -> String {
-        let known = try state.code(of: open.id, in: code)
+    private func text(of open: Open) -> String {
+        let known = state.code(of: open.id, in: code)
         return JSONWriter.object { json in
             json.string("id", "\(open.id)")
             json.string("kind", (open.texts == nil ? CurioKind.event : .screenStart).rawValue)

@@ -70,8 +70,8 @@ struct Pause: Sendable, Equatable {
 extension Pause {
     static let key = "pause"
 
-    init?(in state: any UpstreamState) throws {
-        guard let value = try state.value(of: Self.key) else { return nil }
+    init?(in state: any UpstreamState) {
+        guard let value = state.value(of: Self.key) else { return nil }
         self.init(stored: value)
     }
 

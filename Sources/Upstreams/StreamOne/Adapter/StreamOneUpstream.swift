@@ -80,21 +80,21 @@ struct StreamOneUpstream: ConfigurableUpstream, SessionUpstream, RoutingUpstream
 
     // MARK: Sending
 
-    func plan(for messages: [Message], in context: PlanContext) throws -> Plan {
+    func plan(for messages: [Message], in context: PlanContext) -> Plan {
         guard let call = call(of: messages[0], .whole) else {
             // The payload is not the one that was admitted: a changed default account or list of actions cannot cause
             // this.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }
-        if let wait = try wait(of: messages[0], in: context) { return wait }
+        if let wait = wait(of: messages[0], in: context) { return wait }
         var request = platform.request(for: call, at: context.now)
         request.signedAgain = { [platform] in platform.request(for: call, at: $0) }
         return .send(request, count: 1)
     }
 
     /// Nil unless the actor is held.
-    private func wait(of message: Message, in context: PlanContext) throws -> Plan? {
-        guard let pause = try Pause(in: context.state), !pause.isOver(at: context.now, settings.pauses) else {
+    private func wait(of message: Message, in context: PlanContext) -> Plan? {
+        guard let pause = Pause(in: context.state), !pause.isOver(at: context.now, settings.pauses) else {
             return nil
         }
         switch pause.reason {
@@ -106,14 +106,14 @@ struct StreamOneUpstream: ConfigurableUpstream, SessionUpstream, RoutingUpstream
         }
     }
 
-    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) throws -> Decision {
+    func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {
         guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
         let answer = Answer(response)
         let (mayHaveArrived, lengths, now) = (batch.messages[0].mayHaveArrived, settings.pauses, context.now)
         let stale = settings.cache.usesStore ? Self.staleCopies(after: answer, to: call) : []
-        var decision = try Decision(in: context.state) { state in
+        var decision = Decision(in: context.state) { state in
             let judge = Judge(
-                call: call, mayHaveArrived: mayHaveArrived, pause: try Pause(in: state), lengths: lengths, now: now)
+                call: call, mayHaveArrived: mayHaveArrived, pause: Pause(in: state), lengths: lengths, now: now)
             var outcome = judge.outcome(on: response, answer)
             outcome.changes += stale
             return outcome

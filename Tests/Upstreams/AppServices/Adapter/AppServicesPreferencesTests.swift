@@ -198,6 +198,11 @@ import Testing
             return stored
         }
         func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])] { [] }
+        func queued(inLane name: String, atMost most: Int) -> Int { 0 }
+        func isQueued(_ id: MessageID) -> Bool { false }
+        func credential(of owner: String) -> HeldCredential? { nil }
+        func wasRefused(_ credential: Credential) -> Bool { false }
+        let keepsCredentials = true
     }
 
     private static func change(_ text: String) throws -> PreferencesChange {

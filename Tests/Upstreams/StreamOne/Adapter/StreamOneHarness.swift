@@ -52,15 +52,10 @@ final class StreamOneHarness: UpstreamRouteContext {
     }
 
     func read<T: Sendable>(
-        _ body: @escaping @Sendable (any UpstreamState) throws -> T
+        _ body: @escaping @Sendable (any UpstreamState) -> T
     ) async throws(StateError) -> T {
         reads.withLock { $0 += 1 }
-        let seen: T
-        do {
-            seen = try body(state)
-        } catch {
-            throw .unreadable
-        }
+        let seen = body(state)
         if let happening = whileReading.withLock({ $0 }) { await happening(self) }
         if isUnreadable.withLock({ $0 }) { throw .unreadable }
         return seen

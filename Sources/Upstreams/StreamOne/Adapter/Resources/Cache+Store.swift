@@ -31,7 +31,7 @@ extension Cache {
         let maxRows = policy.maxBytes / 512
         // If the store cannot be read, the platform is asked, and the next call tries again.
         let found = try? await context.read { state in
-            try StoredResponses(in: state, atMost: maxRows, seal, sessionOwner)
+            StoredResponses(in: state, atMost: maxRows, seal, sessionOwner)
         }
         let time = context.time
         let waiting = state.withLock { state -> [CheckedContinuation<Bool, Never>] in
@@ -116,13 +116,13 @@ private struct StoredResponses: Sendable {
 
     init(
         in state: any UpstreamState, atMost maxRows: Int, _ seal: CacheSeal, _ sessionOwner: (String) -> String
-    ) throws {
+    ) {
         var sessionKeys: [String: String?] = [:]
         var (responses, unreadable): ([(row: String, response: StoredResponse)], [String]) = ([], [])
-        for (row, value) in try state.values(below: CacheSeal.root, atMost: maxRows) {
-            let response = try seal.response(in: row, value) { session in
+        for (row, value) in state.values(below: CacheSeal.root, atMost: maxRows) {
+            let response = seal.response(in: row, value) { session in
                 if let known = sessionKeys[session] { return known }
-                let held = try state.credential(of: sessionOwner(session))
+                let held = state.credential(of: sessionOwner(session))
                 let key = held.flatMap { $0.isRefused ? nil : String(decoding: $0.value, as: UTF8.self) }
                 sessionKeys[session] = .some(key)
                 return key

@@ -66,14 +66,14 @@ final class Sessions: Sendable {
     /// Takes as long as finding out that there is no session of that id.
     func readInVain(_ id: String, _ context: any UpstreamRouteContext) async {
         let owner = owner(of: id)
-        _ = try? await context.read { try $0.credential(of: owner) }
+        _ = try? await context.read { $0.credential(of: owner) }
     }
 
     /// The stored session, unless something newer is known by now.
     private func lookUp(_ id: String, _ context: any UpstreamRouteContext) async throws(StateError) -> Session? {
         defer { state.withLock { $0.endLookup(id) } }
         let owner = owner(of: id)
-        let held = try await context.read { try $0.credential(of: owner) }
+        let held = try await context.read { $0.credential(of: owner) }
         return state.withLock { state in
             // Another caller may have read it first, and renewed it since.
             if let known = state.known[id] { return known.session }
