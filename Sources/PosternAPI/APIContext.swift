@@ -206,7 +206,7 @@ final class ConfiguredUpstream: Sendable {
         upstream = worker.queue.upstream
         kinds = upstream.kinds.map { [upstream] kind in
             KindEndpoint(
-                kind, of: worker.name, isTimed: upstream.timedKinds.contains(kind),
+                kind, of: worker.name, isTimed: upstream.traits.timedKinds.contains(kind),
                 accepted: metrics.accepted("\(worker.name)", "\(kind)"))
         }
         createSeries(in: metrics)

@@ -51,10 +51,10 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         for sample in fixture.good {
             let (admission, message) = try fixture.admit(sample, to: upstream)
             #expect(throws: Never.self) { try JSONParser().parse(message.payload) { _ in }.get() }
-            switch (upstream.laneRule, admission.lane) {
+            switch (upstream.traits.laneRule, admission.lane) {
             case (.mixed, .none), (.mixed, .digest), (.separate, .named): break
             case (.mixed, .named), (.separate, .none), (.separate, .digest):
-                Issue.record("\(admission.lane) does not go with \(upstream.laneRule)")
+                Issue.record("\(admission.lane) does not go with \(upstream.traits.laneRule)")
             }
         }
     }
@@ -136,7 +136,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                 func verdict(_ status: Int) throws -> Verdict {
                     let response = UpstreamResponse(
                         status: status, headers: [("Retry-After", "7")], body: Array(body.utf8))
-                    return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
+                    return upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
                 }
                 guard case .holdUpstream(.configuration, let detail) = try verdict(407) else {
                     Issue.record("\(golden.file) \(body): \(try verdict(407))")
@@ -180,10 +180,10 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
             let batch = Batch(id: BatchID(rawValue: 1), messages: messages, request: request)
             for status in 200...599 where request.statusDecides(status) {
                 let headers = [(name: "Retry-After", value: "60")]
-                let verdicts = try bodies.flatMap { body in
-                    try [body, Array(body.prefix(body.count / 2))].map {
+                let verdicts = bodies.flatMap { body in
+                    [body, Array(body.prefix(body.count / 2))].map {
                         let response = UpstreamResponse(status: status, headers: headers, body: $0)
-                        return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
+                        return upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
                             .verdict.withoutText
                     }
                 }
@@ -246,7 +246,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
                     for status in [200, 202, 400, 401, 403, 404, 409, 413, 500, 503] {
                         let response = UpstreamResponse(status: status, body: Array(body.utf8))
                         let texts = texts(
-                            of: try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement)
+                            of: upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement)
                         masked += texts.count { $0.contains("***") }
                         quoted += texts.count { $0.contains("xxxx") || $0.contains("yyyy") }
                         for text in texts {
@@ -336,7 +336,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
     ) throws -> Judgement {
         let message = try fixture.admit(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
-        return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
+        return upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
     }
 }
 

@@ -152,7 +152,7 @@ extension UpstreamFixture {
 
     /// The request that carries all of `messages`.
     package func request(for messages: [Message], to upstream: RegisteredUpstream) throws -> UpstreamRequest {
-        guard case .send(let request, messages.count) = try upstream.plan(for: messages, in: planContext) else {
+        guard case .send(let request, messages.count) = upstream.plan(for: messages, in: planContext) else {
             throw NoRequest()
         }
         return request

@@ -109,7 +109,7 @@ private final class Flow {
                 accepted[lane, default: 0] += 1
                 return NewMessage(
                     queue: worker.queue, kind: "thing",
-                    lane: LocalUpstream.lane(lane, by: worker.queue.upstream.laneRule),
+                    lane: LocalUpstream.lane(lane, by: worker.queue.upstream.traits.laneRule),
                     acceptedAt: time.now, bytes: Array("\(lane):\(accepted[lane, default: 0])".utf8))
             }
             run.outbox.append(messages) { done.put((try? $0.get())?.ids ?? []) }
@@ -205,12 +205,13 @@ private final class FlakyServer: FaultHandler {
 /// A plain upstream whose URL the test sets.
 private struct LocalUpstream: PlainAtHeart {
     let name: UpstreamName
-    let laneRule: LaneRule
+    let traits: Traits
     let url: String
 
     static func all(at url: String) throws -> [LocalUpstream] {
         try [("free", LaneRule.mixed), ("mixed", .mixed), ("separate", .separate)].map { name, rule in
-            LocalUpstream(name: try #require(UpstreamName(name)), laneRule: rule, url: url)
+            LocalUpstream(
+                name: try #require(UpstreamName(name)), traits: Traits { $0.laneRule = rule }, url: url)
         }
     }
 

@@ -57,7 +57,7 @@ import Testing
     }
 
     @Test func resources_areThoseThatTheAPIDescribes() throws {
-        let known = try Self.upstreams().flatMap(\.resources)
+        let known = try Self.upstreams().flatMap(\.traits.routes)
         // A resource that validates its query itself takes what its SDK sends, which is not listed.
         let unlisted = Set(known.filter { $0.query == nil }.map { "/v1/{upstream}/\($0.template)" })
         let described = document.operations
@@ -87,7 +87,7 @@ import Testing
             case .plain, .upstream, .resource: continue
             }
         }
-        for resource in try Self.upstreams().flatMap(\.resources) {
+        for resource in try Self.upstreams().flatMap(\.traits.routes) {
             let name = "\(resource.method.rawValue) /v1/{upstream}/\(resource.template)"
             switch resource.response {
             case .read: expected[name] = [500]
@@ -114,7 +114,7 @@ import Testing
 
     /// Design, section 3.5: a caller that may only read changes nothing and calls nothing.
     @Test func resources_requireTheScopeOfWhatTheyDo() throws {
-        for resource in try Self.upstreams().flatMap(\.resources) {
+        for resource in try Self.upstreams().flatMap(\.traits.routes) {
             let expected: RouteAccess =
                 switch (resource.method, resource.template) {
                 case (_, "api/{command}/{action}"): .open

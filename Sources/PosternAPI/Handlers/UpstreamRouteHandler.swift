@@ -4,7 +4,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 
-/// The routes of an upstream's type in addition to ingest: `Upstream.resources`.
+/// The routes of an upstream's type in addition to ingest: `Traits.routes`.
 struct UpstreamRouteHandler: Sendable {
     let context: APIContext
 

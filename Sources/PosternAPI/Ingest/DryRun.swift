@@ -34,7 +34,7 @@ struct DryRun {
                     var batch = firstBatch(of: rest, limits)
                     let later = rest.dropFirst(batch.count)
                     var others: [Message] = []
-                    if target.upstream.sendsKindsApart { (batch, others) = batch.dividedByKind() }
+                    if target.upstream.traits.sendsKindsApart { (batch, others) = batch.dividedByKind() }
                     let (request, count) = plan(batch, target, notes, within: room)
                     room -= request.utf8.count + 1
                     requests.append(request)
@@ -66,7 +66,7 @@ struct DryRun {
     private func lanes(of messages: [Message], _ target: ConfiguredUpstream) -> [(
         messages: [Message], limits: BatchLimits
     )] {
-        guard case .separate = target.upstream.laneRule else { return [(messages, target.queue.limits)] }
+        guard case .separate = target.upstream.traits.laneRule else { return [(messages, target.queue.limits)] }
         var lanes: [(messages: [Message], limits: BatchLimits)] = []
         var places: [Lane: Int] = [:]
         for message in messages {

@@ -115,7 +115,7 @@ struct IngestValidation {
         options: EnvelopeOptions = EnvelopeOptions()
     ) {
         do throws(InvalidPayload) {
-            if target.upstream.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
+            if target.upstream.traits.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
             let admission = try target.upstream.admit(
                 payload, of: kind.kind,
                 in: AdmissionContext(

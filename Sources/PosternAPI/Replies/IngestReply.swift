@@ -207,7 +207,7 @@ final class IngestReply: Sendable {
         var codes: [String: Int] = [:]
         var seen: Set<UpstreamName> = []
         for kind in request.kinds where seen.insert(kind.target.name).inserted {
-            codes.merge(kind.target.upstream.codes(for: refusal)) { $1 }
+            codes.merge(kind.target.upstream.traits.codesWhenFull?(refusal) ?? [:]) { $1 }
         }
         return Self.sorted(codes).map { ($0, String($1)) }
     }

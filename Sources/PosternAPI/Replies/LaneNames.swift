@@ -55,10 +55,10 @@ public struct LaneNames {
     }
 
     private func read(_ digest: Int64, _ id: MessageID) -> String? {
-        guard let upstream = upstream(id.upstream), upstream.namesLanes,
+        guard let laneName = upstream(id.upstream)?.traits.laneName,
             let record = message(id), let payload = record.payload,
             case .success(let name?) = JSONParser.ofThisThread.parse(
-                payload, { upstream.laneName(of: $0, of: record.kind) }),
+                payload, { laneName($0, record.kind) }),
             name.utf8.count <= Self.longest, Lane.digest(of: name.utf8) == .digest(digest)
         else { return nil }
         return name

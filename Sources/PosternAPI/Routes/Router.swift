@@ -24,7 +24,7 @@ final class Router: Sendable {
         common = served(Route.common)
         let resources = Dictionary(
             uniqueKeysWithValues: context.targets.map { target in
-                (target.name.description, served(target.upstream.resources.map { Route($0) }))
+                (target.name.description, served(target.upstream.traits.routes.map { Route($0) }))
             })
         let templates = Set((common + resources.values.joined()).map(\.template.text))
         let metrics = Dictionary(

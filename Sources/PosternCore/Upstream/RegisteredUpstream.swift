@@ -6,24 +6,13 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     public let base: any Upstream
     public let name: UpstreamName
     public let kinds: [Kind]
-    /// Fixed for the life of a store: the tables depend on it.
-    public let laneRule: LaneRule
-    /// See `BatchingUpstream.sendsKindsApart`.
-    public let sendsKindsApart: Bool
+    public let traits: Traits
     /// Whether `accept` has to be called. If not, the write path skips it.
     public let acceptsByState: Bool
     /// Nil if requests need no token that the gateway fetches.
     public let tokenSource: (any TokenSource)?
     /// See `TokenUpstream.verifiesAtStart`; false without a `tokenSource`.
     public let verifiesAtStart: Bool
-    /// The names of the steps of its sequences; empty if a message is one request.
-    public let steps: [String]
-    /// Empty for an upstream that only accepts messages.
-    public let resources: [UpstreamRoute]
-    /// The kinds for which `notBefore` is rejected.
-    public let timedKinds: Set<Kind>
-    /// Whether a message with the header `Postern-Session` is rejected.
-    public let hasSessions: Bool
     /// Required settings that are empty. If there are any, nothing is sent.
     public let missingSettings: [String]
     /// Hides the configured secrets.
@@ -33,33 +22,22 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
     private let secrets: [String]
     private let batching: (any BatchingUpstream)?
     private let accepting: (any AcceptingUpstream)?
-    private let exclusive: (any ExclusiveLanesUpstream)?
-    private let laneNaming: (any LaneNamingUpstream)?
     private let probing: (any ProbingUpstream)?
-    private let refusalCodes: (any RejectionCodesUpstream)?
     private let eventNaming: (any EventNamingUpstream)?
 
     public init(_ base: any Upstream) {
         self.base = base
         name = base.name
         kinds = base.kinds
+        traits = base.traits
         batching = base as? any BatchingUpstream
-        laneRule = batching?.laneRule ?? .separate
-        sendsKindsApart = batching?.sendsKindsApart ?? false
         accepting = base as? any AcceptingUpstream
         acceptsByState = accepting != nil
-        exclusive = base as? any ExclusiveLanesUpstream
-        laneNaming = base as? any LaneNamingUpstream
         let tokens = base as? any TokenUpstream
         tokenSource = tokens?.tokenSource
         verifiesAtStart = tokens?.tokenSource != nil && tokens?.verifiesAtStart ?? false
-        steps = (base as? any SequencingUpstream)?.steps ?? []
-        resources = (base as? any RoutingUpstream)?.resources ?? []
         probing = base as? any ProbingUpstream
-        refusalCodes = base as? any RejectionCodesUpstream
         eventNaming = base as? any EventNamingUpstream
-        timedKinds = (base as? any TimedKindsUpstream)?.timedKinds ?? []
-        hasSessions = (base as? any SessionUpstream)?.hasSessions ?? false
         let settings = base as? any SettingsHoldingUpstream
         missingSettings = settings?.missingSettings ?? []
         address = settings?.address ?? ""
@@ -81,9 +59,6 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
         try accepting?.accept(candidate, in: state) ?? []
     }
 
-    /// Empty if the type has no codes of its own.
-    public func codes(for refusal: StoreFullReason) -> [String: Int] { refusalCodes?.codes(for: refusal) ?? [:] }
-
     // MARK: Sending
 
     /// One message for an upstream that does not send batches.
@@ -97,15 +72,6 @@ public final class RegisteredUpstream: Sendable, CustomStringConvertible {
 
     /// See `BatchingUpstream.endpoint(of:)`.
     public func endpoint(of kind: Kind) -> String? { batching?.endpoint(of: kind) }
-
-    /// Nil if the lane excludes no other one.
-    public func exclusion(ofLane name: String) -> String? { exclusive?.exclusion(ofLane: name) }
-
-    /// Whether names of its mixed lanes are parts of the payloads.
-    public var namesLanes: Bool { laneNaming != nil }
-    public func laneName(of payload: JSONValue, of kind: Kind) -> String? {
-        laneNaming?.laneName(of: payload, of: kind)
-    }
 
     public func plan(for messages: [Message], in context: PlanContext) -> Plan {
         base.plan(for: messages, in: context)

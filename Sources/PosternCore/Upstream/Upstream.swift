@@ -5,12 +5,14 @@
 ///
 /// Its settings contain secrets, so its description shows only its name.
 ///
-/// These are the requirements for every type. A type declares further capabilities by conforming to protocols of
-/// `UpstreamCapabilities.swift`, which `RegisteredUpstream` looks up once.
+/// These are the requirements for every type. `traits` says what is fixed about it. For what it does besides, it conforms
+/// to protocols of `UpstreamCapabilities.swift`, which `RegisteredUpstream` looks up once.
 public protocol Upstream: Sendable, CustomStringConvertible {
     var name: UpstreamName { get }
     /// The kinds of payloads that it accepts.
     var kinds: [Kind] { get }
+    /// By default, those of a type that sends each message alone, in an order of its own.
+    var traits: Traits { get }
 
     /// Checks a payload and says how it is to be stored. Runs before anything is stored, on the write path.
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission
@@ -29,6 +31,7 @@ public protocol Upstream: Sendable, CustomStringConvertible {
 
 extension Upstream {
     public var description: String { name.description }
+    public var traits: Traits { Traits() }
 
     public func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Decision {
         Decision(.retry(after: nil))

@@ -1,7 +1,7 @@
 /// An upstream's durable state: values under keys, which change in the same transaction as its messages.
 ///
-/// Reads do not throw. If the store cannot be read, they return what they would if there was nothing, and the engine, which
-/// knows, discards what was decided. So whoever reads needs to be pure and must not trap, and that is all.
+/// Reads do not throw. If the store cannot be read, they return what they would if nothing was stored, and the store
+/// discards what the upstream decided. So a decision must be pure, and must not trap on a missing value.
 public protocol UpstreamState {
     func value(of key: String) -> [UInt8]?
     /// The values whose keys begin with `key` and a slash, in the order of their keys, `most` at most.

@@ -73,7 +73,7 @@ extension WorkerLoop {
     private func plan(_ claim: Claim) {
         let now = time.now
         var claim = claim
-        if upstream.sendsKindsApart {
+        if upstream.traits.sendsKindsApart {
             let (ofFirstKind, others) = claim.messages.dividedByKind()
             if !others.isEmpty {
                 queue.sendAgain(others, from: now, history: claim.history)

@@ -87,7 +87,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         // The upstream may have been left out of the configuration since it was sent to.
         let recorded = try [outbox.latestAttempt(), machine.lastSuccessAt, machine.lastError?.at].compactMap(\.self)
         lastLook = recorded.max().map { [time] in ($0, time.instant) }
-        for step in upstream.steps {
+        for step in upstream.traits.steps {
             for outcome in StepResult.Outcome.allCases {
                 _ = metrics.steps(queue.name.description, step, outcome.rawValue)
             }

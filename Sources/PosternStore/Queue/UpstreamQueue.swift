@@ -62,8 +62,8 @@ public final class UpstreamQueue: Sendable {
         writer = outbox.writer
         time = outbox.time
         acceptsByState = upstream.acceptsByState
-        let (claims, arrivals) = upstream.laneRule.makeClaims(
-            newest: newest, sendsKindsApart: upstream.sendsKindsApart)
+        let (claims, arrivals) = upstream.traits.laneRule.makeClaims(
+            newest: newest, sendsKindsApart: upstream.traits.sendsKindsApart)
         self.claims = Mutex(claims)
         exchange = Mutex(QueueExchange(arrivals: arrivals))
     }
@@ -173,7 +173,7 @@ public final class UpstreamQueue: Sendable {
         request.limitsOfLane = limitsOfLane
         if health.condition == .full { request.mostMessages = DiskReserve.messagesPerCommit }
         if let mayRepeat { request.mayRepeat = mayRepeat }
-        request.exclusionOfLane = { [upstream] in upstream.exclusion(ofLane: $0) }
+        if let exclusion = upstream.traits.exclusion { request.exclusionOfLane = exclusion }
         let (claim, staleLanes) = try claim(request)
         if !staleLanes.isEmpty {
             // They were ready and had nothing due: their rows contain the time at which they are.

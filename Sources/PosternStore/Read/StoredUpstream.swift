@@ -51,6 +51,7 @@ extension LaneRule {
 struct StoredUpstream: BatchingUpstream {
     let name: UpstreamName
     let laneRule: LaneRule
+    var traits: Traits { Traits { $0.laneRule = laneRule } }
     var kinds: [Kind] { [] }
 
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {

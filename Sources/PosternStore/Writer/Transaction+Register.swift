@@ -27,7 +27,7 @@ extension Transaction {
             try sql.run("DELETE FROM credentials WHERE upstream = ?", number)
         }
         try Migrations.createTables(of: number, with: sql)
-        if upstream.laneRule.needsLaneIndex {
+        if upstream.traits.laneRule.needsLaneIndex {
             try Migrations.createLaneIndex(of: number, with: sql)
         }
         try updateParkedLanes(of: number)

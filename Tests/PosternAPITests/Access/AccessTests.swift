@@ -44,7 +44,7 @@ import Testing
     ) throws {
         var setup = Setup()
         setup.upstreams = [
-            PickyUpstream("picky"), PlainUpstream("plain"), PlainUpstream("shop", resources: Self.resources),
+            PickyUpstream("picky"), PlainUpstream("plain"), PlainUpstream("shop", routes: Self.resources),
         ]
         try withPausedGateway(setup) { gateway in
             let id = try gateway.accept()

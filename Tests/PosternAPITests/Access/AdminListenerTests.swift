@@ -15,7 +15,7 @@ import Testing
 
     private func withListeners(_ body: (TestGateway) throws -> Void) throws {
         var setup = Setup()
-        setup.upstreams = [PickyUpstream("picky"), PlainUpstream("shop", resources: Self.resources)]
+        setup.upstreams = [PickyUpstream("picky"), PlainUpstream("shop", routes: Self.resources)]
         setup.hasAdminListener = true
         try withPausedGateway(setup, body)
     }

@@ -79,7 +79,7 @@ import Testing
     @Test func successes_haveTheirSeries_andOnlyThose() throws {
         var setup = Setup()
         let shelf = UpstreamRoute(.put, "shelf", status: 204, .read { _, _ in .empty() })
-        setup.upstreams = [PlainUpstream("shop", resources: [shelf])]
+        setup.upstreams = [PlainUpstream("shop", routes: [shelf])]
         try withPausedGateway(setup) { gateway in
             let requests = series("postern_http_requests_total", in: try gateway.client.get("/metrics").text)
             let expected: [(String, Set<Int>)] = [

@@ -9,9 +9,13 @@ import Testing
 /// Lanes of an upstream whose batches mix them: they are known by a digest of a part of the payload.
 @Suite struct MixedLaneTests {
     /// Each kind has an endpoint of its own.
-    private struct OrderedUpstream: PlainAtHeart, LaneNamingUpstream {
+    private struct OrderedUpstream: PlainAtHeart {
         let plain = PlainUpstream("ordered", kinds: ["event", "note"])
-        let sendsKindsApart = true
+        let traits = Traits { traits in
+            traits.laneRule = .mixed
+            traits.sendsKindsApart = true
+            traits.laneName = { payload, _ in payload["customer"]?.string }
+        }
 
         func endpoint(of kind: Kind) -> String? { "/\(kind)" }
 
@@ -27,10 +31,9 @@ import Testing
         func admit(
             _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
         ) throws(InvalidPayload) -> Admission {
-            Admission(lane: laneName(of: payload, of: kind).map { .digest(of: $0.utf8) } ?? .none)
+            Admission(lane: traits.laneName?(payload, kind).map { .digest(of: $0.utf8) } ?? .none)
         }
 
-        func laneName(of payload: JSONValue, of kind: Kind) -> String? { payload["customer"]?.string }
     }
 
     private static let events =

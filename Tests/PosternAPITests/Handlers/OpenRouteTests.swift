@@ -43,7 +43,7 @@ import Testing
             UpstreamRoute(.post, "known", body: .any, .perform { request, _ in .json("\(request.body.count)") }),
         ]
         var setup = Setup()
-        setup.upstreams = [PlainUpstream("plain", resources: resources)]
+        setup.upstreams = [PlainUpstream("plain", routes: resources)]
         setup.limits.maxBodyBytes = 256 << 10
         setup.memory = ByteBudget(16 << 20)
         return setup

@@ -3,11 +3,11 @@ import PosternCompression
 import PosternCore
 import PosternDelivery
 import PosternHTTP
-import PosternStore
 import PosternTestKit
 import Testing
 
 @testable import PosternAPI
+@testable import PosternStore
 
 /// What the resources of all types have in common.
 @Suite struct ResourceTests {
@@ -30,7 +30,7 @@ import Testing
                 .perform { _, tools in .json("\((try? await tools.read { $0.keepsCredentials }) ?? true)") }),
         ]
         var setup = Setup()
-        setup.upstreams = [PlainUpstream("plain", resources: resources)]
+        setup.upstreams = [PlainUpstream("plain", routes: resources)]
         return setup
     }()
 
@@ -135,7 +135,7 @@ import Testing
         var setup = Setup()
         setup.upstreams = [
             PlainUpstream(
-                "plain", resources: [UpstreamRoute(.get, "books", query: ["shelf"], .read { _, _ in .empty() })])
+                "plain", routes: [UpstreamRoute(.get, "books", query: ["shelf"], .read { _, _ in .empty() })])
         ]
         try withGateway(setup) { gateway in
             try gateway.client.get("/v1/plain/books?\(query)").problem(400, "bad-request")
@@ -164,14 +164,23 @@ import Testing
         (StoreError.full(detail: "as the test demands"), 507, "disk-full"),
         (StoreError.failed(detail: "as the test demands"), 503, "store-failed"),
     ])
-    func changeThatTheStoreRefuses_isAnsweredLikeOtherWrites(error: StoreError, status: Int, slug: String) throws {
+    func storeError_hasAProblemOfItsOwn(error: StoreError, status: Int, slug: String) {
+        let problem = Problem(error)
+        #expect((problem.status, problem.slug.rawValue) == (status, slug))
+        #expect(problem.headers.contains { $0.name == "Retry-After" && $0.value == "30" })
+    }
+
+    /// What the route decided on a state that could not be read is void.
+    @Test func changeThatTheStoreRefuses_isAnsweredLikeOtherWrites() throws {
         var setup = Setup()
-        setup.upstreams = [
-            PlainUpstream("plain", resources: [UpstreamRoute(.put, "shelf", .change { _, _ in throw error })])
-        ]
+        let change = UpstreamRoute(
+            .put, "shelf",
+            .change { _, state in UpstreamRouteChange(answer: .json("\(state.value(of: "a") == nil)")) })
+        setup.upstreams = [PlainUpstream("plain", routes: [change])]
         try withPausedGateway(setup) { gateway in
+            try gateway.outbox.writer.changeNow { _ = try $0.sql.run("ALTER TABLE state RENAME TO hidden") }
             let answer = try gateway.client.ask("PUT", "/v1/plain/shelf", Array("{}".utf8))
-            answer.problem(status, slug)
+            answer.problem(503, "store-failed")
             #expect(answer.header("Retry-After") == "30")
         }
     }
@@ -180,7 +189,7 @@ import Testing
         var setup = Setup()
         let fault = "duplicate member name at byte 7"
         let route = UpstreamRoute(.post, "shelf", .read { _, _ in .invalidJSON(fault, offset: 7) })
-        setup.upstreams = [PlainUpstream("plain", resources: [route])]
+        setup.upstreams = [PlainUpstream("plain", routes: [route])]
         try withPausedGateway(setup) { gateway in
             let answer = try gateway.client.post("/v1/plain/shelf", #"{"n":1,"n":2}"#)
             answer.problem(400, "invalid-json")

@@ -22,7 +22,7 @@ import Testing
         let passedOn = UpstreamRoute(
             .get, "passed-on", .read { _, _ in .forwarded(Array("{ }".utf8), headers: ["Age": "1"]) })
         var setup = Setup()
-        setup.upstreams = [PickyUpstream("picky"), PlainUpstream("plain", resources: [shelf, passedOn])]
+        setup.upstreams = [PickyUpstream("picky"), PlainUpstream("plain", routes: [shelf, passedOn])]
         try withPausedGateway(setup, body)
     }
 

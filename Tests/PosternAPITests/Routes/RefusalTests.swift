@@ -65,7 +65,7 @@ import Testing
         let reading = UpstreamRoute(.get, "shelf/{number}", .read { _, _ in .empty() })
         let removing = UpstreamRoute(.delete, "shelf/{number}", .read { _, _ in .empty() })
         setup.upstreams = [
-            PlainUpstream("plain", resources: [reading]), PlainUpstream("other", resources: [reading, removing]),
+            PlainUpstream("plain", routes: [reading]), PlainUpstream("other", routes: [reading, removing]),
         ]
         try withPausedGateway(setup) { gateway in
             for name in ["plain", "other"] {

@@ -10,7 +10,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct EndpointTests {
     /// An upstream that sends each lane to the endpoint before the slash in the lane's name.
     private struct ManyEndpoints: PlainAtHeart {
-        let laneRule = LaneRule.separate
+        let traits = Traits()
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             guard case .named(let lane, _) = messages[0].lane else { preconditionFailure("lanes are named") }
             let endpoint = String(lane.prefix { $0 != "/" })

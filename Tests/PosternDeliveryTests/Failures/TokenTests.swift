@@ -31,7 +31,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
     let claimTakes: SharedValue<Duration>
     var tokenSource: (any TokenSource)? { PlainTokens() }
     var verifiesAtStart: Bool { false }
-    var laneRule: LaneRule { .separate }
+    var traits: Traits { Traits() }
 
     func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits {
         clock.value?.advance(by: claimTakes.value)

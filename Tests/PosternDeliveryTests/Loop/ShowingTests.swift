@@ -266,7 +266,7 @@ import Testing
 /// Quotes each response, as types do whose services explain their rejections.
 private struct EchoingUpstream: BatchingUpstream {
     private let base = PlainUpstream()
-    var laneRule: LaneRule { .mixed }
+    var traits: Traits { base.traits }
     var name: UpstreamName { base.name }
     var kinds: [Kind] { base.kinds }
 

@@ -96,7 +96,7 @@ import Testing
         let harness = try harness()
         var exposition = Exposition()
         harness.metrics.write(to: &exposition)
-        let names = harness.queue.upstream.steps
+        let names = harness.queue.upstream.traits.steps
         for outcome in ["done", "failed", "skipped"] {
             let series = names.map {
                 #"postern_steps_total{upstream="appservices",step="\#($0)",outcome="\#(outcome)"} 0"#

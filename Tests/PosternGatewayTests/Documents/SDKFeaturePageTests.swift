@@ -67,7 +67,7 @@ import Testing
     func everyKind_andEveryRouteOfAType_hasARow(type: String) throws {
         let type = try #require(UpstreamRegistry.all.first { $0.name == type })
         let upstream = RegisteredUpstream(try type.make(try #require(UpstreamName(type.name))))
-        let routes = upstream.resources.map { "\($0.method.rawValue) /v1/\(type.name)/\($0.template)" }
+        let routes = upstream.traits.routes.map { "\($0.method.rawValue) /v1/\(type.name)/\($0.template)" }
         let named = Set(try Self.rows().filter { $0.type == type.name }.flatMap { Self.spans($0.offer) })
         #expect(Set(upstream.kinds.map(\.description) + routes).subtracting(named) == [])
     }
@@ -161,7 +161,7 @@ private struct Product {
 
     /// Whether there is such a request to an upstream whose name is its type.
     private func isRoute(_ name: String, of upstream: RegisteredUpstream?) -> Bool {
-        let routes = Route.common + (upstream?.resources ?? []).map(Route.init)
+        let routes = Route.common + (upstream?.traits.routes ?? []).map(Route.init)
         return routes.contains { route in
             let template = "\(route.method.rawValue) \(route.template.text)"
             let kinds = template.contains("{kind}") ? ["{kind}"] + (upstream?.kinds.map(\.description) ?? []) : [""]

@@ -6,11 +6,14 @@ import Testing
 @testable import PosternStore
 
 /// Separate lanes, each in the group that is named before the slash.
-private struct OwnedUpstream: PlainAtHeart, ExclusiveLanesUpstream {
+private struct OwnedUpstream: PlainAtHeart {
     let plain = PlainUpstream("owned", laneRule: .separate)
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan { .park }
-    func exclusion(ofLane name: String) -> String? { String(name.split(separator: "/")[1]) }
+    let traits = Traits { traits in
+        traits.laneRule = .separate
+        traits.exclusion = { lane in String(lane.split(separator: "/")[1]) }
+    }
 }
 
 @Suite struct CredentialTests {

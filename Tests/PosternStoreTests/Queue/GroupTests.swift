@@ -172,7 +172,10 @@ import Testing
 
     private struct KindsApart: PlainAtHeart {
         let plain = PlainUpstream(kinds: ["dead", "alive"])
-        let sendsKindsApart = true
+        let traits = Traits { traits in
+            traits.laneRule = .mixed
+            traits.sendsKindsApart = true
+        }
     }
 
     /// The same for messages that were scheduled and are all due at once.

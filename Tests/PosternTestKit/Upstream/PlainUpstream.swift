@@ -4,28 +4,28 @@ public import PosternCore
 ///
 /// 2xx delivers, 401 asks for a token, 403 holds, 410 refuses and is kept, 413 and 422 split, 500 suspects, other 5xx
 /// and 429 retry.
-public struct PlainUpstream: BatchingUpstream, TokenUpstream, RoutingUpstream, SessionUpstream {
+public struct PlainUpstream: BatchingUpstream, TokenUpstream {
     public let name: UpstreamName
     public let kinds: [Kind]
-    public let laneRule: LaneRule
+    public var traits: Traits
     public var tokenSource: (any TokenSource)?
     public let verifiesAtStart: Bool
-    public let resources: [UpstreamRoute]
-    public let hasSessions: Bool
 
     public init(
         _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
         tokenSource: (any TokenSource)? = nil, verifiesAtStart: Bool = false,
-        resources: [UpstreamRoute] = [], hasSessions: Bool = false
+        routes: [UpstreamRoute] = [], hasSessions: Bool = false
     ) {
         guard let name = UpstreamName(name) else { preconditionFailure("\(name) is not a name") }
         self.name = name
         self.kinds = kinds
-        self.laneRule = laneRule
+        traits = Traits { traits in
+            traits.laneRule = laneRule
+            traits.routes = routes
+            traits.hasSessions = hasSessions
+        }
         self.tokenSource = tokenSource
         self.verifiesAtStart = verifiesAtStart
-        self.resources = resources
-        self.hasSessions = hasSessions
     }
 
     public func admit(
@@ -66,7 +66,7 @@ extension PlainAtHeart {
     public var plain: PlainUpstream { PlainUpstream() }
     public var name: UpstreamName { plain.name }
     public var kinds: [Kind] { plain.kinds }
-    public var laneRule: LaneRule { plain.laneRule }
+    public var traits: Traits { plain.traits }
 
     public func admit(
         _ payload: JSONValue, of kind: Kind, in context: AdmissionContext

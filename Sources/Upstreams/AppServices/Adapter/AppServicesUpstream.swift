@@ -5,17 +5,14 @@ import PosternJSON
 ///
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
-struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream,
-    ExclusiveLanesUpstream, RoutingUpstream, SequencingUpstream
-{
+struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
     static let storesCredentials = true
 
     let name: UpstreamName
     let kinds = AppServicesKind.allCases.map(\.kind)
-    let steps = Step.allCases.map(\.rawValue)
-    let resources: [UpstreamRoute]
+    let traits: Traits
     let settings: AppServicesSettings
     let monitoring: Monitoring
 
@@ -38,7 +35,11 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream,
             name: name, requests: requests, options: settings.monitoring.options(besides: settings.uploadURL),
             uploadHosts: UploadHosts(base: settings.baseURL, further: settings.uploadHosts),
             uploadInterval: settings.monitoring.uploadInterval)
-        resources = Resources.all(provider: settings.provider)
+        traits = Traits { traits in
+            traits.steps = Step.allCases.map(\.rawValue)
+            traits.routes = Resources.all(provider: settings.provider)
+            traits.exclusion = { Item.device(ofLane: $0) }
+        }
     }
 
     // MARK: Accepting
@@ -108,8 +109,6 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream,
     }
 
     // MARK: Sending
-
-    func exclusion(ofLane name: String) -> String? { Item.device(ofLane: name) }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         let message = messages[0]

@@ -28,9 +28,9 @@ extension Monitoring {
         }
     }
 
-    func outcome(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Outcome? {
+    func outcome(on failure: TransferFailure, to batch: Batch, at now: Timestamp) -> Outcome {
         let answered = Answered(batch, status: nil, at: now)
-        guard answered.step == .uploadMetrics else { return nil }
+        guard answered.step == .uploadMetrics else { return Outcome(.retry(after: nil)) }
         guard failure.mayHaveArrived else { return Outcome(.retry(after: nil), tookNothing: true) }
         return answered.refused(Self.mayHaveArrived)
     }

@@ -6,13 +6,16 @@ import PosternUpstreamKit
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. A recent action is sent alone,
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
 /// batches, which contain times (`Item.way`).
-struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream, TimedKindsUpstream, RoutingUpstream {
+struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."
 
     let name: UpstreamName
     let kinds = CurioKind.allCases.map { Kind($0.rawValue) }
-    let timedKinds = Set(CurioKind.allCases.filter(\.isBatchable).map { Kind($0.rawValue) })
+    let traits = Traits { traits in
+        traits.timedKinds = Set(CurioKind.allCases.filter(\.isBatchable).map { Kind($0.rawValue) })
+        traits.routes = [SessionView.resource]
+    }
 
     let settings: CurioSettings
 
@@ -68,7 +71,6 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream,
         return .set(key: key, value: value, expiry: StateExpiry(at: now, lane: lane))
     }
 
-    let resources = [SessionView.resource]
 }
 
 extension UpstreamType {

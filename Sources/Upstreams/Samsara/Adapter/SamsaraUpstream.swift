@@ -5,13 +5,17 @@ import PosternUpstreamKit
 /// The ingestion API of the analytics platform Samsara: events are sent as a JSON array.
 ///
 /// Events are sent in any order and in several requests at a time, but those of one `sourceId` keep their order.
-struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream, LaneNamingUpstream {
+struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream {
     static let typeName = "samsara"
     static let summary = "Event ingestion of the analytics platform Samsara."
 
     let name: UpstreamName
     let kinds: [Kind] = ["event"]
-    let laneRule = LaneRule.mixed
+    let traits = Traits { traits in
+        traits.laneRule = .mixed
+        // Every stored event has its source.
+        traits.laneName = { payload, _ in payload["sourceId"]?.string }
+    }
 
     let settings: SamsaraSettings
     let url: String
@@ -44,9 +48,6 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream,
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         try admission.admit(payload, in: context)
     }
-
-    /// Every stored event has its source.
-    func laneName(of payload: JSONValue, of kind: Kind) -> String? { payload["sourceId"]?.string }
 
     /// The time of sending is determined for each attempt, and never stored.
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

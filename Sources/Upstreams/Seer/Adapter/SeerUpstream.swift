@@ -4,9 +4,7 @@ public import PosternCore
 ///
 /// A lane for each kind, so that kinds keep their order and do not wait for each other. Payloads are forwarded as they
 /// were received.
-struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, RoutingUpstream, RejectionCodesUpstream,
-    EventNamingUpstream
-{
+struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, EventNamingUpstream {
     static let typeName = "seer"
     static let summary = "Pearson's Seer: activity streams, instrumentation and Tin Can statements."
     /// A batch is limited by bytes only.
@@ -15,7 +13,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
     let name: UpstreamName
     let kinds: [Kind]
     let tokenSource: (any TokenSource)?
-    let resources: [UpstreamRoute]
+    let traits: Traits
 
     var verifiesAtStart: Bool { settings.verifiesAtStart }
 
@@ -37,7 +35,10 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
         rules = Rules(maxBytes: settings.bundleSize)
         tokenSource = SeerTokenSource.make(
             url: endpoints.url(.tokenFetch), clientID: settings.clientID, clientSecret: settings.clientSecret)
-        resources = [EndpointTable.resource(endpoints)]
+        traits = Traits { [endpoints] traits in
+            traits.routes = [EndpointTable.resource(endpoints)]
+            traits.codesWhenFull = Self.codes
+        }
     }
 
     // MARK: Accepting
@@ -55,7 +56,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Rout
             : Admission(lane: .named(lane, group: lane), waitsFor: .schedule)
     }
 
-    func codes(for refusal: StoreFullReason) -> [String: Int] {
+    @Sendable private static func codes(for refusal: StoreFullReason) -> [String: Int] {
         switch refusal {
         case .queueFull: ["seerCode": 9]
         case .diskFull: ["seerCode": 10]

@@ -5,16 +5,14 @@ import PosternUpstreamKit
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: ConfigurableUpstream, SessionUpstream, RoutingUpstream,
-    ProbingUpstream
-{
+struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
     static let typeName = "streamone"
     static let summary = "Signed calls of StreamOne's video platform, queued or answered at once."
     static let storesCredentials = true
 
     let name: UpstreamName
     let kinds: [Kind] = ["call"]
-    let resources: [UpstreamRoute]
+    let traits: Traits
     let settings: StreamOneSettings
 
     private let platform: StreamOnePlatform
@@ -36,9 +34,12 @@ struct StreamOneUpstream: ConfigurableUpstream, SessionUpstream, RoutingUpstream
         client = Client(
             platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
             backoff: backoff, policy: settings.cache)
-        resources =
-            [Proxy(client: client).resource, SDKEndpoint(client: client).resource]
-            + Login(client).resources + Permissions(client: client).resources
+        traits = Traits { [client] traits in
+            traits.hasSessions = true
+            traits.routes =
+                [Proxy(client: client).resource, SDKs(client: client).resource]
+                + Login(client).resources + Rights(client: client).resources
+        }
     }
 
     func probe(in context: any UpstreamRouteContext) async -> ProbeReport { await client.probe(context) }

@@ -6,15 +6,14 @@ import PosternUpstreamKit
 ///
 /// The configuration lists the kinds and the URL of each. Payloads are forwarded as they were received, several
 /// in one request if that is configured. Messages with equal values of one member keep their order, others do not.
-struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, LaneNamingUpstream {
+struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     static let typeName = "webhook"
     static let summary = "Any HTTP API that takes JSON, with the requests and signatures of webhooks."
     static let takesCallbacks = true
 
     let name: UpstreamName
     let kinds: [Kind]
-    let laneRule = LaneRule.mixed
-    let sendsKindsApart = true
+    let traits: Traits
     let tokenSource: (any TokenSource)?
 
     var verifiesAtStart: Bool { settings.verifiesAtStart }
@@ -33,6 +32,11 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, L
         self.name = name
         self.settings = settings
         kinds = settings.kinds.keys.sorted().map { Kind($0) }
+        traits = Traits { [orderBy = settings.orderBy] traits in
+            traits.laneRule = .mixed
+            traits.sendsKindsApart = true
+            traits.laneName = { payload, _ in orderBy.name(in: payload) }
+        }
         targets = settings.targets
         body = Body(settings)
         signer = Signer(settings.signingSecrets)
@@ -48,8 +52,6 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, L
     func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
         Admission(lane: try settings.orderBy.lane(of: payload))
     }
-
-    func laneName(of payload: JSONValue, of kind: Kind) -> String? { settings.orderBy.name(in: payload) }
 
     // MARK: Sending
 

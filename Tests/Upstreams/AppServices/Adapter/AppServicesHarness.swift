@@ -69,7 +69,7 @@ struct AppServicesHarness {
     // MARK: Sending
 
     func plan(_ id: MessageID) throws -> Plan {
-        try upstream.plan(for: [try #require(messages[id], "it has ended")], in: context)
+        upstream.plan(for: [try #require(messages[id], "it has ended")], in: context)
     }
 
     func isOpen(_ id: MessageID) -> Bool { messages[id] != nil }
@@ -79,7 +79,7 @@ struct AppServicesHarness {
         guard let message = messages[id] else { return }
         switch plan {
         case .settle(_, let end, let reason, let steps, let changes):
-            state.apply(try changes?(state) ?? [])
+            state.apply(changes?(state) ?? [])
             finish(message, end, reason, steps)
         case .park: park(message)
         case .send, .wait: break
@@ -91,9 +91,9 @@ struct AppServicesHarness {
     {
         guard let message = messages[id] else { return Judgement(.retry(after: nil)) }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        let decision = try RegisteredUpstream(upstream).judge(.success(response), to: batch, in: context)
+        let decision = RegisteredUpstream(upstream).judge(.success(response), to: batch, in: context)
         let judgement = decision.judgement
-        lastChanges = try decision.changes?(state) ?? []
+        lastChanges = decision.changes?(state) ?? []
         state.apply(lastChanges)
         let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)
         messages[id]?.follow(settlement)

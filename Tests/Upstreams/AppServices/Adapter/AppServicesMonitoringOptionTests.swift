@@ -160,7 +160,7 @@ import Testing
         let end = Timestamp(milliseconds: (harness.now.milliseconds / 60_000 + 1) * 60_000)
         #expect(try harness.plan(id) == .wait(.schedule, until: end))
         let flushed = PlanContext(now: harness.now, token: nil, state: harness.state, flushedThrough: id)
-        guard case .send = try harness.upstream.plan(for: [try #require(harness.messages[id])], in: flushed) else {
+        guard case .send = harness.upstream.plan(for: [try #require(harness.messages[id])], in: flushed) else {
             Issue.record("the flush sends nothing")
             return
         }

@@ -13,7 +13,7 @@ import Testing
 
     private func resource(_ method: UpstreamRoute.Method, _ path: String) throws -> (UpstreamRoute, [String: String]) {
         let segments = path.split(separator: "/")
-        for resource in try Harness().upstream.resources where resource.method == method {
+        for resource in try Harness().upstream.traits.routes where resource.method == method {
             if let parameters = resource.parameters(matching: segments) { return (resource, parameters) }
         }
         throw NoSuchResource()
@@ -29,7 +29,7 @@ import Testing
         let request = UpstreamRouteRequest(
             parameters: parameters, query: query, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .read(let respond) = resource.response else { throw NoSuchResource() }
-        return try respond(request, state)
+        return respond(request, state)
     }
 
     private func change(
@@ -39,7 +39,7 @@ import Testing
         let request = UpstreamRouteRequest(
             parameters: parameters, body: Array(body.utf8), receivedAt: UpstreamFixture.now)
         guard case .change(let respond) = resource.response else { throw NoSuchResource() }
-        return try respond(request, state)
+        return respond(request, state)
     }
 
     // MARK: Registrations

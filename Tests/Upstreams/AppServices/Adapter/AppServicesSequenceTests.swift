@@ -37,8 +37,8 @@ import Testing
         #expect(try harness.steps(id, answer: Self.answers(["savePreferences": Self.refusal])) == Self.full)
         #expect(harness.ended[id]?.state == .failed)
         #expect(harness.ended[id]?.reason.contains("the registration itself is complete") == true)
-        let pair = try harness.state.pair(Items.u1, Items.device)
-        #expect(try pair.isConnected && pair.isDeviceRegistered && harness.state.isUserKnown(Items.u1))
+        let pair = harness.state.pair(Items.u1, Items.device)
+        #expect(pair.isConnected && pair.isDeviceRegistered && harness.state.isUserKnown(Items.u1))
     }
 
     @Test func missingDeviceOrUser_isRegisteredOnceMore_andThenRefused() throws {
@@ -100,7 +100,7 @@ import Testing
         #expect(harness.ended[id]?.state == .failed)
         #expect(harness.ended[id]?.reason.contains("disconnect HTTP 403") == true)
         #expect(harness.ended[id]?.reason.contains("the push token is blanked") == true)
-        #expect(try harness.state.pair(Items.u1, Items.device).isConnected, "as far as it is known")
+        #expect(harness.state.pair(Items.u1, Items.device).isConnected, "as far as it is known")
     }
 
     /// What is stored with the message, and is the reason if F is left out, is not a text of AppServices.
@@ -164,7 +164,7 @@ import Testing
         }
         #expect(try body().hasPrefix(#"{"apple-distribution.notifier.id":"""#))
         // As an earlier version has recorded it.
-        var device = try next.state.device(Items.device)
+        var device = next.state.device(Items.device)
         device.notifier = ""
         next.state.apply([.set(key: Device.key(Items.device), value: device.stored)])
         #expect(try body().hasPrefix(#"{"other.notifier.id":"""#))
@@ -288,7 +288,7 @@ import Testing
         #expect(harness.ended[first]?.state == .cancelled)
         let requests = try harness.run(second, answer: Harness.usual)
         #expect(requests.map(\.spelledOut) == [try Fixture.bytes("v4.http")])
-        #expect(try harness.state.preferences(of: Items.device)?.isSent == true)
+        #expect(harness.state.preferences(of: Items.device)?.isSent == true)
     }
 
     // MARK: Preferences
@@ -341,9 +341,9 @@ import Testing
         guard case .send(let request, _) = try harness.plan(first) else { return #expect(Bool(false)) }
         let second = try harness.post("preferences", Items.item(Items.u1, #","preferences":{}"#))
         try harness.judge(Harness.usual(request), to: request, of: first)
-        #expect(try harness.state.preferences(of: Items.device)?.isSent == false)
+        #expect(harness.state.preferences(of: Items.device)?.isSent == false)
         _ = try harness.steps(second)
-        #expect(try harness.state.preferences(of: Items.device)?.isSent == true)
+        #expect(harness.state.preferences(of: Items.device)?.isSent == true)
     }
 
     // MARK: Groups
@@ -497,9 +497,10 @@ import Testing
         let owner = "pat.lee@example.edu"
         #expect(harness.messages[register]?.lane == .named("\(owner)/\(Items.device)", group: owner))
         #expect(harness.messages[group]?.lane == .named("\(owner)/groups", group: owner))
-        #expect(harness.upstream.exclusion(ofLane: "\(owner)/\(Items.device)") == Items.device)
-        #expect(harness.upstream.exclusion(ofLane: "\(owner)/groups") == nil)
-        #expect(harness.upstream.exclusion(ofLane: "metrics") == nil)
+        let exclusion = try #require(harness.upstream.traits.exclusion)
+        #expect(exclusion("\(owner)/\(Items.device)") == Items.device)
+        #expect(exclusion("\(owner)/groups") == nil)
+        #expect(exclusion("metrics") == nil)
     }
 
     @Test func unregistration_isKeptLongest() throws {

@@ -68,7 +68,7 @@ import Testing
         var closed: [MessageID?] = []
         for _ in opens {
             let end = try harness.post(CurioSample.make("screen_end", CurioSample.screenClass)).id
-            let open = try harness.state.open(at: Key.closing(end, of: CurioSample.session))
+            let open = harness.state.open(at: Key.closing(end, of: CurioSample.session))
             closed.append(open?.id)
             #expect(open?.texts?.first == String(4 - closed.count))
         }

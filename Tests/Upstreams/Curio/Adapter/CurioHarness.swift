@@ -60,16 +60,16 @@ struct CurioHarness {
         let own = queue.filter { $0.lane == lane }
         let claimed = Array(own.prefix(pieces.first ?? 250))
         if case .named(let name, _) = lane { state.queued[name] = own.count }
-        switch try upstream.plan(for: claimed, in: context) {
+        switch upstream.plan(for: claimed, in: context) {
         case .wait(_, let until): return .waits(until: until)
         case .park: return .waits(until: .never)
         case .settle(let count, let end, _, _, let changes):
-            state.apply(try changes?(state) ?? [])
+            state.apply(changes?(state) ?? [])
             settle(claimed.prefix(count), as: end)
             if !pieces.isEmpty { pieces.removeFirst() }
             return .settled
         case .send(let request, let count):
-            guard case .send(request, count) = try upstream.plan(for: claimed, in: context) else {
+            guard case .send(request, count) = upstream.plan(for: claimed, in: context) else {
                 preconditionFailure("plans are pure")
             }
             if !pieces.isEmpty { pieces.removeFirst() }
@@ -83,9 +83,9 @@ struct CurioHarness {
             }
             // Long enough that a new plan would differ.
             now = now + .seconds(61)
-            let decision = try upstream.judge(response, to: batch, in: context)
+            let decision = upstream.judge(.success(response), to: batch, in: context)
             let judgement = decision.judgement
-            let changes = try decision.changes?(state) ?? []
+            let changes = decision.changes?(state) ?? []
             now = now - .seconds(61)
             if let notice = judgement.notice { notices.append(notice.text) }
             state.apply(changes)

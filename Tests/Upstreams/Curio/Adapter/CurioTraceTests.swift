@@ -42,18 +42,19 @@ import Testing
         func context(_ state: DictionaryState) -> PlanContext {
             PlanContext(now: harness.now, token: nil, state: state, flushedThrough: nil)
         }
-        guard case .send(let request, _) = try harness.upstream.plan(for: [message], in: context(harness.state)) else {
+        guard case .send(let request, _) = harness.upstream.plan(for: [message], in: context(harness.state)) else {
             Issue.record("nothing to send")
             return
         }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        func expiries(_ state: DictionaryState) throws -> [StateExpiry?] {
-            try harness.upstream.judge(Self.hit, to: batch, in: context(state)).changes?(state).map {
+        func expiries(_ state: DictionaryState) -> [StateExpiry?] {
+            let decision = harness.upstream.judge(.success(Self.hit), to: batch, in: context(state))
+            return (decision.changes?(state) ?? []).map {
                 if case .set(_, _, let expiry) = $0 { expiry } else { nil }
             }
         }
-        #expect(try expiries(harness.state).allSatisfy { $0 == nil })
-        let expired = try expiries(DictionaryState())
+        #expect(expiries(harness.state).allSatisfy { $0 == nil })
+        let expired = expiries(DictionaryState())
         let expected = StateExpiry(at: harness.now, lane: CurioSample.visitor)
         #expect(!expired.isEmpty && expired.allSatisfy { $0 == expected })
     }
@@ -131,7 +132,7 @@ import Testing
         #expect(codes.count == 7 && Set(codes).count == 7)
         try play(&harness, Self.ok)
         #expect(harness.queue.isEmpty)
-        #expect(try harness.state.life(of: Self.s).rounds == 0)
+        #expect(harness.state.life(of: Self.s).rounds == 0)
     }
 
     @Test func screensAndEvents_goOffline_afterFiveRounds() throws {
@@ -423,7 +424,7 @@ import Testing
         try harness.post(CurioSample.event(at: CurioSample.fresh - 99_000))
         try play(&harness, Self.gone)
         #expect(harness.lastVerdict == .suspect(after: nil))
-        #expect(try harness.state.life(of: Self.s) == Life(isStarted: true))
+        #expect(harness.state.life(of: Self.s) == Life(isStarted: true))
     }
 
     // MARK: Batches
@@ -501,7 +502,7 @@ import Testing
             } else {
                 #expect(harness.trace == ["/visit/create \(Self.s)", "/event/create \(Self.s)"])
             }
-            #expect(try harness.state.life(of: Self.s).isStarted)
+            #expect(harness.state.life(of: Self.s).isStarted)
         }
     }
 
@@ -579,10 +580,10 @@ import Testing
         try harness.post(CurioSample.screenStart("t", "/p"))
         let event = try harness.post(CurioSample.event()).id
         try play(&harness, Self.hit)
-        let resource = try #require(harness.upstream.resources.first)
+        let resource = try #require(harness.upstream.traits.routes.first)
         let parameters = try #require(resource.parameters(matching: ["sessions", Substring(Self.s)]))
         guard case .read(let read) = resource.response,
-            case .json(let text, 200, _) = try read(
+            case .json(let text, 200, _) = read(
                 .init(parameters: parameters, receivedAt: harness.now), harness.state)
         else {
             Issue.record("no answer")
@@ -596,7 +597,7 @@ import Testing
             #expect(text.contains(part), "\(part)")
         }
         guard
-            case .problem(.notFound, 404, _, _) = try read(
+            case .problem(.notFound, 404, _, _) = read(
                 .init(parameters: [:], receivedAt: harness.now), harness.state)
         else {
             Issue.record("an unknown session is shown")

@@ -177,7 +177,7 @@ import Testing
         let samsara = try fixture.make()
         let batch = Batch(id: BatchID(rawValue: 1), messages: try fixture.messages(of: [fixture.good[0]], to: samsara))
         let body = Array("[\"\(String(repeating: "é", count: 1000))\"]".utf8)
-        let verdict = try samsara.judge(.success(.init(status: 400, body: body)), to: batch, in: fixture.planContext)
+        let verdict = samsara.judge(.success(.init(status: 400, body: body)), to: batch, in: fixture.planContext)
             .judgement.verdict
         #expect(verdict == .each([.reject(reason: "refused: " + String(repeating: "é", count: 391) + "…")]))
     }

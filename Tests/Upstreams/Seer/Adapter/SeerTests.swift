@@ -184,8 +184,8 @@ import Testing
             }
             #expect(refusal?.codes == ["seerCode": code])
         }
-        #expect(upstream.codes(for: .queueFull) == ["seerCode": 9])
-        #expect(upstream.codes(for: .diskFull) == ["seerCode": 10])
+        #expect(upstream.traits.codesWhenFull?(.queueFull) == ["seerCode": 9])
+        #expect(upstream.traits.codesWhenFull?(.diskFull) == ["seerCode": 10])
     }
 
     @Test func payload_isAsLargeAsABundle_andNoLarger() throws {
@@ -287,10 +287,10 @@ import Testing
 
     @Test func endpointTable_namesPresetsAndCustomOnes_withoutTheKey() throws {
         let upstream = try seer(["endpoints": .strings(["SeerTincanReport": "/xapi/", "mine": "m"])])
-        let resource = try #require(upstream.resources.first)
+        let resource = try #require(upstream.traits.routes.first)
         #expect(resource.template == "endpoints")
         guard case .read(let respond) = resource.response,
-            case .json(let text, 200, [:]) = try respond(
+            case .json(let text, 200, [:]) = respond(
                 UpstreamRouteRequest(receivedAt: UpstreamFixture.now), DictionaryState())
         else {
             Issue.record("no table")

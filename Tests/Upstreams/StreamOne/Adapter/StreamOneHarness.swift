@@ -164,7 +164,7 @@ private final class InlineExecutor: TaskExecutor {
 }
 private let executor = InlineExecutor()
 
-extension RoutingUpstream {
+extension Upstream {
     /// Requests a resource as the API does.
     @discardableResult func ask(
         _ method: UpstreamRoute.Method, _ path: String, query: [String: String] = [:], session: String? = nil,
@@ -172,7 +172,7 @@ extension RoutingUpstream {
         _ harness: StreamOneHarness
     ) throws -> StreamOneReply {
         let segments = path.split(separator: "/")
-        let found = resources.filter { $0.method == method }.lazy.compactMap { resource in
+        let found = traits.routes.filter { $0.method == method }.lazy.compactMap { resource in
             resource.parameters(matching: segments).map { (resource, $0) }
         }.first
         let (resource, parameters) = try #require(found, "\(path)")

@@ -41,7 +41,7 @@ import Testing
     @Test func blockedActor_isKnownToTheQueue() async throws {
         harness.transport.answerAll { _ in .status(200, StreamOneSamples.answer(8)) }
         _ = try await StreamOneSamples.upstream().probe(in: harness)
-        #expect(try Pause(in: harness.state)?.reason == .rateLimited)
+        #expect(Pause(in: harness.state)?.reason == .rateLimited)
     }
 
     @Test(arguments: [(404, "misconfigured"), (401, "unauthorized"), (502, "failed"), (200, "failed")])

@@ -43,7 +43,7 @@ struct StreamOneSDK {
     }
 }
 
-extension RoutingUpstream {
+extension Upstream {
     /// Makes a call as an SDK does. `change` may make it invalid.
     @discardableResult func call(
         _ action: String, with arguments: [(String, String)] = [], by sdk: StreamOneSDK = StreamOneSDK(),

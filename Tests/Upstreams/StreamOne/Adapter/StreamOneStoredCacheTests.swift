@@ -251,7 +251,7 @@ import Testing
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: .named("none"),
             acceptedAt: UpstreamFixture.now, payload: Array(#"{"command":"item","action":"edit"}"#.utf8))
-        return try upstream.judge(
+        return upstream.judge(
             UpstreamResponse(status: 200, body: Array(StreamOneSamples.answer(status).utf8)),
             to: Batch(id: BatchID(rawValue: 1), messages: [message]),
             in: PlanContext(now: harness.clock.now, token: nil, state: harness.state))
@@ -259,7 +259,7 @@ import Testing
 
     private func settle(_ status: Int, by upstream: StreamOneUpstream) throws -> [StateChange] {
         let decision = try decision(status, by: upstream)
-        let changes = try decision.changes?(harness.state) ?? []
+        let changes = decision.changes?(harness.state) ?? []
         harness.enqueue(changes)
         harness.enqueue(decision.afterwards?(changes) ?? [])
         return changes

@@ -85,7 +85,7 @@ import Testing
         var urls: Set<String> = []
         for second in 0..<3 {
             let context = PlanContext(now: UpstreamFixture.now + .seconds(second), token: nil, state: DictionaryState())
-            guard case .send(let request, 1) = try upstream.plan(for: [message, message], in: context) else {
+            guard case .send(let request, 1) = upstream.plan(for: [message, message], in: context) else {
                 Issue.record("not sent")
                 return
             }
@@ -131,9 +131,9 @@ import Testing
         state.apply([pause.change])
         let message = message(#"{"command":"item","action":"edit"}"#)
         let during = PlanContext(now: UpstreamFixture.now, token: nil, state: state)
-        #expect(try upstream.plan(for: [message], in: during) == .wait(.circuit, until: pause.until))
+        #expect(upstream.plan(for: [message], in: during) == .wait(.circuit, until: pause.until))
         guard
-            case .send = try upstream.plan(for: [message], in: PlanContext(now: pause.until, token: nil, state: state))
+            case .send = upstream.plan(for: [message], in: PlanContext(now: pause.until, token: nil, state: state))
         else {
             Issue.record("the pause does not end")
             return

@@ -59,7 +59,7 @@ import Testing
             (retried[index].attempts, retried[index].mayHaveArrived, retried[index].wasRetried) = (3, true, true)
         }
         let later = PlanContext(now: UpstreamFixture.now + .seconds(3600), token: nil, state: DictionaryState())
-        guard case .send(let request, 2) = try upstream.plan(for: retried, in: later) else {
+        guard case .send(let request, 2) = upstream.plan(for: retried, in: later) else {
             Issue.record("not sent")
             return
         }
@@ -125,7 +125,7 @@ import Testing
         let upstream = try fixture.make(kinds.merging([setting: value]) { $1 })
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1, of: "k")])
         let response = UpstreamResponse(status: 400, body: Array("bad: T0Psecret, T0P%73ecret".utf8))
-        let verdict = try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
+        let verdict = upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
         #expect(verdict == .split(reason: "HTTP 400: bad: ***, ***"))
     }
 
@@ -171,7 +171,7 @@ import Testing
         let upstream = try fixture.make(["orderBy": .text(pointer)])
         let admission = try fixture.admit(.init("order", payload), to: upstream).admission
         #expect(admission.lane == value.map { .digest(of: $0.utf8) } ?? .none)
-        let read = JSONParser().parse(Array(payload.utf8)) { upstream.laneName(of: $0, of: "order") }
+        let read = JSONParser().parse(Array(payload.utf8)) { upstream.traits.laneName?($0, "order") }
         #expect(try read.get() == value)
         #expect(admission.rewritten == nil)
     }
@@ -182,7 +182,7 @@ import Testing
         let upstream = try fixture.make(["successStatuses": .integers([202, 409])])
         func verdict(_ status: Int) throws -> Verdict {
             let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
-            return try upstream.judge(.success(.init(status: status)), to: batch, in: fixture.planContext).judgement
+            return upstream.judge(.success(.init(status: status)), to: batch, in: fixture.planContext).judgement
                 .verdict
         }
         #expect(try verdict(202) == .delivered())
@@ -204,7 +204,7 @@ import Testing
         func verdict(_ status: Int) throws -> Verdict {
             let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
             let response = UpstreamResponse(status: status, headers: [("Retry-After", "7")])
-            return try upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
+            return upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement.verdict
         }
         for status in [204, 409, 500] { #expect(try verdict(status) == .retry(after: .seconds(7))) }
         for status in [401, 404, 503] { #expect(try verdict(status) == .split(reason: "HTTP \(status)")) }
@@ -223,7 +223,7 @@ import Testing
     @Test func token_isFetchedAgain_afterA401_ifThereIsOne() throws {
         let upstream = try fixture.make(["auth.type": .text("oauth2")])
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message(1)])
-        let judgement = try upstream.judge(.success(.init(status: 401)), to: batch, in: fixture.planContext).judgement
+        let judgement = upstream.judge(.success(.init(status: 401)), to: batch, in: fixture.planContext).judgement
         #expect(judgement.verdict == .refreshToken)
         #expect(try fixture.make().tokenSource == nil)
     }
