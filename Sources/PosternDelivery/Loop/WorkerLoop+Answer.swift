@@ -60,8 +60,7 @@ extension WorkerLoop {
             settlement.circuit = record
             saved = record
         }
-        outbox.settle(settlement, of: queue, changes: flight.changes) {
-            [inbox, settlement] result in
+        outbox.settle(settlement, of: queue, changes: flight.changes) { [inbox, settlement] result in
             inbox.put(.recorded(flight, settlement, result))
         }
     }

@@ -74,8 +74,7 @@ struct LaneClaims: QueueClaims {
     mutating func apply(_ updates: QueueExchange.PendingUpdates) {
         if !updates.removals.isEmpty || updates.isCut || updates.cameBackFrom != nil { mustLook = true }
         for (ended, history) in updates.suspended {
-            sendAgain(ended, from: .never, isDueNow: false, history: history)
-            release(ended)
+            end(ended, as: .again(from: .never, isDueNow: false, history: history))
         }
     }
 
@@ -200,7 +199,9 @@ struct LaneClaims: QueueClaims {
 
     // MARK: Results of a claim
 
-    mutating func release(_ ended: [Lease]) {
+    /// The rows contain the times at which waiting messages are due, and messages that were not sent have not moved.
+    mutating func end(_ ended: [Lease], as end: ClaimEnd) {
+        if case .again(_, let isDueNow, let history) = end { keepTogether(ended, isDueNow: isDueNow, history) }
         mustLook = true
         for (lane, members) in Dictionary(grouping: ended, by: \.lane) {
             let gone = Set(members.map(\.id))
@@ -212,14 +213,11 @@ struct LaneClaims: QueueClaims {
         }
     }
 
-    // The rows contain the times at which waiting messages are due, and messages that were not sent have not moved.
-    mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory) {}
-    mutating func giveBack(_ ended: [Lease]) {}
     func makeDue(at now: Timestamp) -> Bool { false }
     func makePostponedDue(at now: Timestamp) -> Bool { false }
 
     /// They are sent again together, which only this run knows. Their rows contain the time at which that is due.
-    mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory) {
+    private mutating func keepTogether(_ ended: [Lease], isDueNow: Bool, _ history: BatchHistory) {
         let ids = ended.map(\.id).sorted()
         guard let first = ids.first, let lane = ended.first?.lane else { return }
         // Messages after others that are still being sent were only not part of the request. They are not sent again if

@@ -352,18 +352,18 @@ struct MixedClaims: QueueClaims {
 
     // MARK: Results of a claim
 
-    mutating func release(_ ended: [Lease]) {
+    mutating func end(_ ended: [Lease], as end: ClaimEnd) {
+        switch end {
+        case .settled: break
+        case .again(let dueAt, _, let history): groupTogether(ended, dueAt: dueAt, history: history)
+        case .postponed(let kind, let dueAt, let history):
+            groupTogether(ended, dueAt: dueAt, history: history)
+            for lease in ended { postponed[lease.id] = kind }
+            if sendsKindsApart { crowds[kind, default: Crowd()].count += ended.count }
+        // They are the first to be examined again.
+        case .unsent: for lease in ended { leave(lease.id, in: lease.lane) }
+        }
         for lease in ended where lines.endFlight(in: lease.lane) { becameFree(lease.lane) }
-    }
-
-    mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory) {
-        groupTogether(ended, dueAt: dueAt, history: history)
-    }
-
-    mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory) {
-        groupTogether(ended, dueAt: dueAt, history: history)
-        for lease in ended { postponed[lease.id] = kind }
-        if sendsKindsApart { crowds[kind, default: Crowd()].count += ended.count }
     }
 
     private mutating func groupTogether(_ rows: [Lease], dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
@@ -373,11 +373,6 @@ struct MixedClaims: QueueClaims {
             frontier = max(frontier, row.id)
         }
         groups.append(Group(dueAt: dueAt, ids: rows.map(\.id).sorted(), history: history))
-    }
-
-    /// They are the first to be examined again.
-    mutating func giveBack(_ ended: [Lease]) {
-        for lease in ended { leave(lease.id, in: lease.lane) }
     }
 
     mutating func makeDue(at now: Timestamp) -> Bool {

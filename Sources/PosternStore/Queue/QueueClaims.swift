@@ -38,18 +38,24 @@ protocol QueueClaims: Sendable {
 
     // MARK: Results of a claim
 
-    /// The messages are to be sent again, together as far as their lanes are free then. Called before their release.
-    mutating func sendAgain(_ ended: [Lease], from dueAt: Timestamp, isDueNow: Bool, history: BatchHistory)
-    /// The same for a batch that was not sent, because what it needs is missing. `kind`: of its first message.
-    mutating func postpone(_ ended: [Lease], of kind: Kind, until dueAt: Timestamp, history: BatchHistory)
-    /// The messages were not sent after all. Called before their release.
-    mutating func giveBack(_ ended: [Lease])
     /// The messages are no longer being sent.
-    mutating func release(_ ended: [Lease])
+    mutating func end(_ ended: [Lease], as end: ClaimEnd)
     /// Makes everything due now. Returns false if the times are stored in the rows of lanes.
     mutating func makeDue(at now: Timestamp) -> Bool
     /// Makes due now what was postponed. Returns as above.
     mutating func makePostponedDue(at now: Timestamp) -> Bool
+}
+
+/// How the claim on some messages ends.
+enum ClaimEnd {
+    /// The messages are deleted, or no longer this queue's.
+    case settled
+    /// They are to be sent again, together as far as their lanes are free then.
+    case again(from: Timestamp, isDueNow: Bool, history: BatchHistory)
+    /// The same for a batch that was not sent, because what it needs is missing. `kind`: of its first message.
+    case postponed(kind: Kind, until: Timestamp, history: BatchHistory)
+    /// They were not sent after all, and keep their position.
+    case unsent
 }
 
 extension LaneRule {

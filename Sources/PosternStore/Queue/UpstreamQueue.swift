@@ -212,27 +212,25 @@ public final class UpstreamQueue: Sendable {
     }
 
     /// The messages are settled: deleted, or no longer this queue's.
-    public func release(_ messages: [Message]) { end(messages) { _, _ in } }
+    public func release(_ messages: [Message]) { end(messages, as: .settled) }
 
     /// The messages are to be sent again from `dueAt` on, together as far as their lanes are free then. A separate lane
     /// waits as its rows say: settle them as waiting before.
     public func sendAgain(_ messages: [Message], from dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
-        let isDueNow = dueAt <= time.now
-        end(messages) { $0.sendAgain($1, from: dueAt, isDueNow: isDueNow, history: history) }
+        end(messages, as: .again(from: dueAt, isDueNow: dueAt <= time.now, history: history))
     }
 
     /// The claim was not sent after all. Its messages keep their position.
     public func giveBack(_ claim: Claim, now: Timestamp) {
         if claim.isGroup { return sendAgain(claim.messages, from: now, history: claim.history) }
-        end(claim.messages) { $0.giveBack($1) }
+        end(claim.messages, as: .unsent)
     }
 
-    private func end(_ messages: [Message], _ follow: (inout any QueueClaims, [Lease]) -> Void) {
+    private func end(_ messages: [Message], as end: ClaimEnd) {
         guard !messages.isEmpty else { return }
         claims.withLock { claims in
             let ended = exchange.withLock { $0.end(messages) }
-            follow(&claims, ended)
-            claims.release(ended)
+            claims.end(ended, as: end)
         }
     }
 
@@ -244,7 +242,7 @@ public final class UpstreamQueue: Sendable {
     ) {
         guard let first = claim.messages.first else { return }
         guard case .named(let lane, _) = first.lane else {
-            return end(claim.messages) { $0.postpone($1, of: first.kind, until: dueAt, history: claim.history) }
+            return end(claim.messages, as: .postponed(kind: first.kind, until: dueAt, history: claim.history))
         }
         suspend(claim, onFailure) { [self] transaction in
             try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)
