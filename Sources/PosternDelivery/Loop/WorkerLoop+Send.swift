@@ -72,14 +72,6 @@ extension WorkerLoop {
 
     private func plan(_ claim: Claim) {
         let now = time.now
-        var claim = claim
-        if upstream.traits.sendsKindsApart {
-            let (ofFirstKind, others) = claim.messages.dividedByKind()
-            if !others.isEmpty {
-                queue.sendAgain(others, from: now, history: claim.history)
-                claim = claim.narrowed(to: ofFirstKind)
-            }
-        }
         let token = machine.tokens.token(at: now)
         // The token may have expired while the store was read.
         if upstream.tokenSource != nil, token == nil { return postpone(claim, until: now) }
@@ -141,7 +133,7 @@ extension WorkerLoop {
     private func send(_ request: UpstreamRequest, carrying count: Int, of claim: Claim, now: Timestamp) {
         var carried = claim.messages
         if count < carried.count {
-            queue.sendAgain(Array(carried.dropFirst(count)), from: now, history: claim.history)
+            queue.giveBack(claim.narrowed(to: Array(carried.dropFirst(count))), now: now)
             carried.removeSubrange(count...)
         }
         var request = request

@@ -98,6 +98,13 @@ struct ClaimScan {
         return !row.wasRequeued && request.oldest.map { row.message.acceptedAt <= $0 } ?? false
     }
 
+    /// Keeps the messages of the first one's kind, except those behind another one of their lane. Returns the others.
+    mutating func keepOneKind() -> [Message] {
+        let (kept, others) = batch.sorted { $0.id < $1.id }.dividedByKind()
+        if !others.isEmpty { batch = kept }
+        return others
+    }
+
     /// Keeps only the messages that the queue could lease.
     mutating func keep(_ isLeased: (MessageID) -> Bool) {
         batch.removeAll { !isLeased($0.id) }

@@ -113,6 +113,7 @@ struct MixedClaims: QueueClaims {
             if isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
             if scan.isEmpty { try claimGroup(&scan, from: rows) }
             if scan.isEmpty, !isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
+            if sendsKindsApart { for message in scan.keepOneKind() { leave(message.id, in: message.lane.number) } }
             tookGroupLast = scan.isGroup
         } catch {
             // What was taken so far must not be lost if the scan fails.
