@@ -235,7 +235,7 @@ final class Handlers: Sendable {
     let ingest: IngestHandler
     let messages: MessageHandler
     let upstreams: UpstreamHandler
-    let resources: UpstreamRouteHandler
+    let upstreamRoutes: UpstreamRouteHandler
     let probes: ProbeHandler
     let keys: KeyHandler
     let stream: StreamHandler
@@ -245,7 +245,7 @@ final class Handlers: Sendable {
         ingest = IngestHandler(context: context)
         messages = MessageHandler(context: context)
         upstreams = UpstreamHandler(context: context)
-        resources = UpstreamRouteHandler(context: context)
+        upstreamRoutes = UpstreamRouteHandler(context: context)
         probes = ProbeHandler(context: context)
         keys = KeyHandler(context: context)
         stream = StreamHandler(context: context)

@@ -84,7 +84,7 @@ import Testing
                 let statuses: Set<Int> = route.method == .get ? [500] : [500, 503, 507]
                 expected[name] = statuses
             case .payloads: expected[name] = [503, 507]
-            case .plain, .upstream, .resource: continue
+            case .plain, .upstream, .upstreamRoute: continue
             }
         }
         for resource in try Self.upstreams().flatMap(\.traits.routes) {

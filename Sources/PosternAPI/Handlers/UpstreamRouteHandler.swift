@@ -8,20 +8,20 @@ import PosternStore
 struct UpstreamRouteHandler: Sendable {
     let context: APIContext
 
-    func answer(_ found: MatchedUpstreamRoute, _ body: [UInt8], _ reply: MeteredResponder) {
+    func answer(_ match: MatchedUpstreamRoute, _ body: [UInt8], _ reply: MeteredResponder) {
         let head = reply.head
-        let question = UpstreamRouteRequest(
-            parameters: found.parameters,
+        let request = UpstreamRouteRequest(
+            parameters: match.parameters,
             query: Dictionary(head.query?.pairs.map { ($0.name, $0.value) } ?? [], uniquingKeysWith: { $1 }),
             queryText: head.query?.text ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: body,
             receivedAt: context.time.now)
-        let target = found.target
-        switch found.resource.response {
+        let target = match.target
+        switch match.route.response {
         case .read(let respond):
             context.readers.run { [self] in
                 do throws(StoreError) {
                     let answer = try context.outbox.withState(of: target.queue.number) {
-                        respond(question, $0)
+                        respond(request, $0)
                     }
                     send(answer, reply)
                 } catch {
@@ -29,9 +29,9 @@ struct UpstreamRouteHandler: Sendable {
                     reply.send(Self.unreadable)
                 }
             }
-        case .change(let respond): change(respond, question, of: target, reply)
+        case .change(let respond): change(respond, request, of: target, reply)
         case .perform(let respond):
-            perform(respond, question, of: target, isOpen: reply.request.match.route.checksItsCallers, reply)
+            perform(respond, request, of: target, isOpen: reply.request.match.route.checksItsCallers, reply)
         }
     }
 
@@ -39,11 +39,11 @@ struct UpstreamRouteHandler: Sendable {
         _ respond:
             @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteResponse) ->
             UpstreamRouteResponse,
-        _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ reply: MeteredResponder
+        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ reply: MeteredResponder
     ) {
         // Parsing goes on after this call, which is when the server and `APIRequest` release what they have reserved. On
         // an open route, nothing is parsed before the caller has proven who it is.
-        let bytes = question.body.count
+        let bytes = request.body.count
         let memory = MemoryLease(isOpen ? bytes : APIRequest.memoryToParse(bytes), of: context.memory)
         let services = RouteContext(
             target: target, context: context, traceParent: TraceParent(reply.head)?.text, request: reply.request,
@@ -51,7 +51,7 @@ struct UpstreamRouteHandler: Sendable {
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
             do throws(UpstreamRouteResponse) {
-                answer = try await respond(question, services).shown(by: target.upstream.mask)
+                answer = try await respond(request, services).shown(by: target.upstream.mask)
             } catch {
                 answer = error.shown(by: target.upstream.mask)
             }
@@ -72,10 +72,10 @@ struct UpstreamRouteHandler: Sendable {
 
     private func change(
         _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteChange,
-        _ question: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
+        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
     ) {
         context.outbox.change(of: target.queue) { state in
-            let change = respond(question, state)
+            let change = respond(request, state)
             return (change.changes, change.answer)
         } completion: { [self] result in
             switch result {
@@ -121,10 +121,10 @@ struct UpstreamRouteHandler: Sendable {
         slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
 }
 
-/// A resource that matches a request.
+/// A route of an upstream that matches a request.
 struct MatchedUpstreamRoute {
     let target: ConfiguredUpstream
-    let resource: UpstreamRoute
+    let route: UpstreamRoute
     let parameters: [String: String]
 }
 

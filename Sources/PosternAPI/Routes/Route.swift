@@ -76,7 +76,7 @@ struct Route: Sendable {
             @Sendable (Handlers, ConfiguredUpstream, ConfiguredUpstream.KindEndpoint, [UInt8], MeteredResponder) -> Void
         )
         /// `{upstream}`, and what only its type has.
-        case resource(UpstreamRoute)
+        case upstreamRoute(UpstreamRoute)
     }
 
     /// A listening address of the gateway.
@@ -91,12 +91,12 @@ struct Route: Sendable {
 
     /// Whether the type of the upstream checks who calls, because the route requires no key.
     var checksItsCallers: Bool {
-        if case .resource = action { access == .open } else { false }
+        if case .upstreamRoute = action { access == .open } else { false }
     }
 
     /// Whether the caller is logged, because the request steers upstreams or messages, or hands in a credential.
     var isSteering: Bool {
-        if case .resource(let resource) = action, case .change = resource.response { return true }
+        if case .upstreamRoute(let route) = action, case .change = route.response { return true }
         return access == .scope(.admin) && method != .get
     }
 
@@ -145,15 +145,15 @@ struct Route: Sendable {
         }
     }
 
-    init(_ resource: UpstreamRoute) {
+    init(_ route: UpstreamRoute) {
         let body: Body =
-            switch resource.body {
+            switch route.body {
             case .json: .json
             case .any: .any
             }
         self.init(
-            resource.method, "/v1/{upstream}/\(resource.template)", query: resource.query, resource.access, body: body,
-            successes: [resource.status], .resource(resource))
+            route.method, "/v1/{upstream}/\(route.template)", query: route.query, route.access, body: body,
+            successes: [route.status], .upstreamRoute(route))
     }
 
     /// The routes that do not depend on the configured upstreams. `Router` adds those of the upstreams' types.

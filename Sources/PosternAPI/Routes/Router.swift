@@ -9,7 +9,7 @@ final class Router: Sendable {
     private let handlers: Handlers
     private let common: [Route]
     /// The routes of an upstream's type, by the upstream's name.
-    private let resources: [String: [Route]]
+    private let upstreamRoutes: [String: [Route]]
     /// By template: two methods of one path share a label.
     private let metrics: [String: RouteMetrics]
     /// Most requests go to the paths that accept messages, so these are matched beforehand.
@@ -22,20 +22,20 @@ final class Router: Sendable {
             listener.map { listener in routes.filter { $0.listeners.contains(listener) } } ?? routes
         }
         common = served(Route.common)
-        let resources = Dictionary(
+        let upstreamRoutes = Dictionary(
             uniqueKeysWithValues: context.targets.map { target in
                 (target.name.description, served(target.upstream.traits.routes.map { Route($0) }))
             })
-        let templates = Set((common + resources.values.joined()).map(\.template.text))
+        let templates = Set((common + upstreamRoutes.values.joined()).map(\.template.text))
         let metrics = Dictionary(
             uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: context.metrics)) })
-        for route in common + resources.values.joined() {
+        for route in common + upstreamRoutes.values.joined() {
             route.statuses.forEach { _ = context.metrics.requests(route.template.text, String($0)) }
             _ = context.metrics.requestDuration(route.template.text)
         }
         self.context = context
         self.handlers = handlers
-        self.resources = resources
+        self.upstreamRoutes = upstreamRoutes
         self.metrics = metrics
         ingests = Self.ingests(common, handlers, metrics)
     }
@@ -58,7 +58,7 @@ final class Router: Sendable {
                         }
                     }
                 }
-            case .message, .upstream, .backlog, .batch, .resource: continue
+            case .message, .upstream, .backlog, .batch, .upstreamRoute: continue
             }
         }
         return matches
@@ -78,7 +78,7 @@ final class Router: Sendable {
         if let name = upstreamName(in: segments), context.target(named: name) == nil {
             problem = .unknownUpstream(name)
         }
-        for route in common + (upstreamName(in: segments).flatMap { resources[$0] } ?? []) {
+        for route in common + (upstreamName(in: segments).flatMap { upstreamRoutes[$0] } ?? []) {
             guard let values = route.template.parameters(matching: segments), !values.values.contains("") else {
                 continue
             }
@@ -108,7 +108,7 @@ final class Router: Sendable {
     /// The methods of a path in `openapi.yaml`, where upstreams of several types share it: an upstream of type `curio`
     /// has no DELETE for `sessions/{sessionCode}`, and one of type `streamone` has.
     private func documentedMethods(of template: String) -> Set<String> {
-        let sharing = resources.values.joined().filter { $0.template.text == template }
+        let sharing = upstreamRoutes.values.joined().filter { $0.template.text == template }
         return Set(sharing.flatMap { $0.method == .get ? ["GET", "HEAD"] : [$0.method.rawValue] })
     }
 
@@ -159,12 +159,12 @@ final class Router: Sendable {
                 }
                 return .success(Bound(.upstream(target.name)) { respond(handlers, target, kind, $0, $1) })
             }
-        case .resource(let resource):
+        case .upstreamRoute(let route):
             return target(values["upstream"]).flatMap { target in
                 var parameters = values
                 parameters["upstream"] = nil
-                let found = MatchedUpstreamRoute(target: target, resource: resource, parameters: parameters)
-                return .success(Bound(.upstream(target.name)) { handlers.resources.answer(found, $0, $1) })
+                let match = MatchedUpstreamRoute(target: target, route: route, parameters: parameters)
+                return .success(Bound(.upstream(target.name)) { handlers.upstreamRoutes.answer(match, $0, $1) })
             }
         }
     }

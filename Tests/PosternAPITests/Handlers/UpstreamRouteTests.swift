@@ -239,7 +239,7 @@ import Testing
         func upstream(_ word: String) -> PlainUpstream {
             PlainUpstream(
                 "plain", kinds: [Kind(word)],
-                resources: [UpstreamRoute(.get, word, .read { _, _ in .json(#""\#(word)""#) })])
+                routes: [UpstreamRoute(.get, word, .read { _, _ in .json(#""\#(word)""#) })])
         }
         var setup = Setup()
         setup.upstreams = [upstream("old")]
