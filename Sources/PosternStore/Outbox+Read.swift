@@ -183,7 +183,7 @@ extension Outbox {
     public func withState<T>(
         of number: UpstreamNumber, _ body: (any UpstreamState) -> T
     ) throws(StoreError) -> T {
-        try read { sql in try StoredState(upstream: number, sql: sql, vault: vault).lend(body) }
+        try read { sql in try StoredState(upstream: number, sql: sql, vault: vault).decide(body) }
     }
 
     /// The number of messages of an upstream up to `id` that are still queued.

@@ -30,7 +30,7 @@ extension Outbox {
         } completion: { [self] result in
             for (number, members) in Dictionary(grouping: (try? result.get()) ?? [], by: \.upstream) {
                 guard let first = members.min() else { continue }
-                queue(number)?.cameBack(from: first)
+                queue(number)?.requeued(from: first)
             }
             completion(result)
         }
@@ -68,7 +68,7 @@ extension Outbox {
     ) {
         writer.change(
             { transaction in
-                let (changes, value) = try transaction.state(of: queue).lend(body)
+                let (changes, value) = try transaction.state(of: queue).decide(body)
                 try transaction.change(changes, of: queue)
                 return value
             }, completion: completion)

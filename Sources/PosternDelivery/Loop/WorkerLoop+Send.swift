@@ -20,7 +20,7 @@ extension WorkerLoop {
         {
             claims += 1
             guard let claim = nextClaim() else {
-                lookedInVain = true
+                lastClaimWasEmpty = true
                 break
             }
             if !claim.messages.isEmpty { plan(claim) }

@@ -50,7 +50,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     var flushCheckedAt: MonotonicInstant?
     private var connections: ConnectionGroup
     /// Whether the last claim found nothing although something seemed to be ready.
-    var lookedInVain = false
+    var lastClaimWasEmpty = false
 
     init(
         queue: UpstreamQueue, settings: DeliverySettings, dependencies: UpstreamWorker.Dependencies,
@@ -125,7 +125,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         takeUnfinished()
         checkCauses()
         for event in events { take(event) }
-        lookedInVain = false
+        lastClaimWasEmpty = false
         if isSending, !claimRetry.isWaiting(at: time.instant) {
             fetchToken()
             sendWhatMayBeSent()
@@ -290,7 +290,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         }
         switch readiness() {
         // What seems to be ready waits for its lane, which an event releases.
-        case .now: earliest.consider(lookedInVain ? time.instant + .seconds(1) : time.instant)
+        case .now: earliest.consider(lastClaimWasEmpty ? time.instant + .seconds(1) : time.instant)
         case .collecting(let until): earliest.consider(until)
         case .due(let at): earliest.consider(at)
         case .nothing: break

@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The committed messages of a queue that no claim has examined yet, as far as the writer has announced them. A plain
-/// value; the exchange holds it.
+/// value; the mailbox holds it.
 ///
 /// A claim reads a snapshot of the store, and the writer announces a commit after it. So a claim can see rows before
 /// their announcement. Both name ids, and ids ascend in the order of the commits: an announcement up to an id that a
@@ -82,7 +82,7 @@ struct Arrivals {
     }
 }
 
-/// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the exchange holds
+/// When the next scheduled message, or the next lane, is due, as far as is known. A plain value; the mailbox holds
 /// it.
 struct NextDue {
     /// `scanNow` until the worker has looked; `never` if only an announcement can change that.

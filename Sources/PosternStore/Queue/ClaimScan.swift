@@ -75,7 +75,7 @@ struct ClaimScan {
 
     func fits(_ count: Int) -> Bool { room.fits(count) }
 
-    mutating func looked(atBytes count: Int) {
+    mutating func countExamined(bytes count: Int) {
         lookedMessages += 1
         lookedBytes += count
     }

@@ -47,7 +47,7 @@ struct LaneClaims: QueueClaims {
     private var splitBatches: [Int64: [SplitBatch]] = [:]
 
     /// Whether a lane is free again, or a removal has ended.
-    private(set) var mustLook = false
+    private(set) var mustScan = false
 
     let isAtScanLimit = false
     let nextGroupDue: Timestamp? = nil
@@ -71,8 +71,8 @@ struct LaneClaims: QueueClaims {
 
     mutating func adoptLeftovers(from rows: QueueRows) -> Timestamp? { nil }
 
-    mutating func apply(_ updates: QueueExchange.PendingUpdates) {
-        if !updates.removals.isEmpty || updates.isCut || updates.cameBackFrom != nil { mustLook = true }
+    mutating func apply(_ updates: QueueMailbox.PendingUpdates) {
+        if !updates.removals.isEmpty || updates.isCut || updates.requeuedFrom != nil { mustScan = true }
         for (ended, history) in updates.suspended {
             end(ended, as: .again(from: .never, isDueNow: false, history: history))
         }
@@ -103,7 +103,7 @@ struct LaneClaims: QueueClaims {
         }
         if scan.isEmpty, let second { try take(second, into: &scan, from: rows) }
         if passed > 0 { scan.nextDue = scan.now }
-        mustLook = false
+        mustScan = false
     }
 
     private func isBusy(_ lane: ReadyLane, in request: ClaimRequest) -> Bool {
@@ -123,7 +123,7 @@ struct LaneClaims: QueueClaims {
     private mutating func take(_ lane: ReadyLane, into scan: inout ClaimScan, from rows: QueueRows) throws {
         scan.narrow(to: lane)
         var splitBatch: SplitBatch?
-        var compositionDueAt: Int64?
+        var batchDueAt: Int64?
         // Nothing comes between the requests of a message that has begun.
         let begun = try rows.begunMessage(inLane: lane.number)
         let due = try begun == nil ? dueMessages(of: lane.number, at: scan.now, from: rows) : DueMessages()
@@ -131,13 +131,13 @@ struct LaneClaims: QueueClaims {
             let id = row.id
             let retryAt = row.waiting == QueueColumn.retrying ? row.nextAttemptAtMs : nil
             if scan.isEmpty {
-                compositionDueAt = retryAt
+                batchDueAt = retryAt
                 splitBatch = splitBatches[lane.number]?.first { $0.ids.last.map { $0 >= id } ?? false }
             }
             // A batch that failed is sent again with the same messages only.
-            let isOfPiece = splitBatch?.ids.contains(id) ?? false
-            guard retryAt == compositionDueAt, scan.isEmpty || isOfPiece == scan.isGroup else { return false }
-            scan.isGroup = isOfPiece
+            let isInSplitBatch = splitBatch?.ids.contains(id) ?? false
+            guard retryAt == batchDueAt, scan.isEmpty || isInSplitBatch == scan.isGroup else { return false }
+            scan.isGroup = isInSplitBatch
             guard scan.fits(row.payloadCount) else { return false }
             scan.take(rows.queueRow(row, lane: lane))
             return !scan.isFull
@@ -148,7 +148,7 @@ struct LaneClaims: QueueClaims {
         }
         if scan.isGroup, let splitBatch {
             scan.history = splitBatch.history
-        } else if compositionDueAt != nil {
+        } else if batchDueAt != nil {
             scan.history = BatchHistory(failures: lane.failures)
             scan.isGroup = true
         }
@@ -202,7 +202,7 @@ struct LaneClaims: QueueClaims {
     /// The rows contain the times at which waiting messages are due, and messages that were not sent have not moved.
     mutating func end(_ ended: [Lease], as end: ClaimEnd) {
         if case .again(_, let isDueNow, let history) = end { keepTogether(ended, isDueNow: isDueNow, history) }
-        mustLook = true
+        mustScan = true
         for (lane, members) in Dictionary(grouping: ended, by: \.lane) {
             let gone = Set(members.map(\.id))
             inFlight[lane]?.ids.removeAll { gone.contains($0) }

@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The messages of a queue that are being sent, and those that the writer is removing. No message is ever both. A plain
-/// value; the exchange holds it.
+/// value; the mailbox holds it.
 ///
 /// A claim reads the store without a lock. So a removal can begin, and even be committed, between that read and the
 /// time at which the claim takes its messages. `lease` rejects such messages.

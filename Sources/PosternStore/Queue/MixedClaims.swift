@@ -2,7 +2,7 @@ import PosternCore
 
 /// The position of the worker in a mixed queue, and the rows that it has skipped. A plain value, which the worker owns.
 ///
-/// Rows up to `cursor` have been examined: they are deleted, being sent, or in `lines`. Some of those are to be sent
+/// Rows up to `cursor` have been examined: they are deleted, being sent, or in `skipped`. Some of those are to be sent
 /// again together (`groups`). Scheduled rows are found through `scheduledCursor` when they are due. What is kept here
 /// is bounded by what can be in flight and by the scan limit, never by the length of the queue.
 struct MixedClaims: QueueClaims {
@@ -18,7 +18,7 @@ struct MixedClaims: QueueClaims {
     /// Messages of one kind that wait for its endpoint. Above `least`, a scan skips further ones instead of remembering
     /// them. Otherwise one endpoint that is down would fill the scan limit and stop the other kinds. Only messages
     /// without an order are skipped: those of a lane hold up later ones of any kind.
-    private struct Crowd {
+    private struct PostponedKind {
         static let least = 1024
         /// More than what is in flight, so that a probe does not make room.
         static func most(_ limits: BatchLimits) -> Int { max(least, 4 * limits.maxMessages) }
@@ -30,7 +30,7 @@ struct MixedClaims: QueueClaims {
         var passedScheduled: ScheduledPosition?
 
         /// Whether most of the messages have been sent, and rows were passed.
-        var hasRoomForPassed: Bool { (passed != nil || passedScheduled != nil) && count < Self.least / 2 }
+        var mayRescanPassed: Bool { (passed != nil || passedScheduled != nil) && count < Self.least / 2 }
 
         mutating func pass(_ id: MessageID) { passed = min(passed ?? id, id) }
         mutating func pass(_ position: ScheduledPosition) {
@@ -52,14 +52,14 @@ struct MixedClaims: QueueClaims {
     private var scheduledCursor = ScheduledPosition.beginning
     /// Whether rows after it may be due. Until they are found, nothing new is taken, which they could precede.
     private var isScheduleBehind = false
-    private var lines = LaneLines()
+    private var skipped = SkippedRows()
     private var groups: [Group] = []
     /// The lanes of the rows in groups; mixed lanes are numbers without a row of their own.
     private var members: [MessageID: Int64] = [:]
     /// Messages in groups that were postponed without an attempt, because what they need is missing, and their kinds.
     private var postponed: [MessageID: Kind] = [:]
     /// Those of them that other kinds may do without; empty if kinds are not sent apart.
-    private var crowds: [Kind: Crowd] = [:]
+    private var postponedKinds: [Kind: PostponedKind] = [:]
     /// The lanes of rows that could not be taken because the writer was removing them.
     private var awaitingRemoval: [MessageID: Int64] = [:]
     /// Whether there may be rows after the cursor that were not announced.
@@ -76,19 +76,19 @@ struct MixedClaims: QueueClaims {
         self.sendsKindsApart = sendsKindsApart
     }
 
-    var countInMemory: Int { lines.count + members.count }
+    var countInMemory: Int { skipped.count + members.count }
     var isAtScanLimit: Bool { countInMemory >= scanLimit }
-    var mustLook: Bool { lines.hasFree || mustVerify || ((isBehind || hasRoomForPassed) && !isAtScanLimit) }
+    var mustScan: Bool { skipped.hasFree || mustVerify || ((isBehind || mayRescanPassed) && !isAtScanLimit) }
 
     /// Whether most of a kind's postponed messages have been sent, and rows of it were passed.
-    private var hasRoomForPassed: Bool { crowds.values.contains(where: \.hasRoomForPassed) }
+    private var mayRescanPassed: Bool { postponedKinds.values.contains(where: \.mayRescanPassed) }
 
     /// Whether an earlier message of the lane is being sent, or waits to be sent again. A postponed one waits for the
     /// same reason as those after it.
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? {
         guard lane != 0 else { return false }
-        return lines.isInFlight(lane)
-            || lines.rows(before: id, of: lane).contains { members[$0] != nil && postponed[$0] == nil }
+        return skipped.isInFlight(lane)
+            || skipped.rows(before: id, of: lane).contains { members[$0] != nil && postponed[$0] == nil }
     }
 
     /// When the next group is due that may have a free lane.
@@ -99,7 +99,7 @@ struct MixedClaims: QueueClaims {
         let groups = groups.filter { $0.dueAt <= now && !($0.ids.count == 1 && $0.history.suspectTries > 0) }
         let due = Set(groups.flatMap { $0.ids.filter { $0 <= id && members[$0] != nil } })
         return due.contains { members[$0] == 0 }
-            || lines.contains(through: id) { members[$0] == nil ? awaitingRemoval[$0] == nil : due.contains($0) }
+            || skipped.contains(through: id) { members[$0] == nil ? awaitingRemoval[$0] == nil : due.contains($0) }
     }
 
     // MARK: Claiming
@@ -125,17 +125,17 @@ struct MixedClaims: QueueClaims {
 
     mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?) {
         guard let refused else {
-            for message in found { lines.beginFlight(in: message.lane.number) }
+            for message in found { skipped.beginFlight(in: message.lane.number) }
             return
         }
         for message in found {
             let (id, lane) = (message.id, message.lane.number)
             if leases.contains(id) {
-                lines.beginFlight(in: lane)
+                skipped.beginFlight(in: lane)
             } else if refused.contains(id) {
                 if leases.isRemoving(id) { awaitingRemoval[id] = lane }
                 // No message overtakes it before its removal is known.
-                if lane != 0 { lines.insert(id, in: lane) }
+                if lane != 0 { skipped.insert(id, in: lane) }
             } else {
                 becameFree(lane)
             }
@@ -144,12 +144,12 @@ struct MixedClaims: QueueClaims {
 
     private func isKnown(_ id: MessageID, in lane: Int64, _ isLeased: (MessageID) -> Bool) -> Bool {
         guard id <= frontier else { return false }
-        return members[id] != nil || awaitingRemoval[id] != nil || lines.contains(id, in: lane) || isLeased(id)
+        return members[id] != nil || awaitingRemoval[id] != nil || skipped.contains(id, in: lane) || isLeased(id)
     }
 
     /// Leaves a row for a later scan.
     private mutating func leave(_ id: MessageID, in lane: Int64) {
-        lines.insert(id, in: lane)
+        skipped.insert(id, in: lane)
         frontier = max(frontier, id)
         becameFree(lane)
     }
@@ -157,8 +157,8 @@ struct MixedClaims: QueueClaims {
     /// The wait of the lane has ended. If a group is next in it, the group is examined again.
     private mutating func becameFree(_ lane: Int64) {
         mayUnblock = true
-        guard let first = lines.row(at: 0, of: lane) else { return }
-        if lane == 0 || (members[first] == nil && awaitingRemoval[first] == nil) { lines.becameFree(lane) }
+        guard let first = skipped.row(at: 0, of: lane) else { return }
+        if lane == 0 || (members[first] == nil && awaitingRemoval[first] == nil) { skipped.becameFree(lane) }
     }
 
     // MARK: Groups
@@ -207,7 +207,7 @@ struct MixedClaims: QueueClaims {
             guard let lane = members[id], awaitingRemoval[id] == nil else { continue }
             if lane != 0 {
                 let index = taken[lane, default: 0]
-                guard lines.isNext(id, in: lane, at: index) else { continue }
+                guard skipped.isNext(id, in: lane, at: index) else { continue }
                 taken[lane] = index + 1
             }
             free.append(id)
@@ -217,8 +217,8 @@ struct MixedClaims: QueueClaims {
 
     private mutating func leaveGroup(_ id: MessageID, isGone: Bool) {
         guard let lane = members.removeValue(forKey: id) else { return }
-        if let kind = postponed.removeValue(forKey: id) { crowds[kind]?.count -= 1 }
-        lines.remove(id, from: lane)
+        if let kind = postponed.removeValue(forKey: id) { postponedKinds[kind]?.count -= 1 }
+        skipped.remove(id, from: lane)
         if isGone { becameFree(lane) }
     }
 
@@ -228,9 +228,9 @@ struct MixedClaims: QueueClaims {
     private mutating func findScheduled(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
-        for (kind, crowd) in crowds where crowd.hasRoomForPassed {
-            guard let passed = crowd.passedScheduled else { continue }
-            crowds[kind]?.passedScheduled = nil
+        for (kind, state) in postponedKinds where state.mayRescanPassed {
+            guard let passed = state.passedScheduled else { continue }
+            postponedKinds[kind]?.passedScheduled = nil
             scheduledCursor = min(scheduledCursor, passed.before)
             isScheduleBehind = true
         }
@@ -241,16 +241,16 @@ struct MixedClaims: QueueClaims {
         }
         scan.nextDue = scan.now
         isScheduleBehind = true
-        let most = Crowd.most(scan.limits)
+        let most = PostponedKind.most(scan.limits)
         let full = fullKinds(most)
         var passed = 0
         // Whether a kind can be sent is known once some of it was claimed. So not more of it are skipped at a time than
         // may be postponed; those of a lane are, because they hold up later ones.
-        while !isAtScanLimit, !sendsKindsApart || lines.count(of: 0) < most, passed < Self.passLimit {
+        while !isAtScanLimit, !sendsKindsApart || skipped.count(of: 0) < most, passed < Self.passLimit {
             let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: Self.scheduledPage)
             for (position, lane, kind) in found where !isKnown(position.id, in: lane, isLeased) {
                 if lane == 0, full.contains(kind) {
-                    crowds[kind]?.pass(position)
+                    postponedKinds[kind]?.pass(position)
                     passed += 1
                 } else {
                     leave(position.id, in: lane)
@@ -267,14 +267,14 @@ struct MixedClaims: QueueClaims {
     }
 
     /// The kinds of which enough messages are postponed.
-    private func fullKinds(_ most: Int) -> Set<Kind> { Set(crowds.filter { $0.value.count >= most }.keys) }
+    private func fullKinds(_ most: Int) -> Set<Kind> { Set(postponedKinds.filter { $0.value.count >= most }.keys) }
 
     private static let scheduledPage = 1000
 
     private mutating func claimUnsent(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
-        while !scan.isFull, let lane = lines.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
+        while !scan.isFull, let lane = skipped.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
         try claimFresh(&scan, from: rows, isLeased: isLeased)
     }
 
@@ -284,12 +284,12 @@ struct MixedClaims: QueueClaims {
         var isDone = false
         // Also if a row cannot be read: the lane would not be looked at again.
         defer {
-            lines.removeFirst(done, from: lane)
-            if !isDone { lines.becameFree(lane, isNext: true) }
+            skipped.removeFirst(done, from: lane)
+            if !isDone { skipped.becameFree(lane, isNext: true) }
             // A group may be next.
             if done > 0 { mayUnblock = true }
         }
-        while let id = lines.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
+        while let id = skipped.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
             let row = try rows.row(id)
             guard !scan.isFull, row.map({ scan.take($0) }) ?? true else { return false }
             done += 1
@@ -301,12 +301,12 @@ struct MixedClaims: QueueClaims {
     private mutating func claimFresh(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
-        if hasRoomForPassed { returnToPassed() }
+        if mayRescanPassed { rewindToPassed() }
         guard !scan.isFull, !isAtScanLimit, !isScheduleBehind, cursor < scan.newest || isBehind else { return }
         var position = cursor
         var isCut = false
         var passed = 0
-        let full = fullKinds(Crowd.most(scan.limits))
+        let full = fullKinds(PostponedKind.most(scan.limits))
         // Rows that were returned before the cursor lead past some that were just taken.
         let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
         // Also if the scan fails: what was taken is left for another one.
@@ -318,18 +318,18 @@ struct MixedClaims: QueueClaims {
             let (id, lane, size) = (row.id, row.lane, row.payloadCount)
             if !taken.contains(id), !isKnown(id, in: lane, isLeased) {
                 if !full.isEmpty, lane == 0, case let kind = rows.kinds.kind(row[1]), full.contains(kind) {
-                    crowds[kind]?.pass(id)
+                    postponedKinds[kind]?.pass(id)
                     passed += 1
-                } else if lines.mayTake(id, in: lane) {
+                } else if skipped.mayTake(id, in: lane) {
                     guard scan.fits(size) else {
                         isCut = true
                         return false
                     }
                     scan.take(rows.queueRow(row))
                 } else {
-                    lines.insert(id, in: lane)
+                    skipped.insert(id, in: lane)
                 }
-                scan.looked(atBytes: size)
+                scan.countExamined(bytes: size)
             }
             position = id
             isCut = scan.isFull || isAtScanLimit || passed >= Self.passLimit
@@ -342,10 +342,10 @@ struct MixedClaims: QueueClaims {
     }
 
     /// Looks at rows again that were passed, if their kind has room for them.
-    private mutating func returnToPassed() {
-        for (kind, crowd) in crowds where crowd.hasRoomForPassed {
-            guard let passed = crowd.passed else { continue }
-            crowds[kind]?.passed = nil
+    private mutating func rewindToPassed() {
+        for (kind, state) in postponedKinds where state.mayRescanPassed {
+            guard let passed = state.passed else { continue }
+            postponedKinds[kind]?.passed = nil
             cursor = min(cursor, MessageID(rawValue: passed.rawValue - 1))
             isBehind = true
         }
@@ -360,17 +360,17 @@ struct MixedClaims: QueueClaims {
         case .postponed(let kind, let dueAt, let history):
             groupTogether(ended, dueAt: dueAt, history: history)
             for lease in ended { postponed[lease.id] = kind }
-            if sendsKindsApart { crowds[kind, default: Crowd()].count += ended.count }
+            if sendsKindsApart { postponedKinds[kind, default: PostponedKind()].count += ended.count }
         // They are the first to be examined again.
         case .unsent: for lease in ended { leave(lease.id, in: lease.lane) }
         }
-        for lease in ended where lines.endFlight(in: lease.lane) { becameFree(lease.lane) }
+        for lease in ended where skipped.endFlight(in: lease.lane) { becameFree(lease.lane) }
     }
 
     private mutating func groupTogether(_ rows: [Lease], dueAt: Timestamp, history: BatchHistory = BatchHistory()) {
         for row in rows {
             members[row.id] = row.lane
-            if row.lane != 0 { lines.insert(row.id, in: row.lane) }
+            if row.lane != 0 { skipped.insert(row.id, in: row.lane) }
             frontier = max(frontier, row.id)
         }
         groups.append(Group(dueAt: dueAt, ids: rows.map(\.id).sorted(), history: history))
@@ -398,11 +398,11 @@ struct MixedClaims: QueueClaims {
 
     // MARK: Changes by the writer
 
-    mutating func apply(_ updates: QueueExchange.PendingUpdates) {
+    mutating func apply(_ updates: QueueMailbox.PendingUpdates) {
         mustVerify = mustVerify || updates.isCut
         for removal in updates.removals { noteRemoval(of: removal.id, isGone: removal.isGone) }
         // Rows before the cursor were returned, or rows after it that were never announced.
-        if let id = updates.cameBackFrom {
+        if let id = updates.requeuedFrom {
             cursor = min(cursor, MessageID(rawValue: id.rawValue - 1))
             isBehind = true
         }
@@ -412,9 +412,9 @@ struct MixedClaims: QueueClaims {
         guard let lane = awaitingRemoval.removeValue(forKey: id) ?? members[id] else { return }
         if isGone {
             leaveGroup(id, isGone: true)
-            lines.remove(id, from: lane)
+            skipped.remove(id, from: lane)
         } else if members[id] == nil {
-            lines.insert(id, in: lane)
+            skipped.insert(id, in: lane)
         }
         becameFree(lane)
     }

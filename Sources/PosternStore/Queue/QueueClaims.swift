@@ -8,7 +8,7 @@ protocol QueueClaims: Sendable {
     // MARK: Queries
 
     /// Whether there may be messages that were not announced.
-    var mustLook: Bool { get }
+    var mustScan: Bool { get }
     /// Whether there is no room for what is scheduled or new.
     var isAtScanLimit: Bool { get }
     /// When the next batch is due that is to be sent again, if that is not stored in the rows.
@@ -29,7 +29,7 @@ protocol QueueClaims: Sendable {
     /// Loads what an earlier run left. Returns when the first scheduled message is due; nil if only a scan can
     /// determine it.
     mutating func adoptLeftovers(from rows: QueueRows) throws -> Timestamp?
-    mutating func apply(_ updates: QueueExchange.PendingUpdates)
+    mutating func apply(_ updates: QueueMailbox.PendingUpdates)
     /// Collects the rows to be sent next. `end` is called with those that could be leased.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws
     /// The scan has ended. If `refused` is nil, all that it `found` is leased. Otherwise, some of it may have been removed

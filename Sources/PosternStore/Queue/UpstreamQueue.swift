@@ -7,7 +7,7 @@ import Synchronization
 /// killed are void.
 ///
 /// That memory consists of two values with one owner each. `claims` belongs to the worker and decides how rows become
-/// batches; it is locked while a claim reads the store, and the writer's thread never takes that lock. `exchange` is
+/// batches; it is locked while a claim reads the store, and the writer's thread never takes that lock. `mailbox` is
 /// what the two report to each other; it is locked for a few instructions only. If both are locked, `claims` is locked
 /// first.
 public final class UpstreamQueue: Sendable {
@@ -28,7 +28,7 @@ public final class UpstreamQueue: Sendable {
     /// Whether its type validates messages a second time when they are stored.
     let acceptsByState: Bool
     private let claims: Mutex<any QueueClaims>
-    private let exchange: Mutex<QueueExchange>
+    private let mailbox: Mutex<QueueMailbox>
     private let readers: Readers
     private let kinds: KindTable
     private let health: StoreHealth
@@ -65,7 +65,7 @@ public final class UpstreamQueue: Sendable {
         let (claims, arrivals) = upstream.traits.laneRule.makeClaims(
             newest: newest, sendsKindsApart: upstream.traits.sendsKindsApart)
         self.claims = Mutex(claims)
-        exchange = Mutex(QueueExchange(arrivals: arrivals))
+        mailbox = Mutex(QueueMailbox(arrivals: arrivals))
     }
 
     /// Replaces the upstream by one of the same name and type with other settings, and perhaps other kinds. Waits for
@@ -104,25 +104,25 @@ public final class UpstreamQueue: Sendable {
     /// Called after the commit.
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {
         let listener = collecting
-        if exchange.withLock({ $0.add(arrival, at: instant, limits: listener.limits) }) { listener.wake() }
+        if mailbox.withLock({ $0.add(arrival, at: instant, limits: listener.limits) }) { listener.wake() }
     }
 
     /// Called after the commit: something is due at `moment`.
     func announceDue(at moment: Timestamp) {
-        if exchange.withLock({ $0.due.announce(moment) }) { wake() }
+        if mailbox.withLock({ $0.due.announce(moment) }) { wake() }
     }
 
     /// Prevents `id` from being claimed until `doneRemoving`. Returns false if it is being sent.
-    func tryRemoving(_ id: MessageID) -> Bool { exchange.withLock { $0.leases.tryRemoving(id) } }
+    func tryRemoving(_ id: MessageID) -> Bool { mailbox.withLock { $0.leases.tryRemoving(id) } }
 
     /// The removal is committed (`areGone`) or undone.
     func doneRemoving(_ ids: [MessageID], areGone: Bool) {
-        if exchange.withLock({ $0.doneRemoving(ids, areGone: areGone) }) { wake() }
+        if mailbox.withLock({ $0.doneRemoving(ids, areGone: areGone) }) { wake() }
     }
 
     /// Called after the commit: ended messages are queued again, under ids from `id` on.
-    func cameBack(from id: MessageID) {
-        exchange.withLock { $0.updates.cameBackFrom = min($0.updates.cameBackFrom ?? id, id) }
+    func requeued(from id: MessageID) {
+        mailbox.withLock { $0.updates.requeuedFrom = min($0.updates.requeuedFrom ?? id, id) }
         wake()
     }
 
@@ -134,13 +134,13 @@ public final class UpstreamQueue: Sendable {
         limits: BatchLimits, wait: Duration, now: Timestamp, instant: MonotonicInstant
     ) -> Readiness {
         claims.withLock { claims in
-            exchange.withLock { exchange in
-                claims.apply(exchange.takeUpdates())
-                if claims.mustLook { return .now }
+            mailbox.withLock { mailbox in
+                claims.apply(mailbox.takeUpdates())
+                if claims.mustScan { return .now }
                 let due = claims.nextGroupDue ?? .never
                 // At the scan limit there is no room for what is scheduled or new.
                 if claims.isAtScanLimit { return due <= now ? .now : due == .never ? .nothing : .due(at: due) }
-                return exchange.readiness(limits: limits, wait: wait, now: now, instant: instant, otherDue: due)
+                return mailbox.readiness(limits: limits, wait: wait, now: now, instant: instant, otherDue: due)
             }
         }
     }
@@ -148,9 +148,9 @@ public final class UpstreamQueue: Sendable {
     /// Whether a message up to `id` is being sent, or could be sent now or after one that is.
     public func maySend(through id: MessageID, now: Timestamp) throws -> Bool {
         try claims.withLock { claims in
-            let isInFlight = exchange.withLock { exchange in
-                claims.apply(exchange.takeUpdates())
-                return exchange.leases.hasAny(through: id)
+            let isInFlight = mailbox.withLock { mailbox in
+                claims.apply(mailbox.takeUpdates())
+                return mailbox.leases.hasAny(through: id)
             }
             return try isInFlight || read { try claims.maySend(through: id, now: now, from: $0) }
         }
@@ -189,23 +189,23 @@ public final class UpstreamQueue: Sendable {
 
     private func claim(_ request: ClaimRequest) throws -> (Claim, staleLanes: [Int64]) {
         try claims.withLock { claims in
-            let (newest, due) = exchange.withLock { exchange in
-                claims.apply(exchange.takeUpdates())
-                return exchange.beginScan()
+            let (newest, due) = mailbox.withLock { mailbox in
+                claims.apply(mailbox.takeUpdates())
+                return mailbox.beginScan()
             }
             var scan = ClaimScan(request, newest: newest, due: due)
             do {
                 try read { rows in
-                    try claims.look(&scan, from: rows) { id in exchange.withLock { $0.leases.contains(id) } }
+                    try claims.look(&scan, from: rows) { id in mailbox.withLock { $0.leases.contains(id) } }
                 }
             } catch {
-                exchange.withLock { $0.abandonScan(scan) }
+                mailbox.withLock { $0.abandonScan(scan) }
                 throw error
             }
             let found = scan.messages
-            exchange.withLock { exchange in
-                let refused = exchange.endScan(&scan, through: claims.cursor)
-                claims.end(scan, found: found, as: exchange.leases, refused: refused.map(Set.init))
+            mailbox.withLock { mailbox in
+                let refused = mailbox.endScan(&scan, through: claims.cursor)
+                claims.end(scan, found: found, as: mailbox.leases, refused: refused.map(Set.init))
             }
             return (scan.claim, scan.staleLanes)
         }
@@ -229,7 +229,7 @@ public final class UpstreamQueue: Sendable {
     private func end(_ messages: [Message], as end: ClaimEnd) {
         guard !messages.isEmpty else { return }
         claims.withLock { claims in
-            let ended = exchange.withLock { $0.end(messages) }
+            let ended = mailbox.withLock { $0.end(messages) }
             claims.end(ended, as: end)
         }
     }
@@ -264,7 +264,7 @@ public final class UpstreamQueue: Sendable {
     ) {
         writer.change(change) { [self] result in
             if case .failure(let error) = result { onFailure(error) }
-            exchange.withLock { $0.suspend(claim) }
+            mailbox.withLock { $0.suspend(claim) }
             if case .success = result { wake() }
         }
     }
@@ -293,7 +293,7 @@ public final class UpstreamQueue: Sendable {
 
     func adoptLeftovers() throws {
         let due = try claims.withLock { claims in try read { try claims.adoptLeftovers(from: $0) } }
-        if let due { exchange.withLock { $0.due = NextDue(due) } }
+        if let due { mailbox.withLock { $0.due = NextDue(due) } }
     }
 
     // MARK: Any thread
@@ -302,7 +302,7 @@ public final class UpstreamQueue: Sendable {
     public var limits: BatchLimits { collecting.limits }
 
     /// Whether the message is being sent.
-    public func isInFlight(_ id: MessageID) -> Bool { exchange.withLock { $0.leases.contains(id) } }
+    public func isInFlight(_ id: MessageID) -> Bool { mailbox.withLock { $0.leases.contains(id) } }
 
     /// Whether an earlier message of its lane keeps it waiting. May read the store.
     public func isHeldUp(_ id: MessageID, lane: Int64) -> Bool {

@@ -75,16 +75,16 @@ struct StoredState {
 
 extension StoredState {
     /// Runs what an upstream decides on this state. Throws if a read failed meanwhile: what it decided is void then.
-    func lend<T>(_ body: (any UpstreamState) throws -> T) throws -> T {
-        let lent = LentState(self)
-        let result = Result { try body(lent) }
-        if let failure = lent.failure { throw failure }
+    func decide<T>(_ body: (any UpstreamState) throws -> T) throws -> T {
+        let checked = CheckedState(self)
+        let result = Result { try body(checked) }
+        if let failure = checked.failure { throw failure }
         return try result.get()
     }
 }
 
 /// The state as an upstream reads it: a read that fails is noted.
-private final class LentState: UpstreamState {
+private final class CheckedState: UpstreamState {
     private let stored: StoredState
     private(set) var failure: (any Error)?
 

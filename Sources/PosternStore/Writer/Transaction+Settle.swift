@@ -49,7 +49,7 @@ extension Transaction {
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (message, progress) in settlement.progressed { try keep(progress, of: message, in: queue) }
         // The state of its credential first: lanes for which there is a valid one are not parked.
-        let changes = try changes.map { try state(of: queue).lend($0) } ?? []
+        let changes = try changes.map { try state(of: queue).decide($0) } ?? []
         try apply(changes, of: queue)
         if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
         if settlement.isAmbiguous { accounts[queue.number].ledger.ambiguousSends += 1 }

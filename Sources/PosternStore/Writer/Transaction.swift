@@ -202,7 +202,7 @@ extension Transaction {
             let candidate = PendingMessage(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
                 payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
-            changes = try state(of: message.queue).lend { try message.queue.upstream.accept(candidate, in: $0) }
+            changes = try state(of: message.queue).decide { try message.queue.upstream.accept(candidate, in: $0) }
         } catch let refusal as AcceptanceError {
             return refusal
         }

@@ -41,21 +41,21 @@ extension WriterLoop {
     // MARK: A full disk
 
     private func makeDo(with jobs: [OutboxWriter.Job], after error: StoreError) {
-        let isNews = !outbox.isFull
+        let wasNotFull = !outbox.isFull
         let full = error.isFull ? error : .full(detail: "\(error)")
         outbox.becameFull(full)
         // A read may have kept the log from being reset, so that it took the room of this commit.
         let wasUsed = checkpoints.framesInLog > 0
         checkpoint(.restart)
-        let hasMoreRoom = isNews || wasUsed && checkpoints.framesInLog == 0
-        if isNews { releasePages() }
+        let hasMoreRoom = wasNotFull || wasUsed && checkpoints.framesInLog == 0
+        if wasNotFull { releasePages() }
         var changes: [OutboxWriter.Job] = []
         // Queues that drop their oldest messages get one more try, at the cost of those.
         var evicting: [OutboxWriter.Job] = []
         var rejected: [OutboxWriter.Job] = []
         for job in jobs {
             switch job {
-            case .append(let messages, _, _) where isNews && mayMakeRoom(for: messages): evicting.append(job)
+            case .append(let messages, _, _) where wasNotFull && mayMakeRoom(for: messages): evicting.append(job)
             case .append: rejected.append(job)
             case .change: changes.append(job)
             case .stop: break

@@ -176,7 +176,7 @@ private struct OwnedUpstream: PlainAtHeart {
         #expect(try token("u1") == "T2")
         #expect(try store.claim(queue, most: 1).messages.count == 1, "there is a good one: nothing is parked")
         let state = try store.outbox.withState(of: queue.number) {
-            try $0.wasRefused(Credential(owner: "u1", value: Array("T1".utf8)))
+            $0.wasRefused(Credential(owner: "u1", value: Array("T1".utf8)))
         }
         #expect(state)
         #expect(try post("u1/d1", "T1").needsCredential)

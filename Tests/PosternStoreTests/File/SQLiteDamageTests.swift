@@ -49,25 +49,13 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(NeedsValue())
         try store.change([.set(key: "known", value: [1])], of: queue)
-        let id = try store.append(to: queue)
+        try store.append(to: queue)
         try store.execute("ALTER TABLE state RENAME TO hidden")
         let refusal = #expect(throws: AppendError.self) { try store.append(to: queue) }
         guard case .store = refusal else {
             Issue.record("refused by what could not be read: \(refusal.map { "\($0)" } ?? "")")
             return
         }
-        let claim = try store.claim(queue)
-        #expect(claim.messages.map(\.id) == [id])
-        var settlement = Settlement(batch: store.outbox.nextBatch(), outcome: .delivered, endedAt: store.time.now)
-        settlement.delivered = claim.messages
-        #expect(throws: StoreError.self) {
-            try store.threads.result {
-                store.outbox.settle(
-                    settlement, of: queue, changes: { [.set(key: "copy", value: $0.value(of: "known") ?? [])] },
-                    completion: $0)
-            }
-        }
-        #expect(try store.outbox.message(id)?.state == .queued)
     }
 
     @Test func healthRecord_thatCannotBeRead_isNotTakenForAHealthyUpstream() throws {

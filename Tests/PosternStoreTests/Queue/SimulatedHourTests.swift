@@ -8,7 +8,7 @@ import Testing
 @Suite struct SimulatedHourTests {
     @Test(arguments: [10, 200, 2000])
     func messages_areClaimedInTime_atEveryRate(perSecond: Int) {
-        var hour = ClaimSimulation<QueueExchange>(perSecond: perSecond, seconds: 3600)
+        var hour = ClaimSimulation<QueueMailbox>(perSecond: perSecond, seconds: 3600)
         hour.run()
         #expect(hour.claimed > perSecond * 3590)
         #expect(hour.percentile(99) <= hour.wait + 50, "\(hour.percentile(99)) ms")

@@ -7,7 +7,7 @@ import Testing
 @Suite struct WakeModelTests {
     @Test(arguments: [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [1, 1, 1]), (10, [1, 3])])
     func committedMessage_isNeverForgotten_whateverTheOrder(most: Int, commits: [Int]) {
-        var model = WakeModel<QueueExchange>(maxPerClaim: most, commits: commits)
+        var model = WakeModel<QueueMailbox>(maxPerClaim: most, commits: commits)
         model.explore()
         #expect(model.violations == [], "after \(model.states) states")
         #expect(model.states > 1000)
@@ -79,7 +79,7 @@ protocol WakeValue {
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness
 }
 
-extension QueueExchange: WakeValue {
+extension QueueMailbox: WakeValue {
     init() {
         self.init(arrivals: Arrivals())
         due = NextDue(.never)
@@ -96,7 +96,7 @@ extension QueueExchange: WakeValue {
 
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
         var scan = ClaimScan(ClaimRequest(limits: BatchLimits(maxMessages: 1, maxBytes: 1), now: .never))
-        for _ in 0..<count { scan.looked(atBytes: 1) }
+        for _ in 0..<count { scan.countExamined(bytes: 1) }
         _ = endScan(&scan, through: MessageID(rawValue: id))
     }
 
@@ -261,7 +261,7 @@ struct FlagOfFirstArrival: WakeValue {
 
 /// A claim does not reduce the count.
 struct KeepsWhatWasSeen: WakeValue {
-    private var real = QueueExchange()
+    private var real = QueueMailbox()
 
     mutating func announce(
         through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
@@ -277,7 +277,7 @@ struct KeepsWhatWasSeen: WakeValue {
 
 /// A claim also subtracts what was announced while it read.
 struct DropsAllAtTheEndOfALook: WakeValue {
-    private var real = QueueExchange()
+    private var real = QueueMailbox()
 
     mutating func announce(
         through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits

@@ -89,8 +89,9 @@ import Testing
         try bench.store.append(1, to: bench.work)
         var settlement = bench.store.settlement(.delivered)
         settlement.delivered = try bench.store.claim(bench.work).messages
-        bench.store.outbox.settle(settlement, of: bench.work) { _ in
-            throw StoreError.failed(detail: "as the test demands")
+        try bench.store.execute("ALTER TABLE state RENAME TO hidden")
+        bench.store.outbox.settle(settlement, of: bench.work) { state in
+            state.value(of: "a").map { [.set(key: "b", value: $0)] } ?? []
         } completion: { _ in
         }
         try bench.store.settleDown()
@@ -172,7 +173,7 @@ import Testing
         let id = try bench.store.append(to: bench.work)
         try bench.store.fail(bench.store.claim(bench.work).messages, of: bench.work)
         #expect(try bench.store.requeue([id]) == [id])
-        bench.work.cameBack(from: id)
+        bench.work.requeued(from: id)
         try bench.store.drain(bench.work)
         #expect(try bench.events().map(\.id) == [id, id])
         #expect(
@@ -228,7 +229,7 @@ import Testing
         let hooks = try store.register(PlainUpstream("hooks"))
         store.outbox.adopt([Bench.callback(to: hooks)])
         #expect(try store.requeue([failed[0].id]) == [failed[0].id])
-        hooks.cameBack(from: failed[0].id)
+        hooks.requeued(from: failed[0].id)
         // Events about events would never end.
         for _ in 0..<20 { try store.deliver(store.claim(hooks, most: 1).messages, of: hooks) }
         let ledger = store.outbox.ledger(of: hooks.number)
@@ -267,7 +268,7 @@ import Testing
         ).messages
         #expect(dropped.map(\.key) == ids[2...].map(\.description))
         #expect(try store.requeue(dropped.map(\.id)).count == 3)
-        bench.hooks.cameBack(from: dropped[0].id)
+        bench.hooks.requeued(from: dropped[0].id)
         try store.drain(bench.hooks)
         #expect(bench.ledger.delivered == 5)
         #expect(bench.ledger.accepted == 5)

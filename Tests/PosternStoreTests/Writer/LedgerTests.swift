@@ -12,15 +12,14 @@ import Testing
         try store.append(1, to: queue)
         var settlement = store.settlement(.delivered)
         settlement.delivered = try store.claim(queue).messages
-        let unreadable = StoreError.failed(detail: "as the test demands")
-        let done = SharedValue<Result<[StateChange], StoreError>?>(nil)
-        store.outbox.settle(settlement, of: queue) { _ in
-            throw unreadable
-        } completion: {
-            done.set($0)
+        try store.execute("ALTER TABLE state RENAME TO hidden")
+        #expect(throws: StoreError.self) {
+            try store.threads.result {
+                store.outbox.settle(
+                    settlement, of: queue, changes: { [.set(key: "a", value: $0.value(of: "b") ?? [])] }, completion: $0
+                )
+            }
         }
-        try store.settleDown()
-        #expect(done.value == .failure(unreadable))
         #expect(try store.state(settlement.delivered[0].id) == .queued)
     }
 }

@@ -37,8 +37,8 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
         traits = Traits { [client] traits in
             traits.hasSessions = true
             traits.routes =
-                [Proxy(client: client).resource, SDKs(client: client).resource]
-                + Login(client).resources + Rights(client: client).resources
+                [Proxy(client: client).resource, SDKEndpoint(client: client).resource]
+                + Login(client).resources + Permissions(client: client).resources
         }
     }
 

@@ -135,7 +135,8 @@ import Testing
         let id = try harness.post("metrics", Self.item)
         #expect(try harness.steps(id) { _ in Harness.response(503, "") } == ["fetchConfiguration"])
         #expect(
-            try fail(id, mayHaveArrived: true, &harness) == Judgement(.retry(after: nil)), "a question may be asked twice")
+            try fail(id, mayHaveArrived: true, &harness) == Judgement(.retry(after: nil)),
+            "a question may be asked twice")
         #expect(try harness.steps(id, answer: Self.usual) == ["fetchConfiguration", "uploadMetrics"])
         #expect(harness.ended[id]?.state == .delivered)
     }

@@ -6,8 +6,8 @@ import PosternCore
 /// plain value.
 ///
 /// The rows of lane 0 have no order among each other. A lane that becomes free costs only its own rows.
-struct LaneLines {
-    private struct Line {
+struct SkippedRows {
+    private struct LaneRows {
         /// Whether its first row may be sent, as far as this value shows.
         var isUsable: Bool { isFree && inFlight == 0 }
 
@@ -19,70 +19,70 @@ struct LaneLines {
         var isFree = false
     }
 
-    private var lines: [Int64: Line] = [:]
+    private var lanes: [Int64: LaneRows] = [:]
     /// Lanes whose first row may be sent, in the order they became free.
     private var free: Deque<Int64> = []
     /// The number of rows.
     private(set) var count = 0
 
-    var hasFree: Bool { free.contains { lines[$0]?.isUsable == true } }
+    var hasFree: Bool { free.contains { lanes[$0]?.isUsable == true } }
 
     func contains(_ id: MessageID, in lane: Int64) -> Bool {
-        guard let ids = lines[lane]?.ids else { return false }
+        guard let ids = lanes[lane]?.ids else { return false }
         let index = ids.firstIndex(notBefore: id)
         return index < ids.count && ids[index] == id
     }
 
-    func count(of lane: Int64) -> Int { lines[lane]?.ids.count ?? 0 }
+    func count(of lane: Int64) -> Int { lanes[lane]?.ids.count ?? 0 }
 
-    func isInFlight(_ lane: Int64) -> Bool { lines[lane].map { $0.inFlight > 0 } ?? false }
+    func isInFlight(_ lane: Int64) -> Bool { lanes[lane].map { $0.inFlight > 0 } ?? false }
 
     func rows(before id: MessageID, of lane: Int64) -> ArraySlice<MessageID> {
-        let ids = lines[lane]?.ids ?? []
+        let ids = lanes[lane]?.ids ?? []
         return ids[..<ids.firstIndex(notBefore: id)]
     }
 
     /// Whether `id` may be sent before every skipped row of the lane.
     func mayTake(_ id: MessageID, in lane: Int64) -> Bool {
-        guard lane != 0, let line = lines[lane] else { return true }
-        return line.inFlight == 0 && line.ids.first.map { id < $0 } ?? true
+        guard lane != 0, let found = lanes[lane] else { return true }
+        return found.inFlight == 0 && found.ids.first.map { id < $0 } ?? true
     }
 
     /// Whether `id` is the row at `index` of a lane of which nothing is being sent.
     func isNext(_ id: MessageID, in lane: Int64, at index: Int) -> Bool {
-        guard let line = lines[lane], line.inFlight == 0, index < line.ids.count else { return false }
-        return line.ids[index] == id
+        guard let found = lanes[lane], found.inFlight == 0, index < found.ids.count else { return false }
+        return found.ids[index] == id
     }
 
     func row(at index: Int, of lane: Int64) -> MessageID? {
-        guard let ids = lines[lane]?.ids, index < ids.count else { return nil }
+        guard let ids = lanes[lane]?.ids, index < ids.count else { return nil }
         return ids[index]
     }
 
     /// Whether a row up to `id` follows one of its lane in flight, or is the first that may be sent, which `mayBeSent`
     /// decides.
     func contains(through id: MessageID, where mayBeSent: (MessageID) -> Bool) -> Bool {
-        lines.contains { lane, line in
-            let rows = line.ids.prefix { $0 <= id }
+        lanes.contains { lane, found in
+            let rows = found.ids.prefix { $0 <= id }
             if lane == 0 { return rows.contains(where: mayBeSent) }
-            return rows.first.map { line.inFlight > 0 || mayBeSent($0) } ?? false
+            return rows.first.map { found.inFlight > 0 || mayBeSent($0) } ?? false
         }
     }
 
     // MARK: Rows
 
     mutating func insert(_ id: MessageID, in lane: Int64) {
-        var line = lines.removeValue(forKey: lane) ?? Line()
-        let index = line.ids.firstIndex(notBefore: id)
-        if index == line.ids.count || line.ids[index] != id {
-            line.ids.insert(id, at: index)
+        var found = lanes.removeValue(forKey: lane) ?? LaneRows()
+        let index = found.ids.firstIndex(notBefore: id)
+        if index == found.ids.count || found.ids[index] != id {
+            found.ids.insert(id, at: index)
             count += 1
         }
-        lines[lane] = line
+        lanes[lane] = found
     }
 
     mutating func remove(_ id: MessageID, from lane: Int64) {
-        guard contains(id, in: lane), let index = lines[lane]?.ids.firstIndex(notBefore: id) else { return }
+        guard contains(id, in: lane), let index = lanes[lane]?.ids.firstIndex(notBefore: id) else { return }
         remove(index..<index + 1, from: lane)
     }
 
@@ -91,27 +91,27 @@ struct LaneLines {
 
     private mutating func remove(_ range: Range<Int>, from lane: Int64) {
         guard !range.isEmpty else { return }
-        lines[lane]?.ids.removeSubrange(range)
+        lanes[lane]?.ids.removeSubrange(range)
         count -= range.count
         forgetIfEmpty(lane)
     }
 
     private mutating func forgetIfEmpty(_ lane: Int64) {
-        if let line = lines[lane], line.ids.isEmpty, line.inFlight == 0 { lines[lane] = nil }
+        if let found = lanes[lane], found.ids.isEmpty, found.inFlight == 0 { lanes[lane] = nil }
     }
 
     // MARK: In flight
 
     mutating func beginFlight(in lane: Int64) {
-        if lane != 0 { lines[lane, default: Line()].inFlight += 1 }
+        if lane != 0 { lanes[lane, default: LaneRows()].inFlight += 1 }
     }
 
     /// Returns whether nothing of the lane is in flight any more.
     mutating func endFlight(in lane: Int64) -> Bool {
-        guard lane != 0, let index = lines.index(forKey: lane), lines.values[index].inFlight > 0 else { return false }
-        lines.values[index].inFlight -= 1
-        guard lines.values[index].inFlight == 0 else { return false }
-        if lines.values[index].ids.isEmpty { lines.remove(at: index) }
+        guard lane != 0, let index = lanes.index(forKey: lane), lanes.values[index].inFlight > 0 else { return false }
+        lanes.values[index].inFlight -= 1
+        guard lanes.values[index].inFlight == 0 else { return false }
+        if lanes.values[index].ids.isEmpty { lanes.remove(at: index) }
         return true
     }
 
@@ -120,8 +120,8 @@ struct LaneLines {
     /// The first row of the lane may be sent, as far as this value shows. `isNext`: before those of all other lanes,
     /// because a batch had no room for more of this one.
     mutating func becameFree(_ lane: Int64, isNext: Bool = false) {
-        guard let line = lines[lane], !line.isFree, line.inFlight == 0, !line.ids.isEmpty else { return }
-        lines[lane]?.isFree = true
+        guard let found = lanes[lane], !found.isFree, found.inFlight == 0, !found.ids.isEmpty else { return }
+        lanes[lane]?.isFree = true
         if isNext { free.prepend(lane) } else { free.append(lane) }
     }
 
@@ -129,8 +129,8 @@ struct LaneLines {
     mutating func takeFree() -> Int64? {
         while let lane = free.popFirst() {
             // A lane with something in flight becomes free again after that.
-            let isUsable = lines[lane]?.isUsable == true
-            lines[lane]?.isFree = false
+            let isUsable = lanes[lane]?.isUsable == true
+            lanes[lane]?.isFree = false
             if isUsable { return lane }
         }
         return nil

@@ -2,21 +2,21 @@ import PosternCore
 
 /// What the writer's thread and the worker of a queue report to each other: arrivals, scheduled times, what is being
 /// sent, and what is being removed. A plain value, locked for a few instructions only.
-struct QueueExchange {
+struct QueueMailbox {
     /// What the worker has to know before its next scan.
     struct PendingUpdates {
         /// Messages that the writer was about to remove.
         var removals: [(id: MessageID, isGone: Bool)] = []
         /// Whether there were more of them than are recorded.
         var isCut = false
-        var cameBackFrom: MessageID?
+        var requeuedFrom: MessageID?
         /// Batches whose wait has been stored in the row of their lane.
         var suspended: [(ended: [Lease], history: BatchHistory)] = []
     }
 
     /// The maximum number of removals that are kept for a worker that does not scan, for example because its upstream
     /// is paused.
-    static let newsLimit = 4096
+    static let maxPendingRemovals = 4096
 
     /// Nil if messages are collected in the rows of their lanes, which contain the time at which they are due.
     var arrivals: Arrivals?
@@ -30,7 +30,7 @@ struct QueueExchange {
     mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) -> Bool {
         leases.doneRemoving(ids, areGone: areGone)
         let hadNone = updates.removals.isEmpty && !updates.isCut
-        updates.isCut = updates.isCut || updates.removals.count + ids.count > Self.newsLimit
+        updates.isCut = updates.isCut || updates.removals.count + ids.count > Self.maxPendingRemovals
         if updates.isCut {
             updates.removals = []
         } else {
