@@ -179,11 +179,17 @@ extension Outbox {
         }
     }
 
-    /// The state of an upstream, on one snapshot.
+    /// The state of an upstream, on one snapshot. Reads nothing, and does not block, unless `body` does.
     public func withState<T>(
         of number: UpstreamNumber, _ body: (any UpstreamState) -> T
     ) throws(StoreError) -> T {
-        try read { sql in try StoredState(upstream: number, sql: sql, vault: vault).decide(body) }
+        do {
+            return try readers.readLazily { snapshot in
+                try StoredState(upstream: number, snapshot: snapshot, vault: vault).decide(body)
+            }
+        } catch {
+            throw StoreError(error, path: path)
+        }
     }
 
     /// The number of messages of an upstream up to `id` that are still queued.

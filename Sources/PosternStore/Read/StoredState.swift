@@ -1,12 +1,35 @@
 import PosternCore
 
-/// The state of one upstream, read inside a transaction or off a read-only connection.
+/// The state of one upstream, read inside a transaction or on a snapshot.
 struct StoredState {
     let upstream: UpstreamNumber
-    let sql: SQL
+    private let source: Source
     let vault: Vault
     /// The writer's state of the upstream during its transaction; nil for readers.
-    var account: UpstreamWriteState?
+    private let account: UpstreamWriteState?
+
+    private enum Source {
+        case transaction(SQL)
+        /// Types without state read nothing, and no transaction begins for them.
+        case snapshot(LazySnapshot)
+    }
+
+    private var sql: SQL {
+        get throws {
+            switch source {
+            case .transaction(let sql): sql
+            case .snapshot(let snapshot): try snapshot.sql
+            }
+        }
+    }
+
+    init(upstream: UpstreamNumber, sql: SQL, vault: Vault, account: UpstreamWriteState? = nil) {
+        (self.upstream, source, self.vault, self.account) = (upstream, .transaction(sql), vault, account)
+    }
+
+    init(upstream: UpstreamNumber, snapshot: LazySnapshot, vault: Vault) {
+        (self.upstream, source, self.vault, account) = (upstream, .snapshot(snapshot), vault, nil)
+    }
 
     func value(of key: String) throws -> [UInt8]? {
         try sql.value("SELECT value FROM state WHERE upstream = ? AND key = ?", upstream, key, as: [UInt8].self)

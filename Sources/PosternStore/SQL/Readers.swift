@@ -13,10 +13,10 @@ final class Readers: Sendable {
         var isClosed = false
     }
 
-    private final class Reader: @unchecked Sendable {
+    fileprivate final class Reader: @unchecked Sendable {
         // @unchecked: only the read that has taken it uses it.
         let generation: Int
-        private let sql: SQL
+        let sql: SQL
 
         init(_ sql: SQL, _ generation: Int) {
             self.generation = generation
@@ -40,7 +40,14 @@ final class Readers: Sendable {
         return try reader.readSnapshot(body)
     }
 
-    private func take() throws -> Reader {
+    /// Runs `body` on one snapshot, which begins when `body` reads for the first time. Blocks then.
+    func readLazily<Result>(_ body: (LazySnapshot) throws -> Result) rethrows -> Result {
+        let snapshot = LazySnapshot(of: self)
+        defer { snapshot.end() }
+        return try body(snapshot)
+    }
+
+    fileprivate func take() throws -> Reader {
         let (free, generation) = try state.withLock { state in
             if state.isClosed { throw SQLiteError(SQLITE_MISUSE, "the store is closed") }
             return (state.free.popLast(), state.generation)
@@ -48,7 +55,7 @@ final class Readers: Sendable {
         return try free ?? Reader(open(), generation)
     }
 
-    private func giveBack(_ reader: Reader) {
+    fileprivate func giveBack(_ reader: Reader) {
         let isKept = state.withLock { state in
             guard reader.generation == state.generation else { return false }
             state.free.append(reader)
@@ -71,5 +78,30 @@ final class Readers: Sendable {
             return state.free
         }
         for reader in free { reader.close() }
+    }
+}
+
+/// A snapshot that costs nothing until something is read.
+final class LazySnapshot {
+    private let readers: Readers
+    private var reader: Readers.Reader?
+
+    fileprivate init(of readers: Readers) { self.readers = readers }
+
+    /// The connection, inside the transaction. Not for use after the read.
+    var sql: SQL {
+        get throws {
+            if let reader { return reader.sql }
+            let reader = try readers.take()
+            self.reader = reader
+            try reader.sql.begin(.read)
+            return reader.sql
+        }
+    }
+
+    fileprivate func end() {
+        guard let reader else { return }
+        reader.sql.rollBack()
+        readers.giveBack(reader)
     }
 }

@@ -123,16 +123,23 @@ final class SQL {
 
     /// Runs `body` in a transaction, which is rolled back if `body` or the commit fails.
     func transaction<Result>(_ access: Access, _ body: () throws -> Result) throws -> Result {
-        try run(access.begin)
+        try begin(access)
         do {
             let result = try body()
             try run("COMMIT")
             return result
         } catch {
-            // Some errors have ended the transaction already.
-            if connection.isInTransaction { _ = try? run("ROLLBACK") }
+            rollBack()
             throw error
         }
+    }
+
+    /// Begins a transaction that the caller ends.
+    func begin(_ access: Access) throws { try run(access.begin) }
+
+    /// Ends the transaction, unless an error has ended it already.
+    func rollBack() {
+        if connection.isInTransaction { _ = try? run("ROLLBACK") }
     }
 
     /// Runs `body` inside a transaction. If it returns false or throws, what it changed is undone.

@@ -45,6 +45,24 @@ import Testing
         #expect(third !== second)
     }
 
+    @Test func stateThatIsNotRead_takesNoConnection_andOneThatIsHasOneSnapshot() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        store.outbox.readers.close()
+        #expect(try store.outbox.withState(of: queue.number) { _ in 1 } == 1)
+        #expect(throws: StoreError.self) { try store.outbox.withState(of: queue.number) { $0.value(of: "a") } }
+
+        let other = try TestStore()
+        let id = try other.append(to: other.register())
+        let second = try other.outbox.withState(of: id.upstream) { state in
+            let before = state.isQueued(id)
+            let isCancelled = (try? other.cancel(id)) ?? false
+            return (before, isCancelled, state.isQueued(id))
+        }
+        #expect(second == (true, true, true))
+        #expect(try other.outbox.withState(of: id.upstream) { $0.isQueued(id) } == false)
+    }
+
     @Test func read_throws_afterTheStoreWasClosed() throws {
         let store = try TestStore()
         let id = try store.append(to: store.register())
