@@ -176,7 +176,7 @@ final class ConfiguredUpstream: Sendable {
     let type: String
     let worker: UpstreamWorker
     let kinds: [KindEndpoint]
-    var queue: UpstreamQueue { worker.queue }
+    var queue: QueueTarget { worker.queue.target }
     var name: UpstreamName { worker.name }
     let upstream: RegisteredUpstream
 

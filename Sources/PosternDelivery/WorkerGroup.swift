@@ -63,7 +63,8 @@ public final class WorkerGroup: Sendable {
             // Does nothing in a second call.
             worker.join()
             do throws(StoreError) {
-                try outbox.disable(worker.queue)
+                outbox.drop(worker.queue)
+                try outbox.disable(worker.queue.target)
                 members.withLock { members in members.retired.removeAll { $0 === worker } }
             } catch {
                 failure = failure ?? error

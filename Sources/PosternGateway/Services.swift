@@ -173,7 +173,9 @@ final class Services: Sendable {
         context.setEventTypes(plan.configuration.cloudEvents.types)
         outbox.adopt(maxBytes: plan.configuration.outbox.maxBytes)
         for upstream in plan.configuration.upstreams {
-            if let queue = workerGroup.worker(named: upstream.name)?.queue { outbox.adopt(upstream.queue, of: queue) }
+            if let queue = workerGroup.worker(named: upstream.name)?.queue {
+                outbox.adopt(upstream.queue, of: queue.target)
+            }
         }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
@@ -218,7 +220,7 @@ final class Services: Sendable {
                 let settings = configuration.upstreams.first(where: { $0.name == upstream.name })
             else { continue }
             do throws(StoreError) {
-                try worker.queue.replace(upstream)
+                try outbox.replace(upstream, of: worker.queue.target)
             } catch {
                 failures.append((upstream.name, error))
                 continue
@@ -270,7 +272,8 @@ final class Services: Sendable {
                 do throws(SystemLimitError) {
                     try workerGroup.add(worker)
                 } catch {
-                    try outbox.disable(worker.queue)
+                    outbox.drop(worker.queue)
+                    try outbox.disable(worker.queue.target)
                     throw .systemLimit(error)
                 }
             } catch {
@@ -302,8 +305,10 @@ extension UpstreamWorker {
     fileprivate convenience init(
         _ upstream: any Upstream, _ settings: GatewayConfiguration.UpstreamConfiguration, _ dependencies: Dependencies
     ) throws(StoreError) {
-        let queue = try dependencies.outbox.register(upstream, type: settings.type, cap: settings.queue)
-        try self.init(queue: queue, settings: settings.deliverySettings, dependencies: dependencies)
+        let target = try dependencies.outbox.register(upstream, type: settings.type, cap: settings.queue)
+        try self.init(
+            queue: try dependencies.outbox.adopt(target), settings: settings.deliverySettings,
+            dependencies: dependencies)
     }
 }
 
@@ -319,7 +324,7 @@ extension WorkerGroup {
             else { return nil }
             callbacks.append(
                 Callback(
-                    to: queue, as: callback.kind, of: callback.states, in: callback.upstreams,
+                    to: queue.target, as: callback.kind, of: callback.states, in: callback.upstreams,
                     includesPayload: callback.includesPayload))
         }
         return callbacks

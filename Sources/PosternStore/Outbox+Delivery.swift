@@ -12,7 +12,7 @@ extension Outbox {
         writer.change(
             { transaction in
                 try transaction.openAttempt(
-                    batch, carrying: ids, step: step, progress: progress, at: startedAt, of: queue)
+                    batch, carrying: ids, step: step, progress: progress, at: startedAt, of: queue.target)
             },
             completion: completion)
     }
@@ -25,7 +25,7 @@ extension Outbox {
         completion: @escaping @Sendable (Result<[StateChange], StoreError>) -> Void
     ) {
         writer.change(
-            { transaction in try transaction.settle(settlement, of: queue, changes: changes) },
+            { transaction in try transaction.settle(settlement, of: queue.target, changes: changes) },
             completion: completion)
     }
 }

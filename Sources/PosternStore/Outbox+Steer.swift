@@ -10,7 +10,7 @@ extension Outbox {
         writer.change(
             { [self] transaction in
                 try ids.filter { id in
-                    try queue(id.upstream).map { try transaction.cancel(id, in: $0, at: now) } ?? false
+                    try target(id.upstream).map { try transaction.cancel(id, in: $0, at: now) } ?? false
                 }
             }, completion: completion)
     }
@@ -23,14 +23,14 @@ extension Outbox {
         writer.change { [self] transaction in
             var done: [MessageID] = []
             for id in ids.sorted() {
-                guard let queue = queue(id.upstream), try transaction.requeue(id, in: queue, at: now) else { continue }
+                guard let queue = target(id.upstream), try transaction.requeue(id, in: queue, at: now) else { continue }
                 done.append(id)
             }
             return done
         } completion: { [self] result in
             for (number, members) in Dictionary(grouping: (try? result.get()) ?? [], by: \.upstream) {
                 guard let first = members.min() else { continue }
-                queue(number)?.requeued(from: first)
+                queues.adopted(number)?.requeued(from: first)
             }
             completion(result)
         }
@@ -62,7 +62,7 @@ extension Outbox {
     /// Changes an upstream's state depending on its current one. `body` runs on the writer's thread and returns what
     /// `completion` gets.
     public func change<Value: Sendable>(
-        of queue: UpstreamQueue,
+        of queue: QueueTarget,
         _ body: @escaping @Sendable (any UpstreamState) -> (changes: [StateChange], value: Value),
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void
     ) {

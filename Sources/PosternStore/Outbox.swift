@@ -24,6 +24,7 @@ public final class Outbox: Sendable {
     nonisolated(unsafe) let sql: SQL
     let readers: Readers
     let kinds = KindTable()
+    let queues = QueueTable()
     let batches: BatchCounter
     let reserve: DiskReserve
     let logIndex: LogIndex
@@ -45,7 +46,6 @@ public final class Outbox: Sendable {
 
     private struct Shared {
         var ledgers: [UpstreamNumber: Ledger] = [:]
-        var queues: [UpstreamNumber: UpstreamQueue] = [:]
         var waiters: [MessageID: [@Sendable (SettledNotice) -> Void]] = [:]
         var names: [UpstreamNumber: UpstreamName] = [:]
         var sequence: Int64 = 0
@@ -100,7 +100,7 @@ public final class Outbox: Sendable {
             throw .systemLimit(error)
         }
         do {
-            try closeAttemptsOfPreviousRun()
+            try closeOpenAttempts()
         } catch {
             close()
             throw Self.startError(error, path: path)
@@ -140,64 +140,19 @@ public final class Outbox: Sendable {
         do { return try readers.readSnapshot(body) } catch { throw StoreError(error, path: path) }
     }
 
-    /// Closes the attempts that were open when the previous run ended. Their outcome is unknown, so they count as
-    /// ambiguous, and their messages, which are still queued, may have arrived.
-    ///
-    /// The messages of a batch can be on as many pages as there are messages. On a full disk the log has no room for that
-    /// many in one commit.
-    private func closeAttemptsOfPreviousRun() throws(StoreError) {
-        for attempt in try read({ try LeftAttempt.all(with: $0) }) {
-            var ids = attempt.ids[...]
-            while !ids.isEmpty {
-                let wasFull = isFull
-                let part = Array(ids.prefix(wasFull ? DiskReserve.messagesPerCommit : 512))
-                do throws(StoreError) {
-                    try writer.changeNow { try $0.markInterrupted(part, of: attempt) }
-                    ids.removeFirst(part.count)
-                } catch {
-                    guard error.isFull, !wasFull else { throw error }
-                }
-            }
-            try writer.changeNow { try $0.close(attempt) }
-        }
-    }
-
     // MARK: Upstreams
 
-    /// Creates the queue of a configured upstream, or continues that of an earlier run. Waits for the writer.
-    public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> UpstreamQueue {
-        let isDisabled = upstream is StoredUpstream
-        let upstream = RegisteredUpstream(upstream)
-        let (number, newest) = try writer.changeNow { try $0.register(upstream, type: type) }
-        let queue = UpstreamQueue(
-            upstream: upstream, number: number, cap: cap, of: self, newest: newest, isDisabled: isDisabled)
-        do {
-            try queue.adoptLeftovers()
-        } catch {
-            throw StoreError(error, path: path)
-        }
-        shared.withLock { shared in
-            shared.queues[number] = queue
-            shared.names[number] = upstream.name
-        }
-        adopt(cap, of: queue)
-        return queue
-    }
+    /// An upstream has been registered.
+    func named(_ name: UpstreamName, _ number: UpstreamNumber) { shared.withLock { $0.names[number] = name } }
 
-    /// Changes the limits of a queue, from the next request on. Messages that are beyond them stay queued.
-    public func adopt(_ cap: QueueCap, of queue: UpstreamQueue) {
-        queue.cap = cap
-        if cap != QueueCap() || maxBytes > 0 { capped.store(true, ordering: .relaxed) }
-    }
+    /// Limits are checked from now on.
+    func mayBeFull() { capped.store(true, ordering: .relaxed) }
 
     /// Changes the limit of the payload bytes of all queued messages, in the same way.
     public func adopt(maxBytes: Int) {
         currentMaxBytes.store(maxBytes, ordering: .relaxed)
-        if maxBytes > 0 { capped.store(true, ordering: .relaxed) }
+        if maxBytes > 0 { mayBeFull() }
     }
-
-    /// Nil for an upstream that is not registered in this run.
-    public func queue(_ number: UpstreamNumber) -> UpstreamQueue? { shared.withLock { $0.queues[number] } }
 
     /// Reports what settles from the next transaction on. Nothing expires before the first call, because what settles
     /// before that would not be reported.
@@ -287,7 +242,7 @@ public final class Outbox: Sendable {
         let names = names
         for run in events.runs {
             guard let name = names[run.upstream] else { continue }
-            let named = queue(run.upstream)?.upstream.named(run.type, kind: run.kind)
+            let named = target(run.upstream)?.upstream.named(run.type, kind: run.kind)
             self.events.record(Event(run.type, name, ids: run.ids, named: named), isOrdered: run.isAgain)
         }
     }

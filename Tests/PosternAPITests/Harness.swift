@@ -120,8 +120,9 @@ final class TestGateway: GatewayHarness {
             outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger, random: { 1 })
         var workers: [UpstreamWorker] = []
         for upstream in setup.upstreams {
-            let queue = try outbox.register(
+            let target = try outbox.register(
                 upstream, type: "plain", cap: setup.caps[upstream.name.description] ?? QueueCap())
+            let queue = try outbox.adopt(target)
             let worker = try UpstreamWorker(queue: queue, settings: setup.delivery, dependencies: dependencies)
             if setup.paused.contains(upstream.name.description) { worker.pause() }
             workers.append(worker)
@@ -171,7 +172,8 @@ final class TestGateway: GatewayHarness {
     func storeExpired() throws -> String {
         let now = SystemTime().now
         let message = NewMessage(
-            queue: workers[0].queue, kind: "event", acceptedAt: now, expiresAt: now, bytes: Array(#"{"n":1}"#.utf8))
+            queue: workers[0].queue.target, kind: "event", acceptedAt: now, expiresAt: now,
+            bytes: Array(#"{"n":1}"#.utf8))
         let id = Mutex<MessageID?>(nil)
         outbox.append([message], recording: nil) { result in id.withLock { $0 = try? result.get().ids.first } }
         try #require(eventually { id.withLock { $0 != nil } }, "it was not stored")

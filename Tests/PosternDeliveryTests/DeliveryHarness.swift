@@ -61,7 +61,7 @@ final class DeliveryHarness {
         let outbox = try Outbox(
             OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
             time: time, threads: threads, metrics: metrics, logger: logger)
-        let queue = try outbox.register(upstream, type: "plain", cap: QueueCap())
+        let queue = try outbox.adopt(outbox.register(upstream, type: "plain", cap: QueueCap()))
         outbox.adopt([])
         let worker = try UpstreamWorker(
             queue: queue, settings: settings,
@@ -111,7 +111,7 @@ final class DeliveryHarness {
                 try queue.upstream.admit(payload, of: kind, in: context)
             }.get()
             return NewMessage(
-                queue: queue, kind: kind, lane: admission.lane, acceptedAt: time.now,
+                queue: queue.target, kind: kind, lane: admission.lane, acceptedAt: time.now,
                 bytes: admission.rewritten ?? Array(text.utf8), waitsFor: admission.waitsFor,
                 credential: admission.credential)
         }
@@ -120,7 +120,7 @@ final class DeliveryHarness {
 
     /// Changes the upstream's state, as a route does.
     func change(_ changes: [StateChange]) throws {
-        try threads.result { outbox.change(of: queue, { _ in (changes, ()) }, completion: $0) }
+        try threads.result { outbox.change(of: queue.target, { _ in (changes, ()) }, completion: $0) }
     }
 
     /// Retries a failed message, as an operator does.
@@ -133,7 +133,7 @@ final class DeliveryHarness {
     ) throws -> [MessageID] {
         let messages = payloads.map {
             NewMessage(
-                queue: queue, kind: "thing", lane: lane, acceptedAt: time.now, notBefore: notBefore,
+                queue: queue.target, kind: "thing", lane: lane, acceptedAt: time.now, notBefore: notBefore,
                 bytes: Array($0.utf8), traceParent: traceParent)
         }
         return try append(messages)

@@ -83,7 +83,7 @@ private final class Flow {
         let url = "http://127.0.0.1:\(port)/"
         let workers = try LocalUpstream.all(at: url).map { upstream in
             try UpstreamWorker(
-                queue: try outbox.register(upstream, type: "local", cap: QueueCap()), settings: settings,
+                queue: try outbox.adopt(outbox.register(upstream, type: "local", cap: QueueCap())), settings: settings,
                 dependencies: .init(outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger))
         }
         let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
@@ -108,7 +108,7 @@ private final class Flow {
                 let lane = "\(worker.name)-\(number / 3 % 20)"
                 accepted[lane, default: 0] += 1
                 return NewMessage(
-                    queue: worker.queue, kind: "thing",
+                    queue: worker.queue.target, kind: "thing",
                     lane: LocalUpstream.lane(lane, by: worker.queue.upstream.traits.laneRule),
                     acceptedAt: time.now, bytes: Array("\(lane):\(accepted[lane, default: 0])".utf8))
             }

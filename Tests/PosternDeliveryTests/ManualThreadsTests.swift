@@ -26,7 +26,7 @@ import Testing
         _ upstream: PlainUpstream, of outbox: Outbox, collecting wait: Duration = .zero
     ) throws -> UpstreamWorker {
         let worker = try UpstreamWorker(
-            queue: try outbox.register(upstream, type: "plain", cap: QueueCap()),
+            queue: try outbox.adopt(outbox.register(upstream, type: "plain", cap: QueueCap())),
             settings: .with { $0.batchMaxWait = wait },
             dependencies: .init(
                 outbox: outbox, transport: transport, time: threads.time, metrics: Metrics(), logger: logger,
@@ -44,7 +44,8 @@ import Testing
 
     private func message(_ number: Int, for worker: UpstreamWorker) -> NewMessage {
         NewMessage(
-            queue: worker.queue, kind: "thing", acceptedAt: threads.time.now, bytes: Array("{\"n\":\(number)}".utf8))
+            queue: worker.queue.target, kind: "thing", acceptedAt: threads.time.now,
+            bytes: Array("{\"n\":\(number)}".utf8))
     }
 
     /// Each line is a hand-over from one thread of the gateway to another.

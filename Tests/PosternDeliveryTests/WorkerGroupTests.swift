@@ -24,7 +24,7 @@ import Testing
             outbox: outbox, transport: transport, time: time, metrics: Metrics(), logger: logger)
         let workers = try ["a", "b"].map { name in
             try UpstreamWorker(
-                queue: try outbox.register(PlainUpstream(name), type: "plain", cap: QueueCap()),
+                queue: try outbox.adopt(outbox.register(PlainUpstream(name), type: "plain", cap: QueueCap())),
                 settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxWait) = (1, .zero) },
                 dependencies: dependencies)
         }
@@ -34,7 +34,7 @@ import Testing
 
     private func accept(_ worker: UpstreamWorker) throws -> MessageID {
         let message = NewMessage(
-            queue: worker.queue, kind: "thing", acceptedAt: time.now, bytes: Array(#"{"n":1}"#.utf8))
+            queue: worker.queue.target, kind: "thing", acceptedAt: time.now, bytes: Array(#"{"n":1}"#.utf8))
         return try DedicatedThreads().result { outbox.append([message], completion: $0) }.ids[0]
     }
 
@@ -94,11 +94,11 @@ import Testing
             """)
         for _ in 0..<2 { #expect(throws: StoreError.self) { try workerGroup.endRetired() } }
         #expect(workerGroup.isRetiring(a.name) && !workerGroup.isRetiring(b.name))
-        #expect(outbox.queue(b.queue.number)?.isDisabled == true)
+        #expect(outbox.target(b.queue.number)?.isDisabled == true)
         try execute("DROP TRIGGER refusal")
         try workerGroup.endRetired()
         #expect(!workerGroup.isRetiring(a.name))
-        #expect(outbox.queue(a.queue.number)?.isDisabled == true)
+        #expect(outbox.target(a.queue.number)?.isDisabled == true)
     }
 
     @Test func fleetThatNeverStarted_stops() {

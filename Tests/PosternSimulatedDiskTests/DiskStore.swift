@@ -21,7 +21,7 @@ struct DiskStore {
 
         func message(length: Int = 100) -> NewMessage {
             let text = "{\"text\":\"\(String(repeating: "x", count: length))\"}"
-            return NewMessage(queue: queue, kind: "thing", acceptedAt: outbox.time.now, bytes: Array(text.utf8))
+            return NewMessage(queue: queue.target, kind: "thing", acceptedAt: outbox.time.now, bytes: Array(text.utf8))
         }
 
         /// Stores messages, and throws unless that is answered as done. Returns the id of the first.
@@ -63,7 +63,7 @@ struct DiskStore {
         let outbox = try Outbox(
             OutboxOptions(path: disk.path("store.sqlite")), startFresh: startFresh, recover: recover, time: time,
             threads: threads, metrics: Metrics(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        let queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
+        let queue = try outbox.adopt(outbox.register(PlainUpstream(), type: "plain", cap: QueueCap()))
         let result = try body(Process(outbox: outbox, queue: queue, threads: threads))
         if closing { outbox.close() }
         return result

@@ -206,11 +206,11 @@ final class StoreTrial: @unchecked Sendable {
             options, time: time, threads: threads, metrics: Metrics(),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         self.outbox = outbox
-        queue = try outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
-        let listener = try outbox.register(PlainUpstream("listener"), type: "plain", cap: QueueCap())
-        self.listener = listener
+        queue = try outbox.adopt(outbox.register(PlainUpstream(), type: "plain", cap: QueueCap()))
+        let target = try outbox.register(PlainUpstream("listener"), type: "plain", cap: QueueCap())
+        listener = try outbox.adopt(target)
         outbox.adopt([
-            Callback(to: listener, as: "thing", of: Self.reported, in: nil, includesPayload: false) { messages in
+            Callback(to: target, as: "thing", of: Self.reported, in: nil, includesPayload: false) { messages in
                 messages.map { Callback.Event(Array("{\"is\":\"\($0.state)\"}".utf8), lane: .none) }
             }
         ])

@@ -53,7 +53,7 @@ extension StoreTrial {
         let new = (0..<dice.from(1...6)).map { _ in book.add(length: dice.below(isLong ? 60_000 : 1500)) }
         let messages = new.map {
             NewMessage(
-                queue: queue, kind: "thing", lane: .digest(Int64(dice.below(5))), acceptedAt: time.now,
+                queue: queue.target, kind: "thing", lane: .digest(Int64(dice.below(5))), acceptedAt: time.now,
                 bytes: Array($0.text.utf8))
         }
         outbox.append(messages) { [unowned self] result in

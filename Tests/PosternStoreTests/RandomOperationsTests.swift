@@ -98,6 +98,7 @@ private final class Trial {
         case 88..<95: store.time.advance(by: .milliseconds(Int.random(in: 1...3000, using: &random)))
         case 95..<97: try store.runMaintenance()
         case 97: queue.makeDue(at: store.time.now)
+        case 98: try move()
         default: try restart()
         }
     }
@@ -202,6 +203,14 @@ private final class Trial {
         let done = try store.requeue(Array(some))
         settled.subtract(done)
         cameBack.formUnion(done)
+    }
+
+    /// Another owner sends from the queue. What was claimed is void; some of it is removed before that.
+    private func move() throws {
+        open = []
+        store.outbox.drop(queue)
+        for _ in 0..<Int.random(in: 0..<4, using: &random) { if chance(50) { try append() } else { try cancel() } }
+        queue = try store.outbox.adopt(queue.target)
     }
 
     private func restart() throws {

@@ -43,7 +43,7 @@ final class TestStore {
     }
 
     func register(_ upstream: any Upstream = PlainUpstream(), cap: QueueCap = QueueCap()) throws -> UpstreamQueue {
-        try outbox.register(upstream, type: "plain", cap: cap)
+        try outbox.adopt(outbox.register(upstream, type: "plain", cap: cap))
     }
 
     // MARK: Writing
@@ -53,7 +53,7 @@ final class TestStore {
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil
     ) -> NewMessage {
         NewMessage(
-            queue: queue, kind: queue.upstream.kinds[0], lane: lane, key: key, acceptedAt: time.now,
+            queue: queue.target, kind: queue.upstream.kinds[0], lane: lane, key: key, acceptedAt: time.now,
             notBefore: notBefore, expiresAt: expiresAt, bytes: Array(text.utf8))
     }
 
@@ -76,7 +76,7 @@ final class TestStore {
     }
 
     func change(_ changes: [StateChange], of queue: UpstreamQueue) throws {
-        try threads.result { outbox.change(of: queue, { _ in (changes, ()) }, completion: $0) }
+        try threads.result { outbox.change(of: queue.target, { _ in (changes, ()) }, completion: $0) }
     }
 
     /// Returns whether the message was cancelled.

@@ -98,7 +98,7 @@ struct MessageHandler: Sendable {
     func cancel(_ id: MessageID, _ reply: MeteredResponder) {
         context.outbox.cancel([id]) { result in
             switch result {
-            case .success([]) where context.outbox.queue(id.upstream)?.isInFlight(id) == true:
+            case .success([]) where context.outbox.isInFlight(id):
                 reply.send(
                     Problem(
                         slug: .conflict, status: 409,

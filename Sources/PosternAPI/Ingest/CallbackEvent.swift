@@ -7,7 +7,7 @@ extension Callback {
     ///
     /// - Parameter includesPayload: Whether an event contains the payload of the message that it reports.
     public init(
-        to queue: UpstreamQueue, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
+        to queue: QueueTarget, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
         includesPayload: Bool
     ) {
         self.init(to: queue, as: kind, of: states, in: upstreams, includesPayload: includesPayload) { messages in

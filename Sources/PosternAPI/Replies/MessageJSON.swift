@@ -115,11 +115,11 @@ extension WaitStatus {
         }
         let target = context.target(record.id.upstream)
         var facts = record.facts
-        facts.isInFlight = target?.queue.isInFlight(record.id) ?? false
+        facts.isInFlight = context.outbox.isInFlight(record.id)
         let snapshot = target?.worker.snapshot ?? .disabled
         if let wait = target.flatMap({ snapshot.wait(of: record.kind, for: $0.upstream) }) { facts.add(wait) }
         self = snapshot.wait(of: facts, now: context.time.now) {
-            target?.queue.isHeldUp(record.id, lane: record.lane) ?? false
+            context.outbox.isHeldUp(record.id, lane: record.lane)
         }
     }
 }

@@ -72,7 +72,7 @@ extension WorkerLoop {
         case .success(let changes):
             if unfinished.isEmpty { storeSucceeded(&recordRetry) }
             if let cached = flight.afterwards?(changes), !cached.isEmpty {
-                outbox.change(of: queue, { _ in (cached, ()) }, completion: { _ in })
+                outbox.change(of: queue.target, { _ in (cached, ()) }, completion: { _ in })
             }
         case .failure(.closed):
             // After the next start, the messages are as they were before the attempt.

@@ -54,7 +54,7 @@ final class Maintenance: @unchecked Sendable {
         for account in transaction.accounts.open {
             if try purgeDelivered(of: account, at: now, with: transaction.sql) { hasMore = true }
             if try purgeEnded(of: account, at: now, with: transaction.sql) { hasMore = true }
-            if mayExpire, let queue = outbox.queue(account.number), try expire(from: queue, at: now, in: transaction) {
+            if mayExpire, let queue = outbox.target(account.number), try expire(from: queue, at: now, in: transaction) {
                 hasMore = true
             }
         }
@@ -125,7 +125,7 @@ final class Maintenance: @unchecked Sendable {
 
     /// Ends messages that are past their own expiry or have reached the age at which those of their upstream expire,
     /// whatever they wait for. Messages that are being sent are not affected.
-    private func expire(from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction) throws -> Bool {
+    private func expire(from queue: QueueTarget, at now: Timestamp, in transaction: Transaction) throws -> Bool {
         var ids: [MessageID] = []
         try transaction.sql.walk(
             "SELECT id FROM queue_# WHERE expiresAtMs <= ? ORDER BY expiresAtMs", of: queue.number, now
@@ -142,7 +142,7 @@ final class Maintenance: @unchecked Sendable {
     /// Ids are in the order of acceptance, so the rows in front are the oldest. Those that an operator queued again
     /// stay there, with their own expiry; they are skipped once.
     private func expire(
-        from queue: UpstreamQueue, acceptedBefore limit: Timestamp, at now: Timestamp, in transaction: Transaction
+        from queue: QueueTarget, acceptedBefore limit: Timestamp, at now: Timestamp, in transaction: Transaction
     ) throws -> Bool {
         var ids: [MessageID] = []
         var isFront = true
@@ -164,7 +164,7 @@ final class Maintenance: @unchecked Sendable {
 
     /// Returns whether there may be more of them.
     private func expire(
-        _ ids: [MessageID], from queue: UpstreamQueue, at now: Timestamp, in transaction: Transaction
+        _ ids: [MessageID], from queue: QueueTarget, at now: Timestamp, in transaction: Transaction
     ) throws -> Bool {
         for id in ids { try transaction.end(id, in: queue, as: .expired, error: nil, at: now) }
         return ids.count == Self.heavyRowsPerTurn

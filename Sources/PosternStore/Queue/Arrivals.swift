@@ -3,10 +3,14 @@ import PosternCore
 /// The committed messages of a queue that no claim has examined yet, as far as the writer has announced them. A plain
 /// value; the mailbox holds it.
 ///
-/// A claim reads a snapshot of the store, and the writer announces a commit after it. So a claim can see rows before
-/// their announcement. Both name ids, and ids ascend in the order of the commits: an announcement up to an id that a
-/// claim has already reached is dropped, and what a claim has reached is removed. Whatever the order of the two, the
+/// Announcements name ids. As long as these ascend, the commits do, too. A claim reads a snapshot of the store, and the
+/// writer announces a commit after it, so a claim can see rows before their announcement: an announcement up to an id that
+/// a claim has already reached is dropped, and what a claim has reached is removed. Whatever the order of the two, the
 /// rest is exactly what no claim has examined, and the first arrival after an idle time finds the value empty.
+///
+/// Where several writers commit, an announcement can follow one with later ids. Claims may have passed such a late
+/// arrival, so they have to go back to it. That requires that a claim knows each commit that its snapshot contains
+/// before it reads: otherwise it could not distinguish a late arrival from one that it has seen.
 struct Arrivals {
     /// Commits that were announced together, or joined because there were too many.
     private struct Record {
@@ -32,22 +36,33 @@ struct Arrivals {
 
     var isEmpty: Bool { records.isEmpty }
 
-    /// Announces the messages of a commit. Returns whether the worker has to be woken: for the first arrival after an
-    /// idle time, and when a full batch has been collected.
-    mutating func add(
-        through newest: MessageID, messages: Int, bytes: Int, at instant: MonotonicInstant, limits: BatchLimits
-    ) -> Bool {
-        self.newest = max(self.newest, newest)
-        guard messages > 0, newest > reached else { return false }
+    /// What an announcement means for the worker.
+    enum Announcement: Equatable {
+        /// `wakes`: whether the worker has to be woken, for the first arrival after an idle time, and when a full batch
+        /// has been collected.
+        case collected(wakes: Bool)
+        /// Later ids were announced before: claims have to go back to the first of these.
+        case late
+    }
+
+    /// Announces the messages of a commit.
+    mutating func add(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Announcement {
+        if arrival.first <= newest {
+            newest = max(newest, arrival.newest)
+            return arrival.messages > 0 ? .late : .collected(wakes: false)
+        }
+        newest = arrival.newest
+        guard arrival.messages > 0, newest > reached else { return .collected(wakes: false) }
         let (wasEmpty, wasFull) = (isEmpty, isFull(limits))
         if records.count == Self.recordLimit {
             records[records.count - 1].newest = newest
-            records[records.count - 1].messages += messages
-            records[records.count - 1].bytes += bytes
+            records[records.count - 1].messages += arrival.messages
+            records[records.count - 1].bytes += arrival.bytes
         } else {
-            records.append(Record(newest: newest, messages: messages, bytes: bytes, since: instant))
+            records.append(
+                Record(newest: newest, messages: arrival.messages, bytes: arrival.bytes, since: instant))
         }
-        return wasEmpty || (!wasFull && isFull(limits))
+        return .collected(wakes: wasEmpty || (!wasFull && isFull(limits)))
     }
 
     /// A claim has examined every row up to `id`; these were `count` messages of `size` payload bytes.

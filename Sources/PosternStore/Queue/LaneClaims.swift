@@ -72,7 +72,7 @@ struct LaneClaims: QueueClaims {
     mutating func adoptLeftovers(from rows: QueueRows) -> Timestamp? { nil }
 
     mutating func apply(_ updates: QueueMailbox.PendingUpdates) {
-        if !updates.removals.isEmpty || updates.isCut || updates.requeuedFrom != nil { mustScan = true }
+        if !updates.removals.isEmpty || updates.isCut || updates.rewindsTo != nil { mustScan = true }
         for (ended, history) in updates.suspended {
             end(ended, as: .again(from: .never, isDueNow: false, history: history))
         }

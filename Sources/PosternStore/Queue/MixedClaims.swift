@@ -401,8 +401,8 @@ struct MixedClaims: QueueClaims {
     mutating func apply(_ updates: QueueMailbox.PendingUpdates) {
         mustVerify = mustVerify || updates.isCut
         for removal in updates.removals { noteRemoval(of: removal.id, isGone: removal.isGone) }
-        // Rows before the cursor were returned, or rows after it that were never announced.
-        if let id = updates.requeuedFrom {
+        // Rows before the cursor were returned or came late, or rows after it were never announced.
+        if let id = updates.rewindsTo {
             cursor = min(cursor, MessageID(rawValue: id.rawValue - 1))
             isBehind = true
         }

@@ -9,9 +9,13 @@ struct QueueMailbox {
         var removals: [(id: MessageID, isGone: Bool)] = []
         /// Whether there were more of them than are recorded.
         var isCut = false
-        var requeuedFrom: MessageID?
+        /// The oldest message that came after others with later ids: it was queued again, or its commit came late.
+        /// Claims may have passed it.
+        private(set) var rewindsTo: MessageID?
         /// Batches whose wait has been stored in the row of their lane.
         var suspended: [(ended: [Lease], history: BatchHistory)] = []
+
+        mutating func rewind(to id: MessageID) { rewindsTo = min(rewindsTo ?? id, id) }
     }
 
     /// The maximum number of removals that are kept for a worker that does not scan, for example because its upstream
@@ -41,12 +45,20 @@ struct QueueMailbox {
 
     /// Announces the messages of a commit. Returns whether the worker has to be woken.
     mutating func add(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
-        let isNew =
-            arrivals?.add(
-                through: MessageID(rawValue: arrival.newest), messages: arrival.messages, bytes: arrival.bytes,
-                at: instant, limits: limits) ?? false
         let isSooner = arrival.dueAt.map { due.announce($0) } ?? false
+        let isNew =
+            switch arrivals?.add(arrival, at: instant, limits: limits) {
+            case .collected(let wakes): wakes
+            case .late: rewind(to: arrival.first)
+            case nil: false
+            }
         return isNew || isSooner
+    }
+
+    /// Claims may have passed this message. Returns whether the worker has to be woken.
+    private mutating func rewind(to id: MessageID) -> Bool {
+        defer { updates.rewind(to: id) }
+        return updates.rewindsTo == nil
     }
 
     /// Ends the leases of `messages`. Returns those that existed.

@@ -1,32 +1,20 @@
 public import PosternCore
 import Synchronization
 
-/// The queue of one upstream, for its worker: what to send next, and what is being sent.
+/// The claims of a queue that this process has adopted, for its worker: what to send next, and what is being sent.
 ///
 /// The rows are durable. Which of them are being sent is kept in memory only, so the claims of a process that was
-/// killed are void.
+/// killed, or of a queue that was dropped, are void.
 ///
 /// That memory consists of two values with one owner each. `claims` belongs to the worker and decides how rows become
 /// batches; it is locked while a claim reads the store, and the writer's thread never takes that lock. `mailbox` is
 /// what the two report to each other; it is locked for a few instructions only. If both are locked, `claims` is locked
 /// first.
 public final class UpstreamQueue: Sendable {
-    public let name: UpstreamName
-    /// The number in message ids and table names.
-    public let number: UpstreamNumber
-    /// The upstream; replaced when the configuration is reloaded.
-    public var upstream: RegisteredUpstream { current.withLock { $0 } }
-    private let current: Mutex<RegisteredUpstream>
-    /// Checked when messages are stored. Replaced when the configuration is reloaded (`Outbox.adopt(_:of:)`).
-    public internal(set) var cap: QueueCap {
-        get { capInForce.withLock { $0 } }
-        set { capInForce.withLock { $0 = newValue } }
-    }
-    private let capInForce: Mutex<QueueCap>
-    /// Whether its messages are not delivered, because its upstream is disabled or no longer configured.
-    let isDisabled: Bool
-    /// Whether its type validates messages a second time when they are stored.
-    let acceptsByState: Bool
+    public let target: QueueTarget
+    public var name: UpstreamName { target.name }
+    public var number: UpstreamNumber { target.number }
+    public var upstream: RegisteredUpstream { target.upstream }
     private let claims: Mutex<any QueueClaims>
     private let mailbox: Mutex<QueueMailbox>
     private let readers: Readers
@@ -34,49 +22,22 @@ public final class UpstreamQueue: Sendable {
     private let health: StoreHealth
     let writer: OutboxWriter
     let time: any TimeSource
-    private let listener = Mutex(Listener())
+    private let wakeWorker = Mutex<@Sendable () -> Void>({})
 
-    /// The worker, and when to wake it.
-    struct Listener {
-        /// The limits of a batch.
-        var limits = BatchLimits(maxMessages: 1, maxBytes: 1)
-        /// How long messages are collected before a batch that is not full is sent.
-        var wait = Duration.zero
-        /// The age at which messages expire; zero means never.
-        var expireAfter = Duration.zero
-        var wake: @Sendable () -> Void = {}
-    }
-
-    init(
-        upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, of outbox: Outbox, newest: MessageID,
-        isDisabled: Bool
-    ) {
-        self.isDisabled = isDisabled
-        name = upstream.name
-        current = Mutex(upstream)
-        self.number = number
-        capInForce = Mutex(cap)
+    /// Nothing of it has been examined. `Outbox.adopt` makes it known to the writer.
+    init(_ target: QueueTarget, of outbox: Outbox) {
+        self.target = target
         readers = outbox.readers
         kinds = outbox.kinds
         health = outbox.health
         writer = outbox.writer
         time = outbox.time
-        acceptsByState = upstream.acceptsByState
-        let (claims, arrivals) = upstream.traits.laneRule.makeClaims(
-            newest: newest, sendsKindsApart: upstream.traits.sendsKindsApart)
+        let traits = target.upstream.traits
+        let (claims, arrivals) = traits.laneRule.makeClaims(
+            newest: MessageID(rawValue: Int64(outbox.ledger(of: target.number).lastID)),
+            sendsKindsApart: traits.sendsKindsApart)
         self.claims = Mutex(claims)
         mailbox = Mutex(QueueMailbox(arrivals: arrivals))
-    }
-
-    /// Replaces the upstream by one of the same name and type with other settings, and perhaps other kinds. Waits for
-    /// the writer. Call it before messages of the new kinds are accepted. If it throws, nothing has changed.
-    public func replace(_ upstream: any Upstream) throws(StoreError) {
-        precondition(upstream.name == name, "a queue stays with its upstream")
-        let new = RegisteredUpstream(upstream)
-        if new.kinds.contains(where: { kinds.number(of: $0) == 0 }) {
-            try writer.changeNow { try $0.enter(new.kinds) }
-        }
-        current.withLock { $0 = new }
     }
 
     /// Reads the rows on a read-only connection.
@@ -93,18 +54,16 @@ public final class UpstreamQueue: Sendable {
         limits: BatchLimits, wait: Duration = .zero, expireAfter: Duration = .zero,
         _ wake: @escaping @Sendable () -> Void
     ) {
-        listener.withLock { $0 = Listener(limits: limits, wait: wait, expireAfter: expireAfter, wake: wake) }
+        target.collecting = .init(limits: limits, wait: wait, expireAfter: expireAfter)
+        wakeWorker.withLock { $0 = wake }
     }
 
-    var collecting: Listener { listener.withLock { $0 } }
-
     /// Wakes the worker.
-    func wake() { collecting.wake() }
+    func wake() { wakeWorker.withLock { $0 }() }
 
     /// Called after the commit.
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {
-        let listener = collecting
-        if mailbox.withLock({ $0.add(arrival, at: instant, limits: listener.limits) }) { listener.wake() }
+        if mailbox.withLock({ $0.add(arrival, at: instant, limits: target.limits) }) { wake() }
     }
 
     /// Called after the commit: something is due at `moment`.
@@ -122,7 +81,7 @@ public final class UpstreamQueue: Sendable {
 
     /// Called after the commit: ended messages are queued again, under ids from `id` on.
     func requeued(from id: MessageID) {
-        mailbox.withLock { $0.updates.requeuedFrom = min($0.updates.requeuedFrom ?? id, id) }
+        mailbox.withLock { $0.updates.rewind(to: id) }
         wake()
     }
 
@@ -178,7 +137,7 @@ public final class UpstreamQueue: Sendable {
         if !staleLanes.isEmpty {
             // They were ready and had nothing due: their rows contain the time at which they are.
             writer.change { [self] transaction in
-                for lane in staleLanes { transaction.touch(lane, of: self, isServed: true) }
+                for lane in staleLanes { transaction.touch(lane, of: target, isServed: true) }
             } completion: { [self] result in
                 // No later event would make the worker look at these lanes.
                 if case .failure = result { announceDue(at: time.now + .seconds(1)) }
@@ -245,7 +204,7 @@ public final class UpstreamQueue: Sendable {
             return end(claim.messages, as: .postponed(kind: first.kind, until: dueAt, history: claim.history))
         }
         suspend(claim, onFailure) { [self] transaction in
-            try transaction.holdLane(lane, of: self, until: dueAt, for: reason, wakes: claim.wakes)
+            try transaction.holdLane(lane, of: target, until: dueAt, for: reason, wakes: claim.wakes)
         }
     }
 
@@ -253,7 +212,7 @@ public final class UpstreamQueue: Sendable {
     /// `onFailure`: as for `postpone`.
     public func park(_ claim: Claim, onFailure: @escaping @Sendable (StoreError) -> Void = { _ in }) {
         guard let lane = claim.messages.first?.lane, lane.isNamed else { return giveBack(claim, now: time.now) }
-        suspend(claim, onFailure) { [self] transaction in try transaction.park(lane, of: self) }
+        suspend(claim, onFailure) { [self] transaction in try transaction.park(lane, of: target) }
     }
 
     /// Ends the claim once its wait has been stored in the row of its lane. If that fails, the worker would claim the same
@@ -276,9 +235,9 @@ public final class UpstreamQueue: Sendable {
         writer.change { [self] transaction in
             // If the clock was set back, the next run would wait for what the rows of a mixed queue say.
             if isInMemory {
-                try transaction.makeRetriesDue(of: self, at: now)
+                try transaction.makeRetriesDue(of: target, at: now)
             } else {
-                try transaction.makeLanesDue(of: self, at: now)
+                try transaction.makeLanesDue(of: target, at: now)
             }
         } completion: { _ in
             if !isInMemory { completion() }
@@ -288,18 +247,20 @@ public final class UpstreamQueue: Sendable {
     /// Makes due now what waits for its endpoint or for credentials.
     public func wakeHeld(at now: Timestamp) {
         guard !claims.withLock({ $0.makePostponedDue(at: now) }) else { return }
-        writer.change { [self] transaction in try transaction.wakeHeldLanes(of: self, at: now) }
+        writer.change { [self] transaction in try transaction.wakeHeldLanes(of: target, at: now) }
     }
 
+    /// Loads what a former owner has left. What is announced meanwhile counts, too.
     func adoptLeftovers() throws {
-        let due = try claims.withLock { claims in try read { try claims.adoptLeftovers(from: $0) } }
-        if let due { mailbox.withLock { $0.due = NextDue(due) } }
+        try claims.withLock { claims in
+            let known = mailbox.withLock { $0.due.beginScan() }
+            var due: Timestamp?
+            defer { mailbox.withLock { $0.due.endScan(due ?? known) } }
+            due = try read { try claims.adoptLeftovers(from: $0) }
+        }
     }
 
     // MARK: Any thread
-
-    /// The limits of one request, as set by its worker.
-    public var limits: BatchLimits { collecting.limits }
 
     /// Whether the message is being sent.
     public func isInFlight(_ id: MessageID) -> Bool { mailbox.withLock { $0.leases.contains(id) } }

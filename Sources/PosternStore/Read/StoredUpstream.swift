@@ -1,35 +1,35 @@
 import PosternCore
 
 extension Outbox {
-    /// Opens the queues of all stored upstreams that are not registered, so that their messages can be listed,
-    /// cancelled, retried, and purged, and expire. Nothing is delivered from them.
+    /// Registers all stored upstreams that are not, so that their messages can be listed, cancelled, retried, and purged,
+    /// and expire. Their queues are not adopted: nothing is delivered from them.
     public func registerStored() throws(StoreError) {
         let upstreams = try read { sql in
             try UpstreamSummary.all(with: sql).map { ($0, try LaneRule(stored: $0.number, with: sql)) }
         }
-        for (summary, laneRule) in upstreams where queue(summary.number) == nil {
+        for (summary, laneRule) in upstreams where target(summary.number) == nil {
             _ = try register(
                 StoredUpstream(name: summary.name, laneRule: laneRule), type: summary.type, cap: QueueCap())
         }
     }
 
-    /// Keeps the queue of an upstream that was removed while the gateway runs, as a start without it would. Nothing may
-    /// claim from it any more.
-    public func disable(_ queue: UpstreamQueue) throws(StoreError) {
+    /// Keeps the queue of an upstream that was removed while the gateway runs, as a start without it would. It must have
+    /// been dropped.
+    public func disable(_ target: QueueTarget) throws(StoreError) {
         let found = try read { sql in
             (
-                try UpstreamSummary.all(with: sql).first { $0.number == queue.number }?.type,
-                try LaneRule(stored: queue.number, with: sql)
+                try UpstreamSummary.all(with: sql).first { $0.number == target.number }?.type,
+                try LaneRule(stored: target.number, with: sql)
             )
         }
-        let stored = StoredUpstream(name: queue.name, laneRule: found.1)
+        let stored = StoredUpstream(name: target.name, laneRule: found.1)
         _ = try register(stored, type: found.0 ?? "", cap: QueueCap())
         try markDisabled()
     }
 
     /// Stores which upstreams this gateway does not deliver to.
     public func markDisabled() throws(StoreError) {
-        for number in names.keys where queue(number)?.isDisabled == true {
+        for number in names.keys where target(number)?.isDisabled == true {
             var record = try summary(of: number)?.circuit ?? CircuitRecord()
             guard record.obstacle != .disabled else { continue }
             record.obstacle = .disabled

@@ -3,7 +3,7 @@ public import PosternCore
 /// What is stored when messages settle: an event for each, which is a message for the upstream that is notified.
 public struct Callback: Sendable {
     /// The queue of that upstream. The limits of the queue apply to events as to any other message.
-    let queue: UpstreamQueue
+    let queue: QueueTarget
     /// One of the upstream's kinds.
     let kind: Kind
     let includesPayload: Bool
@@ -28,7 +28,7 @@ public struct Callback: Sendable {
     ///   - includesPayload: Whether `events` needs payloads.
     ///   - events: One event for each message, in their order. Called on the writer's thread, inside the transaction.
     public init(
-        to queue: UpstreamQueue, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
+        to queue: QueueTarget, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
         includesPayload: Bool, events: @escaping @Sendable ([SettledMessage]) -> [Event]
     ) {
         precondition(!queue.acceptsByState, "events are not validated a second time when they are stored")

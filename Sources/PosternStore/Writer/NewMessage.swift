@@ -2,7 +2,8 @@ public import PosternCore
 
 /// A message to be stored.
 public struct NewMessage: Sendable {
-    public let queue: UpstreamQueue
+    /// The queue that it is stored in.
+    public let queue: QueueTarget
     public let kind: Kind
     public let lane: Lane
     /// The caller's own key, 1 to 255 bytes.
@@ -26,7 +27,7 @@ public struct NewMessage: Sendable {
     public let traceParent: String?
 
     public init(
-        queue: UpstreamQueue, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
+        queue: QueueTarget, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
         waitsFor: WaitReason? = nil, credential: Credential? = nil, traceParent: String? = nil
     ) {

@@ -72,12 +72,16 @@ final class OutboxWriter: Sendable {
         return true
     }
 
-    /// Runs `body` in the next transaction and waits until it is committed. Not for the writer's own thread.
+    /// Runs `body` in the next transaction and waits until it is committed. Not for the writer's own thread. `follow` runs
+    /// on that thread after the commit, before the next transaction.
     func changeNow<Value: Sendable>(
-        _ body: @escaping @Sendable (Transaction) throws -> Value
+        _ body: @escaping @Sendable (Transaction) throws -> Value, then follow: @escaping @Sendable () -> Void = {}
     ) throws(StoreError) -> Value {
         let done = Inbox<Result<Value, StoreError>>()
-        change(body) { done.put($0) }
+        change(body) { result in
+            if case .success = result { follow() }
+            done.put(result)
+        }
         guard let result = threads.take(from: done).first else { throw .closed }
         return try result.get()
     }
@@ -303,12 +307,12 @@ final class WriterLoop: Loop, @unchecked Sendable {
         outbox.publish(changed)
         outbox.metrics.commitDuration.observe((instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)
-        for (queue, moment) in transaction.lanesDue { queue.announceDue(at: moment) }
+        for (number, moment) in transaction.lanesDue { outbox.queues.adopted(number)?.announceDue(at: moment) }
         var accepted = 0
         for account in changed {
             guard let arrival = account.arrival else { continue }
             accepted += arrival.messages
-            arrival.queue.arrived(arrival, at: outbox.time.instant)
+            outbox.queues.adopted(account.number)?.arrived(arrival, at: outbox.time.instant)
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
         for count in transaction.callbackCounts { show(count) }

@@ -5,16 +5,16 @@ import PosternCore
 // which there is no room is stored as dropped, so that it is counted, shown, and can be queued again.
 
 extension Transaction {
-    private func isReported(_ state: MessageState, of queue: UpstreamQueue) -> Bool {
+    private func isReported(_ state: MessageState, of queue: QueueTarget) -> Bool {
         callbacks.contains { $0.reports(state, of: queue.name) }
     }
 
-    private func needsPayload(_ state: MessageState, of queue: UpstreamQueue) -> Bool {
+    private func needsPayload(_ state: MessageState, of queue: QueueTarget) -> Bool {
         callbacks.contains { $0.includesPayload && $0.reports(state, of: queue.name) }
     }
 
     /// Notes a delivered message.
-    func report(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) {
+    func report(_ message: Message, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
         guard !callbacks.isEmpty, !message.isCallback, isReported(.delivered, of: queue) else { return }
         reports.append(
             SettledMessage(
@@ -27,7 +27,7 @@ extension Transaction {
     /// What has to be recorded about a queued message that is about to end; nil if nothing has to. Reads a payload only
     /// if a callback needs it.
     func report(
-        of id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
+        of id: MessageID, in queue: QueueTarget, as state: MessageState, error: AttemptError?, at moment: Timestamp,
         result: [UInt8]?, attempts: Int
     ) throws -> SettledMessage? {
         guard !callbacks.isEmpty, isReported(state, of: queue) else { return nil }
@@ -105,7 +105,7 @@ extension Transaction {
         return free * StoreFile.pageSize - DiskReserve.bytesInside / 2 >= 2 * bytes
     }
 
-    private func makeRoomOnFullDisk(for events: [NewMessage], in queue: UpstreamQueue) throws -> Bool {
+    private func makeRoomOnFullDisk(for events: [NewMessage], in queue: QueueTarget) throws -> Bool {
         guard mayStoreCallbacks, queue.cap.whenFull == .dropOldest else { return false }
         var isEnough = false
         try inSavepoint {
@@ -116,7 +116,7 @@ extension Transaction {
         return isEnough
     }
 
-    private func makeRoom(for messages: Int, bytes: Int, in queue: UpstreamQueue) throws {
+    private func makeRoom(for messages: Int, bytes: Int, in queue: QueueTarget) throws {
         let ledger = accounts[queue.number].ledger
         guard queue.cap.whenFull == .dropOldest,
             !queue.cap.admits(messages: ledger.queued + messages, bytes: ledger.queuedBytes + bytes)

@@ -7,7 +7,7 @@ struct CredentialOwner: Hashable {
 }
 
 extension Transaction {
-    func state(of queue: UpstreamQueue) -> StoredState {
+    func state(of queue: QueueTarget) -> StoredState {
         StoredState(upstream: queue.number, sql: sql, vault: outbox.vault, account: accounts[queue.number])
     }
 
@@ -15,7 +15,7 @@ extension Transaction {
     /// released. Returns whether it may be sent. If it was rejected before, or has expired and the previous one has not,
     /// the previous one is kept.
     @discardableResult
-    func hold(_ credential: Credential, of queue: UpstreamQueue) throws -> Bool {
+    func hold(_ credential: Credential, of queue: QueueTarget) throws -> Bool {
         touchedOwners.insert(CredentialOwner(upstream: queue.number, name: credential.owner))
         let state = state(of: queue)
         let now = outbox.time.now
@@ -38,7 +38,7 @@ extension Transaction {
         return isUsable
     }
 
-    private func describeAgain(_ credential: Credential, of queue: UpstreamQueue) throws {
+    private func describeAgain(_ credential: Credential, of queue: QueueTarget) throws {
         try sql.run(
             """
             UPDATE credentials SET note = ?, expiresAtMs = coalesce(?, expiresAtMs), isKept = ?
@@ -46,7 +46,7 @@ extension Transaction {
             """, credential.note, credential.expiresAt, credential.isKept, queue.number, credential.owner)
     }
 
-    private func insert(_ credential: Credential, of queue: UpstreamQueue) throws {
+    private func insert(_ credential: Credential, of queue: QueueTarget) throws {
         let vault = outbox.vault
         let owner = credential.owner
         let version = vault.nextVersion()
@@ -62,12 +62,12 @@ extension Transaction {
             credential.note, sealed?.keyID, sealed?.nonce, sealed?.box, credential.expiresAt, credential.isKept)
     }
 
-    func drop(credentialOf owner: String, of queue: UpstreamQueue) throws {
+    func drop(credentialOf owner: String, of queue: QueueTarget) throws {
         try sql.run("DELETE FROM credentials WHERE upstream = ? AND owner = ?", queue.number, owner)
     }
 
     /// Deletes the secret immediately. The credential may have been replaced since it was sent.
-    func refuse(credentialOf owner: String, version: Int64, of queue: UpstreamQueue) throws {
+    func refuse(credentialOf owner: String, version: Int64, of queue: QueueTarget) throws {
         try sql.run(
             """
             UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
@@ -79,7 +79,7 @@ extension Transaction {
     }
 
     /// Records the digest of an owner's previous credential.
-    private func retire(_ owner: String, isRefused: Bool, at now: Timestamp, of queue: UpstreamQueue) throws {
+    private func retire(_ owner: String, isRefused: Bool, at now: Timestamp, of queue: QueueTarget) throws {
         try sql.run(
             """
             INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
@@ -89,7 +89,7 @@ extension Transaction {
     }
 
     /// Records the digest of a credential that is not held because it has expired.
-    private func remember(expired credential: Credential, at now: Timestamp, of queue: UpstreamQueue) throws {
+    private func remember(expired credential: Credential, at now: Timestamp, of queue: QueueTarget) throws {
         let vault = outbox.vault
         try sql.run(
             """
@@ -105,7 +105,7 @@ extension Transaction {
         guard !touchedOwners.isEmpty else { return }
         let now = outbox.time.now
         for owner in touchedOwners {
-            guard let queue = outbox.queue(owner.upstream) else { continue }
+            guard let queue = outbox.target(owner.upstream) else { continue }
             let isUnneeded = try sql.exists(
                 """
                 SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND isKept = 0

@@ -39,21 +39,21 @@ extension Transaction {
     }
 
     /// The lane that has `number` in the rows of a queue.
-    func lane(_ number: Int64, of queue: UpstreamQueue) throws -> Lane {
+    func lane(_ number: Int64, of queue: QueueTarget) throws -> Lane {
         try sql.first("SELECT name, laneGroup FROM lanes WHERE number = ? AND upstream = ?", number, queue.number) {
             .named($0[0], group: $0[1])
         } ?? Lane(number: number)
     }
 
     /// Messages of the lane were stored, or removed if the number is negative.
-    func countLane(_ lane: Lane, _ number: Int, of queue: UpstreamQueue) {
+    func countLane(_ lane: Lane, _ number: Int, of queue: QueueTarget) {
         guard case .named(let name, _) = lane else { return }
         accounts[queue.number].laneCounts.add(number, to: name)
     }
 
     /// After an attempt: schedules an update of the row of a message's lane before the commit. The lane moves behind
     /// the others.
-    func touchLane(of message: Message, in queue: UpstreamQueue) throws {
+    func touchLane(of message: Message, in queue: QueueTarget) throws {
         guard message.lane.isNamed,
             let lane = try sql.value(
                 "SELECT lane FROM queue_# WHERE id = ?", of: queue.number, message.id, as: Int64.self)
@@ -62,7 +62,7 @@ extension Transaction {
     }
 
     /// The lane of the message failed once more.
-    func failLane(of message: Message, in queue: UpstreamQueue) throws {
+    func failLane(of message: Message, in queue: QueueTarget) throws {
         guard message.lane.isNamed else { return }
         try sql.run(
             "UPDATE lanes SET failures = failures + 1 WHERE number = (SELECT lane FROM queue_# WHERE id = ?)",
@@ -76,7 +76,7 @@ extension Transaction {
     /// A named lane, created if necessary; due at `readyAt` unless it was due earlier, is held, or is parked with its
     /// group. A new one waits for `waitingFor`, if that is given.
     func openLane(
-        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitReason? = nil
+        _ name: String, group: String?, of queue: QueueTarget, readyAt: Timestamp, waitingFor: WaitReason? = nil
     ) throws -> OpenLane {
         let account = accounts[queue.number]
         // Byte by byte, as the store compares them.
@@ -90,7 +90,7 @@ extension Transaction {
         return lane
     }
 
-    private func findLane(_ name: String, of queue: UpstreamQueue) throws -> OpenLane? {
+    private func findLane(_ name: String, of queue: QueueTarget) throws -> OpenLane? {
         try sql.first(
             "SELECT number, readyAtMs, isHeld OR isParked FROM lanes WHERE upstream = ? AND name = ?", queue.number,
             name
@@ -104,7 +104,7 @@ extension Transaction {
     }
 
     private func makeLane(
-        _ name: String, group: String?, of queue: UpstreamQueue, readyAt: Timestamp, waitingFor: WaitReason?
+        _ name: String, group: String?, of queue: QueueTarget, readyAt: Timestamp, waitingFor: WaitReason?
     ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
@@ -118,19 +118,19 @@ extension Transaction {
             isBound: isParked || waitingFor != nil)
     }
 
-    private func isParked(group: String, of queue: UpstreamQueue) throws -> Bool {
+    private func isParked(group: String, of queue: QueueTarget) throws -> Bool {
         try sql.exists(
             "SELECT 1 FROM lanes WHERE upstream = ? AND laneGroup = ? AND isParked LIMIT 1", queue.number, group)
     }
 
     /// Schedules an update of the lane's row before the commit. A lane that `isServed` moves behind the others.
-    func touch(_ lane: Int64, of queue: UpstreamQueue, isServed: Bool) {
+    func touch(_ lane: Int64, of queue: QueueTarget, isServed: Bool) {
         let account = accounts[queue.number]
         account.touchedLanes[lane] = isServed || account.touchedLanes[lane] ?? false
     }
 
     func settleLanes(of account: UpstreamWriteState) throws {
-        guard !account.touchedLanes.isEmpty, let queue = outbox.queue(account.number) else { return }
+        guard !account.touchedLanes.isEmpty, let queue = outbox.target(account.number) else { return }
         for (lane, isServed) in account.touchedLanes {
             guard let first = try LaneFront(of: lane, in: queue, isServed: isServed, by: self) else {
                 try closeLane(lane, of: queue)
@@ -151,7 +151,7 @@ extension Transaction {
         }
     }
 
-    private func closeLane(_ lane: Int64, of queue: UpstreamQueue) throws {
+    private func closeLane(_ lane: Int64, of queue: QueueTarget) throws {
         // Numbers are assigned again, perhaps to a lane of another upstream.
         try sql.each(
             "DELETE FROM lanes WHERE number = ? AND upstream = ? RETURNING laneGroup", lane, queue.number
@@ -164,7 +164,7 @@ extension Transaction {
 
     /// Makes a lane wait that could be sent, unless it was woken since its `wakes` were read.
     func holdLane(
-        _ name: String, of queue: UpstreamQueue, until moment: Timestamp, for reason: WaitReason?, wakes: Int
+        _ name: String, of queue: QueueTarget, until moment: Timestamp, for reason: WaitReason?, wakes: Int
     ) throws {
         accounts[queue.number].openLane = nil
         try sql.run(
@@ -175,7 +175,7 @@ extension Transaction {
     }
 
     /// Ends a wait that a plan has requested. Messages that are to be sent again keep their time.
-    func wake(_ name: String, of queue: UpstreamQueue) throws {
+    func wake(_ name: String, of queue: QueueTarget) throws {
         accounts[queue.number].openLane = nil
         let now = outbox.time.now
         try sql.run(
@@ -189,13 +189,13 @@ extension Transaction {
     }
 
     /// Makes messages of a mixed queue due now that are to be sent again later.
-    func makeRetriesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
+    func makeRetriesDue(of queue: QueueTarget, at now: Timestamp) throws {
         try sql.run(
             "UPDATE queue_# SET nextAttemptAtMs = ?1 WHERE waiting = 1 AND nextAttemptAtMs > ?1", of: queue.number, now)
     }
 
     /// Makes waiting lanes due now.
-    func makeLanesDue(of queue: UpstreamQueue, at now: Timestamp) throws {
+    func makeLanesDue(of queue: QueueTarget, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
         try sql.run(
             """
@@ -207,7 +207,7 @@ extension Transaction {
     }
 
     /// Makes lanes due now that wait for an endpoint or for credentials.
-    func wakeHeldLanes(of queue: UpstreamQueue, at now: Timestamp) throws {
+    func wakeHeldLanes(of queue: QueueTarget, at now: Timestamp) throws {
         accounts[queue.number].openLane = nil
         let woken = try sql.run(
             """
@@ -219,7 +219,7 @@ extension Transaction {
 
     /// Parks the lane, or all of its group, until it is released. Has no effect if a valid credential has arrived for
     /// the group since that was decided.
-    func park(_ lane: Lane, of queue: UpstreamQueue) throws {
+    func park(_ lane: Lane, of queue: QueueTarget) throws {
         accounts[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
         if let held = try state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
@@ -231,7 +231,7 @@ extension Transaction {
     }
 
     /// Releases the parked lanes of a group. A lane without a group is a group of its own.
-    func release(group: String, of queue: UpstreamQueue) throws {
+    func release(group: String, of queue: QueueTarget) throws {
         accounts[queue.number].openLane = nil
         let now = outbox.time.now
         try sql.run(
@@ -250,7 +250,7 @@ private struct LaneFront {
     let isHeld: Bool
 
     /// Nil if the lane is empty.
-    init?(of lane: Int64, in queue: UpstreamQueue, isServed: Bool, by transaction: Transaction) throws {
+    init?(of lane: Int64, in queue: QueueTarget, isServed: Bool, by transaction: Transaction) throws {
         let now = transaction.outbox.time.now
         let rows = QueueRows(sql: transaction.sql, kinds: transaction.outbox.kinds, number: queue.number)
         guard let front = try rows.head(ofLane: lane) else {
@@ -264,12 +264,12 @@ private struct LaneFront {
             self.init(readyAt: sooner ?? retryAt, isHeld: true)
             return
         }
-        let listener = queue.collecting
-        var readyAt = front.acceptedAt + listener.wait
+        let collecting = queue.collecting
+        var readyAt = front.acceptedAt + collecting.wait
         // A message from the future was accepted before the clock was set back, and has waited long enough.
         if readyAt > now,
             try front.hasBegun || front.acceptedAt > now
-                || Self.isLong(lane, listener.limits.maxMessages, in: queue, by: transaction)
+                || Self.isLong(lane, collecting.limits.maxMessages, in: queue, by: transaction)
         {
             readyAt = now
         }
@@ -282,7 +282,7 @@ private struct LaneFront {
     }
 
     private static func isLong(
-        _ lane: Int64, _ count: Int, in queue: UpstreamQueue, by transaction: Transaction
+        _ lane: Int64, _ count: Int, in queue: QueueTarget, by transaction: Transaction
     ) throws -> Bool {
         try transaction.sql.exists(
             "SELECT 1 FROM queue_# WHERE lane = ? AND waiting = 0 LIMIT 1 OFFSET ?", of: queue.number, lane, count - 1)

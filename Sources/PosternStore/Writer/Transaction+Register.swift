@@ -3,9 +3,7 @@ import PosternCore
 extension Transaction {
     /// Registers an upstream in the store. A number is never assigned twice: the rows of an upstream that is no longer
     /// configured remain its own. Throws if messages are left that another type accepted.
-    func register(
-        _ upstream: RegisteredUpstream, type: String
-    ) throws -> (number: UpstreamNumber, newest: MessageID) {
+    func register(_ upstream: RegisteredUpstream, type: String) throws -> UpstreamNumber {
         let name = upstream.name.description
         let former = try UpstreamSummary.all(with: sql).first { $0.name == upstream.name }
         let known = former?.number
@@ -32,7 +30,7 @@ extension Transaction {
         }
         try updateParkedLanes(of: number)
         try enter(upstream.kinds)
-        return (number, MessageID(rawValue: Int64(accounts[number].ledger.lastID)))
+        return number
     }
 
     /// Assigns a number to each kind that is new to the store. It is known once it is committed.

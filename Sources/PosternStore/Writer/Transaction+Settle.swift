@@ -5,7 +5,7 @@ extension Transaction {
     /// response.
     func openAttempt(
         _ batch: BatchID, carrying ids: [MessageID], step: String?, progress: [UInt8]?, at startedAt: Timestamp,
-        of queue: UpstreamQueue
+        of queue: QueueTarget
     ) throws {
         if let progress, let id = ids.first { try begin(progress, of: id, in: queue) }
         try sql.run(
@@ -17,7 +17,7 @@ extension Transaction {
     }
 
     /// Keeps what names the step of a request. No request of a new step may have arrived yet.
-    private func begin(_ progress: [UInt8], of id: MessageID, in queue: UpstreamQueue) throws {
+    private func begin(_ progress: [UInt8], of id: MessageID, in queue: QueueTarget) throws {
         let isNew = try sql.run(
             "UPDATE queue_# SET progress = ?1, tried = tried & ~1 WHERE id = ?2 AND progress IS NOT ?1",
             of: queue.number, progress, id)
@@ -26,7 +26,7 @@ extension Transaction {
 
     /// A message that has begun is not scheduled any more. Otherwise one that was accepted before it, and becomes due
     /// now, would be sent between its requests.
-    private func endSchedule(of id: MessageID, in queue: UpstreamQueue) throws {
+    private func endSchedule(of id: MessageID, in queue: QueueTarget) throws {
         try sql.run(
             "UPDATE queue_# SET waiting = 0, nextAttemptAtMs = NULL WHERE id = ? AND waiting = ?", of: queue.number, id,
             QueueColumn.scheduled)
@@ -35,7 +35,7 @@ extension Transaction {
     /// Applies the result of an attempt, and the state changes that `changes` computes. Returns those.
     @discardableResult
     func settle(
-        _ settlement: Settlement, of queue: UpstreamQueue,
+        _ settlement: Settlement, of queue: QueueTarget,
         changes: StateChanges? = nil
     ) throws -> [StateChange] {
         try closeAttempt(settlement)
@@ -72,7 +72,7 @@ extension Transaction {
     // MARK: Delivered
 
     private func deliver(
-        _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
+        _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
     ) throws {
         guard !messages.isEmpty else { return }
         if try deliverRun(messages, of: queue, result: result, at: moment) { return }
@@ -84,7 +84,7 @@ extension Transaction {
     /// No other code removes messages that are being sent. If there are as many rows from the first to the last as
     /// there are messages, they are exactly these. Where lanes have rows of their own a batch is of one lane.
     private func deliverRun(
-        _ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp
+        _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
     ) throws -> Bool {
         guard messages.count > 4, let first = messages.map(\.id).min(),
             let last = messages.map(\.id).max(),
@@ -112,7 +112,7 @@ extension Transaction {
         return true
     }
 
-    private func deliver(_ message: Message, of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) throws {
+    private func deliver(_ message: Message, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) throws {
         try touchLane(of: message, in: queue)
         guard try remove(message.id, bytes: message.payload.count, in: message.lane, from: queue) else { return }
         let account = accounts[queue.number]
@@ -128,7 +128,7 @@ extension Transaction {
         book([message], of: queue, result: result, at: moment)
     }
 
-    private func book(_ messages: [Message], of queue: UpstreamQueue, result: [UInt8]?, at moment: Timestamp) {
+    private func book(_ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
         let account = accounts[queue.number]
         account.ledger.counts.delivered += messages.count
         if !outbox.keepsDelivered { account.ledger.purged.delivered += messages.count }
@@ -139,7 +139,7 @@ extension Transaction {
     }
 
     /// Deletes a queue row. Returns false if it was deleted already.
-    private func remove(_ id: MessageID, bytes: Int, in lane: Lane, from queue: UpstreamQueue) throws -> Bool {
+    private func remove(_ id: MessageID, bytes: Int, in lane: Lane, from queue: QueueTarget) throws -> Bool {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let account = accounts[queue.number]
         countLane(lane, -1, of: queue)
@@ -153,7 +153,7 @@ extension Transaction {
     /// Moves a queued message, including its payload, to the ended ones. Returns false if it is not queued.
     @discardableResult
     func end(
-        _ id: MessageID, in queue: UpstreamQueue, as state: MessageState, error: AttemptError?, at moment: Timestamp,
+        _ id: MessageID, in queue: QueueTarget, as state: MessageState, error: AttemptError?, at moment: Timestamp,
         result: [UInt8]? = nil, mayHaveArrived: Bool = false, attempts: Int = 0
     ) throws -> Bool {
         let found = try sql.first(
@@ -191,7 +191,7 @@ extension Transaction {
         return true
     }
 
-    private func isDamaged(_ id: MessageID, in queue: UpstreamQueue) throws -> Bool {
+    private func isDamaged(_ id: MessageID, in queue: QueueTarget) throws -> Bool {
         let isWhole = try sql.first("SELECT checksum, payload FROM queue_# WHERE id = ?", of: queue.number, id) {
             $0.isWhole(payload: 1, checksum: 0)
         }
@@ -200,7 +200,7 @@ extension Transaction {
 
     // MARK: Waiting
 
-    private func wait(_ waiting: Settlement.Waiting, of queue: UpstreamQueue) throws {
+    private func wait(_ waiting: Settlement.Waiting, of queue: QueueTarget) throws {
         let error = waiting.error.map(JSONRecord.encode)
         for message in waiting.messages {
             try sql.run(
@@ -217,11 +217,11 @@ extension Transaction {
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
     }
 
-    private func markPossiblyArrived(_ id: MessageID, in queue: UpstreamQueue) throws {
+    private func markPossiblyArrived(_ id: MessageID, in queue: QueueTarget) throws {
         try sql.run("UPDATE queue_# SET tried = tried | 1 WHERE id = ?", of: queue.number, id)
     }
 
-    private func keep(_ progress: [UInt8], of message: Message, in queue: UpstreamQueue) throws {
+    private func keep(_ progress: [UInt8], of message: Message, in queue: QueueTarget) throws {
         try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, message.id)
         try endSchedule(of: message.id, in: queue)
         try touchLane(of: message, in: queue)
@@ -230,7 +230,7 @@ extension Transaction {
     // MARK: State
 
     /// Applies changes of an upstream's state.
-    func apply(_ changes: [StateChange], of queue: UpstreamQueue) throws {
+    func apply(_ changes: [StateChange], of queue: QueueTarget) throws {
         for change in changes {
             switch change {
             case .set(let key, let value, let expiry):
@@ -258,21 +258,21 @@ extension Transaction {
     }
 
     /// Changes the state of an upstream independently of messages, for example for a credential that a caller hands in.
-    func change(_ changes: [StateChange], of queue: UpstreamQueue) throws { try apply(changes, of: queue) }
+    func change(_ changes: [StateChange], of queue: QueueTarget) throws { try apply(changes, of: queue) }
 }
 
 // MARK: - Steering
 
 extension Transaction {
     /// Cancels a queued message. Returns false if it is settled already or is being sent.
-    func cancel(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
+    func cancel(_ id: MessageID, in queue: QueueTarget, at moment: Timestamp) throws -> Bool {
         guard tryRemoving(id, from: queue) else { return false }
         return try end(id, in: queue, as: .cancelled, error: nil, at: moment)
     }
 
     /// Queues an ended message again, under its old id and therefore at its old position. Returns false if there is no
     /// such message, or its payload has been deleted.
-    func requeue(_ id: MessageID, in queue: UpstreamQueue, at moment: Timestamp) throws -> Bool {
+    func requeue(_ id: MessageID, in queue: QueueTarget, at moment: Timestamp) throws -> Bool {
         let found = try sql.first(
             """
             SELECT state, lane, laneGroup, length(payload), kind FROM ended_#

@@ -1,6 +1,6 @@
 import PosternCore
 
-/// An attempt that was open when the previous run ended.
+/// An attempt that was open when the owner of its queue ended.
 struct LeftAttempt: Sendable {
     let batch: BatchID
     let upstream: UpstreamNumber
@@ -9,12 +9,14 @@ struct LeftAttempt: Sendable {
 
     static let detail = "the gateway ended before the response arrived"
 
-    static func all(with sql: SQL) throws -> [LeftAttempt] {
+    /// Those of one upstream, or of all.
+    static func all(of number: UpstreamNumber?, with sql: SQL) throws -> [LeftAttempt] {
         // Without the hint SQLite would read all attempts of an upstream.
         try sql.all(
             """
             SELECT batch, upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
-            """
+              AND (?1 IS NULL OR upstream = ?1)
+            """, number
         ) { LeftAttempt(batch: $0[0], upstream: $0[1], startedAt: $0[2], ids: MessageIDList.decode($0[3])) }
     }
 }

@@ -14,9 +14,9 @@ final class Transaction {
     /// What happens to messages, if events are collected.
     private(set) var events = MessageEvents()
     /// Rows that must not be claimed until the transaction has ended.
-    private var removals: [(queue: UpstreamQueue, ids: [MessageID])] = []
+    private var removals: [(queue: UpstreamQueue, id: MessageID)] = []
     /// Queues whose lanes have changed.
-    private(set) var lanesDue: [(queue: UpstreamQueue, at: Timestamp)] = []
+    private(set) var lanesDue: [(number: UpstreamNumber, at: Timestamp)] = []
     /// Kinds that the store did not know, with their numbers.
     var newKinds: [(kind: Kind, number: Int)] = []
     /// Owners whose credential may no longer be needed.
@@ -45,17 +45,27 @@ final class Transaction {
         accounts.open.forEach { $0.begin() }
     }
 
-    /// Prevents `id` from being claimed while this transaction removes it. Returns false if it is being sent.
-    func tryRemoving(_ id: MessageID, from queue: UpstreamQueue) -> Bool {
+    /// Prevents `id` from being claimed while this transaction removes it. Returns false if it is being sent. If no
+    /// worker sends from the queue, none begins before this transaction has ended (`Outbox.adopt`).
+    func tryRemoving(_ id: MessageID, from target: QueueTarget) -> Bool {
+        guard let queue = outbox.queues.adopted(target.number) else { return true }
         guard queue.tryRemoving(id) else { return false }
-        removals.append((queue, [id]))
+        removals.append((queue, id))
         return true
     }
 
     /// Releases those rows: the transaction was committed or rolled back.
-    func doneRemoving(isCommitted: Bool) {
-        for (queue, ids) in removals { queue.doneRemoving(ids, areGone: isCommitted) }
-        removals = []
+    func doneRemoving(isCommitted: Bool) { endRemovals(from: 0, areGone: isCommitted) }
+
+    /// Releases those that were added since there were `count`.
+    private func endRemovals(from count: Int, areGone: Bool = false) {
+        var rest = removals[count...]
+        while let queue = rest.first?.queue {
+            let run = rest.prefix { $0.queue === queue }
+            queue.doneRemoving(run.map(\.id), areGone: areGone)
+            rest.removeFirst(run.count)
+        }
+        removals.removeSubrange(count...)
     }
 
     func recordEnd(
@@ -73,7 +83,7 @@ final class Transaction {
         if collectsEvents { events.add(type, of: id, kind, isAgain: isAgain) }
     }
 
-    func lanesAreDue(of queue: UpstreamQueue, at moment: Timestamp) { lanesDue.append((queue, moment)) }
+    func lanesAreDue(of queue: QueueTarget, at moment: Timestamp) { lanesDue.append((queue.number, moment)) }
 
     /// Writes what is kept in memory during the transaction. Call once, as the last step.
     func finish() throws {
@@ -104,8 +114,7 @@ extension Transaction {
             notices.removeSubrange(noted...)
             events.remove(from: told)
             reports.removeSubrange(reported...)
-            for (queue, ids) in removals[removed...] { queue.doneRemoving(ids, areGone: false) }
-            removals.removeSubrange(removed...)
+            endRemovals(from: removed)
             for (account, ledger, arrival, settled, lanes) in before {
                 account.ledger = ledger
                 account.arrival = arrival
@@ -213,7 +222,7 @@ extension Transaction {
     func insert(_ message: NewMessage, as id: MessageID) throws {
         let queue = message.queue
         let account = accounts[queue.number]
-        var arrival = account.arrival ?? Arrival(queue: queue)
+        var arrival = account.arrival ?? Arrival(first: id)
         account.arrival = nil
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         try insert(
@@ -226,7 +235,7 @@ extension Transaction {
         account.ledger.counts.queued += 1
         account.ledger.queuedBytes += message.range.count
         emit(.messageQueued, of: id, message.kind)
-        arrival.newest = id.rawValue
+        arrival.newest = id
         if scheduledAt == nil {
             arrival.messages += 1
             arrival.bytes += message.range.count
@@ -267,7 +276,7 @@ extension Transaction {
 
 extension Transaction {
     private struct SpaceRequest {
-        let queue: UpstreamQueue
+        let queue: QueueTarget
         var messages = 0
         var bytes = 0
     }
@@ -290,17 +299,17 @@ extension Transaction {
         if outbox.maxBytes > 0, accounts.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return allBytes > outbox.maxBytes ? .neverFits(nil) : .queueFull(nil)
         }
-        var victims: [(queue: UpstreamQueue, ids: [MessageID])] = []
+        var victims: [(queue: QueueTarget, ids: [MessageID])] = []
+        let removed = removals.count
         for request in spaceRequests.values {
             guard let ids = try evictions(request) else {
                 // Nothing is evicted for a request that is rejected.
-                for (queue, ids) in victims { queue.doneRemoving(ids, areGone: false) }
+                endRemovals(from: removed)
                 let mayFit = request.queue.cap.admits(messages: request.messages, bytes: request.bytes)
                 return mayFit ? .queueFull(request.queue.name) : .neverFits(request.queue.name)
             }
             if !ids.isEmpty { victims.append((request.queue, ids)) }
         }
-        removals += victims
         for (queue, ids) in victims {
             for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
             evicted += ids
@@ -332,21 +341,21 @@ extension Transaction {
     }
 
     /// Deletes the payload first, because there is no room to move it. The caller updates the ledger.
-    private func dropWithPayload(_ id: MessageID, from queue: UpstreamQueue) throws {
+    private func dropWithPayload(_ id: MessageID, from queue: QueueTarget) throws {
         try sql.run("UPDATE queue_# SET payload = x'' WHERE id = ?", of: queue.number, id)
         try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now)
         try sql.run("UPDATE ended_# SET payload = NULL WHERE id = ?", of: queue.number, id)
     }
 
     /// Visits queued messages and their sizes, oldest first, until `body` returns false.
-    private func forEachOldest(of queue: UpstreamQueue, _ body: (MessageID, Int) -> Bool) throws {
+    private func forEachOldest(of queue: QueueTarget, _ body: (MessageID, Int) -> Bool) throws {
         try sql.walk("SELECT id, length(payload) FROM queue_# ORDER BY id", of: queue.number) { row in
             body(row[0], row[1])
         }
     }
 
     /// The oldest messages that are not being sent, as many as have to be evicted; nil if even all of them would not be
-    /// enough.
+    /// enough. The caller releases them then.
     private func evictions(_ request: SpaceRequest) throws -> [MessageID]? {
         let queue = request.queue
         let cap = queue.cap
@@ -358,14 +367,13 @@ extension Transaction {
             return nil
         }
         let (victims, areEnough) = try takeOldest(of: queue, for: request.messages, bytes: request.bytes)
-        if !areEnough { queue.doneRemoving(victims, areGone: false) }
         return areEnough ? victims : nil
     }
 
     /// Prevents the oldest messages that are not being sent from being claimed, as many as have to be evicted so that
     /// `messages` more fit; all of them if that is not enough.
     private func takeOldest(
-        of queue: UpstreamQueue, for messages: Int, bytes: Int
+        of queue: QueueTarget, for messages: Int, bytes: Int
     ) throws -> (ids: [MessageID], areEnough: Bool) {
         let cap = queue.cap
         let ledger = accounts[queue.number].ledger
@@ -373,7 +381,7 @@ extension Transaction {
         var bytes = ledger.queuedBytes + bytes
         var ids: [MessageID] = []
         try forEachOldest(of: queue) { id, size in
-            guard queue.tryRemoving(id) else { return true }
+            guard tryRemoving(id, from: queue) else { return true }
             ids.append(id)
             messages -= 1
             bytes -= size
@@ -383,9 +391,8 @@ extension Transaction {
     }
 
     /// Evicts the oldest messages that are not being sent until `messages` more fit, or there are no others.
-    func evictOldest(of queue: UpstreamQueue, for messages: Int, bytes: Int) throws {
+    func evictOldest(of queue: QueueTarget, for messages: Int, bytes: Int) throws {
         let ids = try takeOldest(of: queue, for: messages, bytes: bytes).ids
-        removals.append((queue, ids))
         for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
     }
 }

@@ -114,13 +114,16 @@ struct OpenLane {
 
 /// What a transaction added to one queue.
 struct Arrival {
-    let queue: UpstreamQueue
+    /// The ids of its oldest and its newest message.
+    let first: MessageID
+    var newest: MessageID
     /// The number of messages that can be sent at once, and their payload bytes.
     var messages = 0
     var bytes = 0
-    var newest: Int64 = 0
     /// When the first scheduled message, or the first lane, is due.
     var dueAt: Timestamp?
+
+    init(first: MessageID) { (self.first, newest) = (first, first) }
 
     mutating func announceDue(at moment: Timestamp) { dueAt = min(dueAt ?? moment, moment) }
 }

@@ -245,7 +245,7 @@ import Testing
         setup.upstreams = [upstream("old")]
         try withPausedGateway(setup) { gateway in
             #expect(try gateway.client.post("/v1/plain/old", "{}").status == 202)
-            try gateway.workers[0].queue.replace(upstream("new"))
+            try gateway.outbox.replace(upstream("new"), of: gateway.workers[0].queue.target)
             gateway.handler.refreshUpstreams()
             try HTTPClient(port: gateway.port).post("/v1/plain/old", "{}").problem(404, "unknown-kind")
             try gateway.client.get("/v1/plain/old").problem(404, "unknown-kind")

@@ -36,7 +36,8 @@ import Testing
             UpstreamRoute(.get, "shelves/{shelf}/books", .read { _, _ in .empty() }),
             UpstreamRoute(.get, "thing", .read { _, _ in .empty() }),
         ]
-        let queue = try outbox.register(PlainUpstream(routes: resources), type: "plain", cap: QueueCap())
+        let target = try outbox.register(PlainUpstream(routes: resources), type: "plain", cap: QueueCap())
+        let queue = try outbox.adopt(target)
         let worker = try UpstreamWorker(
             queue: queue, settings: DeliverySettings(),
             dependencies: .init(

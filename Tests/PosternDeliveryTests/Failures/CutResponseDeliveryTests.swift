@@ -88,7 +88,7 @@ import WebhookAdapter
             var settings = DeliverySettings()
             settings.batchMaxWait = .zero
             settings.retry = RetryPolicy(base: .milliseconds(5), longest: .milliseconds(20))
-            let queue = try outbox.register(upstream, type: type.name, cap: QueueCap())
+            let queue = try outbox.adopt(outbox.register(upstream, type: type.name, cap: QueueCap()))
             let worker = try UpstreamWorker(
                 queue: queue, settings: settings,
                 dependencies: .init(outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger))
@@ -113,7 +113,7 @@ import WebhookAdapter
         func post(_ kind: Kind, _ payload: String) throws -> MessageID {
             let done = Inbox<[MessageID]>()
             let message = NewMessage(
-                queue: worker.queue, kind: kind, lane: .none, acceptedAt: SystemTime().now,
+                queue: worker.queue.target, kind: kind, lane: .none, acceptedAt: SystemTime().now,
                 bytes: Array(payload.utf8))
             outbox.append([message]) { done.put((try? $0.get())?.ids ?? []) }
             let ids = done.takeAll(waitingUntil: SystemTime().instant + .seconds(20)).flatMap { $0 }

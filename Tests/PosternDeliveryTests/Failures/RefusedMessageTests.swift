@@ -219,7 +219,7 @@ import WebhookAdapter
         #expect(records.allSatisfy { $0.attempts == 0 })
         harness.transport.answerAll { _ in .status(200) }
         let right = try webhook(settings.merging(["url": .text("http://hook2")]) { $1 })
-        try harness.queue.replace(right)
+        try harness.outbox.replace(right, of: harness.queue.target)
         harness.worker.adopt(Self.delivery, upstream: right)
         try harness.run(for: .seconds(10))
         #expect(harness.ledger.delivered == 50)
@@ -517,7 +517,7 @@ import WebhookAdapter
         case "resume": harness.worker.resume()
         case "reload":
             let right = try webhook(["url": .text("http://hook2")])
-            try harness.queue.replace(right)
+            try harness.outbox.replace(right, of: harness.queue.target)
             harness.worker.adopt(Self.delivery, upstream: right)
         default:
             try harness.restart(webhook(), settings: Self.delivery)

@@ -276,7 +276,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         harness.worker.adopt(Self.settings, upstream: upstream)
         try harness.turn()
         let wasWoken = SharedValue(false)
-        harness.queue.onArrival(limits: harness.queue.limits) { wasWoken.set(true) }
+        harness.queue.onArrival(limits: harness.queue.target.limits) { wasWoken.set(true) }
         harness.time.advance(by: .seconds(1))
         try harness.accept(1, lane: .named("a"))
         #expect(wasWoken.value)

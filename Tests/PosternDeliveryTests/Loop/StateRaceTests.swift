@@ -39,7 +39,7 @@ import Testing
         // is on disk.
         let accepted = Inbox<Void>()
         let message = NewMessage(
-            queue: harness.queue, kind: "thing", lane: .named("a"), acceptedAt: harness.time.now,
+            queue: harness.queue.target, kind: "thing", lane: .named("a"), acceptedAt: harness.time.now,
             bytes: Array("{}".utf8))
         harness.outbox.append([message]) { _ in accepted.put(()) }
         harness.transport.answer(.status(200))

@@ -41,7 +41,7 @@ private struct OwnedUpstream: PlainAtHeart {
         }
         return try store.append([
             NewMessage(
-                queue: queue ?? self.queue, kind: "thing", lane: .named(lane, group: owner),
+                queue: (queue ?? self.queue).target, kind: "thing", lane: .named(lane, group: owner),
                 acceptedAt: store.time.now, bytes: Array("{}".utf8), credential: credential)
         ])
     }
@@ -128,7 +128,7 @@ private struct OwnedUpstream: PlainAtHeart {
         #expect(receipt?.ids == [])
         #expect(throws: (any Error).self) {
             try store.transact { [queue] transaction in
-                try transaction.change([.hold(Credential(owner: "u1", value: [1], isKept: true))], of: queue)
+                try transaction.change([.hold(Credential(owner: "u1", value: [1], isKept: true))], of: queue.target)
                 throw StoreError.failed(detail: "as the test wants it")
             }
         }

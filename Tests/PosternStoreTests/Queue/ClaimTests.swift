@@ -232,7 +232,7 @@ import Testing
         let belated = try store.append([store.message(to: queue)])
         #expect(try store.drain(queue, most: 7).sorted() == ids + belated.ids)
         let past = NewMessage(
-            queue: queue, kind: "thing", acceptedAt: due - .seconds(1), notBefore: due, bytes: Array("{}".utf8))
+            queue: queue.target, kind: "thing", acceptedAt: due - .seconds(1), notBefore: due, bytes: Array("{}".utf8))
         let late = try store.append([past]).ids
         #expect(store.readiness(queue) == .now)
         #expect(try store.drain(queue) == late)

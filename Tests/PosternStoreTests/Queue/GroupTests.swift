@@ -185,7 +185,8 @@ import Testing
         let due = store.time.now + .seconds(60)
         let append = { (count: Int, kind: Kind, notBefore: Timestamp?) throws -> [MessageID] in
             let message = NewMessage(
-                queue: queue, kind: kind, acceptedAt: store.time.now, notBefore: notBefore, bytes: Array("{}".utf8))
+                queue: queue.target, kind: kind, acceptedAt: store.time.now, notBefore: notBefore,
+                bytes: Array("{}".utf8))
             return try store.append(Array(repeating: message, count: count)).ids
         }
         var dead: [MessageID] = []
@@ -225,7 +226,8 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(KindsApart())
         let append = { (count: Int, kind: Kind) throws -> [MessageID] in
-            let message = NewMessage(queue: queue, kind: kind, acceptedAt: store.time.now, bytes: Array("{}".utf8))
+            let message = NewMessage(
+                queue: queue.target, kind: kind, acceptedAt: store.time.now, bytes: Array("{}".utf8))
             return try store.append(Array(repeating: message, count: count)).ids
         }
         var dead: [MessageID] = []

@@ -103,7 +103,8 @@ import Testing
         let ids = try store.append(
             [
                 NewMessage(
-                    queue: queue, kind: "thing", lane: .named("a"), acceptedAt: store.time.now, bytes: Array("{}".utf8),
+                    queue: queue.target, kind: "thing", lane: .named("a"), acceptedAt: store.time.now,
+                    bytes: Array("{}".utf8),
                     waitsFor: .schedule)
             ]).ids
         #expect(try store.claim(queue).messages.isEmpty)

@@ -83,9 +83,10 @@ struct ClaimSimulation<Value: WakeValue> {
         let now = writerAt
         if let (through, count) = announces {
             announces = nil
-            let wakes = value.announce(
-                through: Int64(through), messages: count, at: instant(now), limits: limits)
-            if wakes {
+            if count > 0,
+                value.announce(
+                    Array(Int64(through - count + 1)...Int64(through)), at: instant(now), limits: limits)
+            {
                 wakesUp = true
                 if sleeps { workerAt = min(workerAt, now) }
             }
@@ -122,7 +123,7 @@ struct ClaimSimulation<Value: WakeValue> {
         sleeps = false
         switch value.readiness(limits: limits, wait: .milliseconds(wait), at: instant(now)) {
         case .now:
-            value.lookBegins()
+            _ = value.lookBegins()
             isReading = true
             workerAt = now + draw(100..<3000)
         case .collecting(let until):

@@ -13,6 +13,32 @@ import Testing
         #expect(model.states > 1000)
     }
 
+    /// Several writers: ids are assigned before the commit, so they are not committed in their order.
+    @Test(arguments: [
+        (1, [[2], [1]]), (2, [[2], [1], [3]]), (10, [[3], [1], [2]]), (1, [[3], [2], [1]]), (2, [[2, 3], [1]]),
+        (10, [[1, 3], [2]]),
+    ])
+    func committedMessage_isNeverForgotten_ifALaterOneWasCommittedBefore(most: Int, commits: [[Int64]]) {
+        var model = WakeModel<QueueMailbox>(maxPerClaim: most, commits: commits, announcements: .beforeEachLook)
+        model.explore()
+        #expect(model.violations == [], "after \(model.states) states")
+        #expect(model.states > 100)
+    }
+
+    @Test func model_findsTheLateMessage_ofAValueThatDropsWhatIsBelowTheCursor() {
+        var model = WakeModel<DropsWhatComesLate>(
+            maxPerClaim: 10, commits: [[2], [1]], announcements: .beforeEachLook)
+        model.explore()
+        #expect(model.violations.contains(.forgotten))
+    }
+
+    /// A late message could not be distinguished from one that the look has seen.
+    @Test func model_findsTheLateMessage_ofALookThatDoesNotReadTheAnnouncementsFirst() {
+        var model = WakeModel<QueueMailbox>(maxPerClaim: 10, commits: [[2], [1]], announcements: .atAnyTime)
+        model.explore()
+        #expect(model.violations.contains(.forgotten))
+    }
+
     /// The model can fail: this is how arrivals were counted when messages lay for seconds.
     @Test func model_findsTheLostWakeUp_ofAFirstArrivalThatAClaimHasSeen() {
         var model = WakeModel<FlagOfFirstArrival>(maxPerClaim: 10, commits: [1, 1, 1])
@@ -71,12 +97,19 @@ func interleavings<Step>(_ left: [Step], _ right: [Step]) -> [[Step]] {
 /// What the model needs of the value that the writer and the worker share.
 protocol WakeValue {
     init()
-    /// Returns whether the worker has to be woken.
-    mutating func announce(through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits) -> Bool
-    mutating func lookBegins()
+    /// Announces the messages of a commit, by their ascending ids. Returns whether the worker has to be woken.
+    mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool
+    /// The id to which claims have to go back; nil if none was announced since the last call.
+    mutating func takeRewind() -> Int64?
+    /// Returns the newest id that was announced.
+    mutating func lookBegins() -> Int64
     /// The look has seen `count` rows, up to `id`; `reachedEnd`: all of its snapshot.
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant)
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness
+}
+
+extension WakeValue {
+    mutating func takeRewind() -> Int64? { nil }
 }
 
 extension QueueMailbox: WakeValue {
@@ -85,14 +118,15 @@ extension QueueMailbox: WakeValue {
         due = NextDue(.never)
     }
 
-    mutating func announce(
-        through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
-    ) -> Bool {
-        arrivals!.add(
-            through: MessageID(rawValue: id), messages: messages, bytes: messages, at: instant, limits: limits)
+    mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        var arrival = Arrival(first: MessageID(rawValue: ids[0]))
+        (arrival.messages, arrival.bytes) = (ids.count, ids.count)
+        arrival.newest = MessageID(rawValue: ids[ids.count - 1])
+        return add(arrival, at: instant, limits: limits)
     }
 
-    mutating func lookBegins() { _ = beginScan() }
+    mutating func takeRewind() -> Int64? { takeUpdates().rewindsTo?.rawValue }
+    mutating func lookBegins() -> Int64 { beginScan().newest.rawValue }
 
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
         var scan = ClaimScan(ClaimRequest(limits: BatchLimits(maxMessages: 1, maxBytes: 1), now: .never))
@@ -105,7 +139,7 @@ extension QueueMailbox: WakeValue {
     }
 }
 
-/// A worker and a writer around the value, one step at a time.
+/// A worker and writers around the value, one step at a time.
 struct WakeModel<Value: WakeValue> {
     enum Violation: Hashable {
         /// A message can be claimed, but nothing will make the worker scan in time.
@@ -114,9 +148,19 @@ struct WakeModel<Value: WakeValue> {
         case looksInVain
     }
 
+    /// How commits are announced.
+    enum Announcements {
+        /// By the only writer, each before its next commit.
+        case afterEachCommit
+        /// Some time after the commit, in the order of the ids. A look first announces what its snapshot contains.
+        case beforeEachLook
+        /// The same, but a look does not.
+        case atAnyTime
+    }
+
     private enum Worker: Equatable {
         case awake
-        case reading
+        case reading(newest: Int64)
         case ending(through: Int64, count: Int, reachedEnd: Bool)
         case asleep(until: MonotonicInstant?)
     }
@@ -127,27 +171,51 @@ struct WakeModel<Value: WakeValue> {
         var isWoken = false
         var instant = MonotonicInstant(nanoseconds: 1_000_000_000)
         var ticks = 0
-        /// Steps of the writer done: commit, announce, commit …
+        /// Commits that were made.
         var written = 0
-        var committed: Int64 = 0
+        /// Those of them that were not announced.
+        var unannounced: [[Int64]] = []
         /// When each message was announced.
         var announced: [Int64: MonotonicInstant] = [:]
-        var claimed: Int64 = 0
+        /// The ids that were committed.
+        var rows: Set<Int64> = []
+        var claimed: Set<Int64> = []
+        var cursor: Int64 = 0
+        /// Whether there may be rows after the cursor that were not announced.
+        var isBehind = false
         var vainLooks = 0
+
+        mutating func goBack() {
+            guard let id = value.takeRewind() else { return }
+            cursor = min(cursor, id - 1)
+            isBehind = true
+        }
     }
 
     let maxPerClaim: Int
-    /// Messages of each commit.
-    let commits: [Int]
+    /// The ids of each commit.
+    let commits: [[Int64]]
+    let announcements: Announcements
     private(set) var violations: Set<Violation> = []
     private(set) var states = 0
 
     private let wait = Duration.milliseconds(50)
     private var limits: BatchLimits { BatchLimits(maxMessages: maxPerClaim, maxBytes: 1000) }
 
-    init(maxPerClaim: Int, commits: [Int]) {
+    init(maxPerClaim: Int, commits: [[Int64]], announcements: Announcements) {
         self.maxPerClaim = maxPerClaim
         self.commits = commits
+        self.announcements = announcements
+    }
+
+    /// Commits of so many messages, in the order of their ids.
+    init(maxPerClaim: Int, commits: [Int]) {
+        var last: Int64 = 0
+        let ids = commits.map { count in
+            defer { last += Int64(count) }
+            return Array(last + 1...last + Int64(count))
+        }
+        self.init(maxPerClaim: maxPerClaim, commits: ids, announcements: .afterEachCommit)
     }
 
     mutating func explore() { explore(World()) }
@@ -157,7 +225,7 @@ struct WakeModel<Value: WakeValue> {
         check(world)
         // One that is broken has been found out; its paths may have no end.
         guard violations.isEmpty else { return }
-        if let next = writerSteps(world) { explore(next) }
+        for next in writerSteps(world) { explore(next) }
         if let next = workerSteps(world) { explore(next) }
         if world.ticks < 3 {
             var next = world
@@ -170,27 +238,36 @@ struct WakeModel<Value: WakeValue> {
     private mutating func check(_ world: World) {
         if world.vainLooks > 1 { violations.insert(.looksInVain) }
         guard case .asleep(let until) = world.worker, !world.isWoken else { return }
-        let waiting = world.announced.filter { $0.key > world.claimed }
+        let waiting = world.announced.filter { !world.claimed.contains($0.key) }
         guard let oldest = waiting.values.min() else { return }
         if until.map({ $0 > oldest + wait }) ?? true { violations.insert(.forgotten) }
     }
 
-    /// The writer commits, then announces, then commits the next.
-    private func writerSteps(_ world: World) -> World? {
-        guard world.written < commits.count * 2 else { return nil }
-        var world = world
-        let count = commits[world.written / 2]
-        if world.written.isMultiple(of: 2) {
-            world.committed += Int64(count)
-        } else {
-            for id in world.committed - Int64(count) + 1...world.committed { world.announced[id] = world.instant }
-            let wakes = world.value.announce(
-                through: world.committed, messages: count, at: world.instant, limits: limits)
-            world.isWoken = world.isWoken || wakes
-            world.vainLooks = 0
+    private func writerSteps(_ world: World) -> [World] {
+        var steps: [World] = []
+        if !world.unannounced.isEmpty {
+            var next = world
+            announce(&next)
+            steps.append(next)
         }
-        world.written += 1
-        return world
+        var isNext = world.written < commits.count
+        if case .afterEachCommit = announcements { isNext = isNext && world.unannounced.isEmpty }
+        guard isNext else { return steps }
+        var next = world
+        next.rows.formUnion(commits[world.written])
+        next.unannounced.append(commits[world.written])
+        next.written += 1
+        return steps + [next]
+    }
+
+    private func announce(_ world: inout World) {
+        for ids in world.unannounced.sorted(by: { $0[0] < $1[0] }) {
+            for id in ids { world.announced[id] = world.instant }
+            let wakes = world.value.announce(ids, at: world.instant, limits: limits)
+            world.isWoken = world.isWoken || wakes
+        }
+        world.unannounced = []
+        world.vainLooks = 0
     }
 
     private func workerSteps(_ world: World) -> World? {
@@ -201,24 +278,36 @@ struct WakeModel<Value: WakeValue> {
             world.isWoken = false
             world.worker = .awake
         case .awake:
-            switch world.value.readiness(limits: limits, wait: wait, at: world.instant) {
+            world.goBack()
+            switch world.isBehind ? .now : world.value.readiness(limits: limits, wait: wait, at: world.instant) {
             case .now:
-                world.value.lookBegins()
-                world.worker = .reading
+                guard case .beforeEachLook = announcements else {
+                    world.worker = .reading(newest: world.value.lookBegins())
+                    break
+                }
+                if !world.unannounced.isEmpty { announce(&world) }
+                world.goBack()
+                // What it announces and what it reads are one snapshot.
+                read(&world, newest: world.value.lookBegins())
             case .collecting(let until): world.worker = .asleep(until: until)
             case .due, .nothing: world.worker = .asleep(until: nil)
             }
-        case .reading:
-            let last = min(world.committed, world.claimed + Int64(maxPerClaim))
-            world.worker = .ending(
-                through: last, count: Int(last - world.claimed), reachedEnd: last - world.claimed < maxPerClaim)
+        case .reading(let newest): read(&world, newest: newest)
         case .ending(let last, let count, let reachedEnd):
             world.value.lookEnds(through: last, count: count, reachedEnd: reachedEnd, at: world.instant)
-            world.vainLooks = last > world.claimed ? 0 : world.vainLooks + 1
-            world.claimed = last
             world.worker = .awake
         }
         return world
+    }
+
+    private func read(_ world: inout World, newest: Int64) {
+        let found = world.rows.subtracting(world.claimed).filter { $0 > world.cursor }.sorted().prefix(maxPerClaim)
+        let reachedEnd = found.count < maxPerClaim
+        world.cursor = max(found.last ?? world.cursor, reachedEnd ? newest : 0)
+        if reachedEnd { world.isBehind = false }
+        world.claimed.formUnion(found)
+        world.vainLooks = found.isEmpty ? world.vainLooks + 1 : 0
+        world.worker = .ending(through: world.cursor, count: found.count, reachedEnd: reachedEnd)
     }
 }
 
@@ -233,10 +322,9 @@ struct FlagOfFirstArrival: WakeValue {
     private var first: MonotonicInstant?
     private var atBegin: (first: MonotonicInstant?, arrived: Int) = (nil, 0)
 
-    mutating func announce(
-        through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
-    ) -> Bool {
-        newest = id
+    mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        let messages = ids.count
+        newest = ids[messages - 1]
         arrived += messages
         let isFirst = first == nil
         first = first ?? instant
@@ -244,7 +332,10 @@ struct FlagOfFirstArrival: WakeValue {
         return isFirst || (waiting >= limits.maxMessages && waiting - messages < limits.maxMessages)
     }
 
-    mutating func lookBegins() { atBegin = (first, arrived) }
+    mutating func lookBegins() -> Int64 {
+        atBegin = (first, arrived)
+        return newest
+    }
 
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
         cursor = max(cursor, id)
@@ -263,10 +354,10 @@ struct FlagOfFirstArrival: WakeValue {
 struct KeepsWhatWasSeen: WakeValue {
     private var real = QueueMailbox()
 
-    mutating func announce(
-        through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
-    ) -> Bool { real.announce(through: id, messages: messages, at: instant, limits: limits) }
-    mutating func lookBegins() { real.lookBegins() }
+    mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        real.announce(ids, at: instant, limits: limits)
+    }
+    mutating func lookBegins() -> Int64 { real.lookBegins() }
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
         real.lookEnds(through: 0, count: 0, reachedEnd: reachedEnd, at: instant)
     }
@@ -279,12 +370,29 @@ struct KeepsWhatWasSeen: WakeValue {
 struct DropsAllAtTheEndOfALook: WakeValue {
     private var real = QueueMailbox()
 
-    mutating func announce(
-        through id: Int64, messages: Int, at instant: MonotonicInstant, limits: BatchLimits
-    ) -> Bool { real.announce(through: id, messages: messages, at: instant, limits: limits) }
-    mutating func lookBegins() { real.lookBegins() }
+    mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        real.announce(ids, at: instant, limits: limits)
+    }
+    mutating func lookBegins() -> Int64 { real.lookBegins() }
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
         real.lookEnds(through: real.arrivals!.newest.rawValue, count: count, reachedEnd: reachedEnd, at: instant)
+    }
+    func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness {
+        real.readiness(limits: limits, wait: wait, at: instant)
+    }
+}
+
+/// Takes a late message for one that a claim has seen.
+struct DropsWhatComesLate: WakeValue {
+    private var real = QueueMailbox()
+
+    mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        _ = real.takeUpdates()
+        return real.announce(ids, at: instant, limits: limits)
+    }
+    mutating func lookBegins() -> Int64 { real.lookBegins() }
+    mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
+        real.lookEnds(through: id, count: count, reachedEnd: reachedEnd, at: instant)
     }
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness {
         real.readiness(limits: limits, wait: wait, at: instant)

@@ -127,7 +127,7 @@ import Testing
             store.time.advance(by: .milliseconds(Int64(random.next() % 20_000)))
             let acceptedAt = store.time.now - .milliseconds(Int64(random.next() % 55_000))
             let message = NewMessage(
-                queue: queue, kind: "thing", lane: .none, acceptedAt: acceptedAt, bytes: Array("{}".utf8))
+                queue: queue.target, kind: "thing", lane: .none, acceptedAt: acceptedAt, bytes: Array("{}".utf8))
             times.append((try store.append([message]).ids[0], acceptedAt))
         }
         for _ in 0..<50 {

@@ -81,7 +81,7 @@ import Testing
                 { _ = try rows.nextScheduled(inLane: laneNumber) },
                 { _ = try rows.nextScheduled(inLane: laneNumber, through: due, by: now + .seconds(60)) },
                 {
-                    transaction.touch(laneNumber, of: queue, isServed: true)
+                    transaction.touch(laneNumber, of: queue.target, isServed: true)
                     try transaction.settleLanes(of: transaction.accounts[number])
                 },
             ]
@@ -126,7 +126,7 @@ import Testing
         let counts = SharedValue<[Int]>([])
         let steps = SharedValue<[Int]>([])
         try store.transact { transaction in
-            let state = transaction.state(of: queue)
+            let state = transaction.state(of: queue.target)
             func ask(_ name: String, atMost most: Int = 4000) throws {
                 let taken = try countSteps(on: transaction.sql) {
                     counts.set(counts.value + [try state.queued(inLane: name, atMost: most)])
@@ -157,7 +157,7 @@ import Testing
         // Not in later transactions, either.
         try store.deliver(try store.claim(queue).messages, of: queue)
         try store.transact { transaction in
-            let state = transaction.state(of: queue)
+            let state = transaction.state(of: queue.target)
             let taken = try countSteps(on: transaction.sql) {
                 counts.set(try [name, other].map { try state.queued(inLane: $0, atMost: 4000) })
             }
@@ -170,7 +170,7 @@ import Testing
                 throw StoreError.failed(detail: "after all")
             }
         }
-        try store.transact { counts.set([try $0.state(of: queue).queued(inLane: name, atMost: 4000)]) }
+        try store.transact { counts.set([try $0.state(of: queue.target).queued(inLane: name, atMost: 4000)]) }
         #expect(counts.value == [2])
     }
 

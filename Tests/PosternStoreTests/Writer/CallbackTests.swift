@@ -31,7 +31,8 @@ import Testing
             to queue: UpstreamQueue, of states: Set<MessageState> = all, in upstreams: Set<UpstreamName>? = nil,
             includesPayload: Bool = false
         ) -> Callback {
-            Callback(to: queue, as: "thing", of: states, in: upstreams, includesPayload: includesPayload) { messages in
+            Callback(to: queue.target, as: "thing", of: states, in: upstreams, includesPayload: includesPayload) {
+                messages in
                 messages.map { message in
                     let error = message.lastError.map(\.errorClass.rawValue) ?? "-"
                     let payload = message.payload.map { String(decoding: $0, as: UTF8.self) } ?? "-"
@@ -185,7 +186,7 @@ import Testing
         let traces = ["delivered", "failed"].map { "00-\($0)-01" }
         let messages = traces.map {
             NewMessage(
-                queue: bench.work, kind: "thing", acceptedAt: bench.store.time.now, bytes: Array("{}".utf8),
+                queue: bench.work.target, kind: "thing", acceptedAt: bench.store.time.now, bytes: Array("{}".utf8),
                 traceParent: $0)
         }
         try bench.store.append(messages)

@@ -18,7 +18,7 @@ import Testing
         let first = settlement
         #expect(throws: StoreError.self) {
             try store.transact { transaction in
-                try transaction.settle(first, of: queue) { _ in [.set(key: "a", value: [1])] }
+                try transaction.settle(first, of: queue.target) { _ in [.set(key: "a", value: [1])] }
                 throw StoreError.failed(detail: "after all")
             }
         }

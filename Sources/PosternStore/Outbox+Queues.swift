@@ -1,0 +1,101 @@
+public import PosternCore
+
+/// The queues of the upstreams: which there are, and which of them this process sends from.
+extension Outbox {
+    /// Creates the queue of a configured upstream, or continues that of an earlier run. Messages can be stored in it from
+    /// now on; they are sent once it is adopted. Waits for the writer.
+    public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> QueueTarget {
+        let isDisabled = upstream is StoredUpstream
+        let upstream = RegisteredUpstream(upstream)
+        let number = try writer.changeNow { try $0.register(upstream, type: type) }
+        let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled)
+        named(upstream.name, number)
+        queues.register(target)
+        adopt(cap, of: target)
+        return target
+    }
+
+    /// Nil for an upstream that is not registered in this run.
+    public func target(_ number: UpstreamNumber) -> QueueTarget? { queues.target(number) }
+
+    /// Replaces the upstream of a queue by one of the same name and type with other settings, and perhaps other kinds.
+    /// Waits for the writer. Call it before messages of the new kinds are accepted. If it throws, nothing has changed.
+    public func replace(_ upstream: any Upstream, of target: QueueTarget) throws(StoreError) {
+        precondition(upstream.name == target.name, "a queue stays with its upstream")
+        let new = RegisteredUpstream(upstream)
+        if new.kinds.contains(where: { kinds.number(of: $0) == 0 }) {
+            try writer.changeNow { try $0.enter(new.kinds) }
+        }
+        target.upstream = new
+    }
+
+    /// Changes the limits of a queue, from the next request on. Messages that are beyond them stay queued.
+    public func adopt(_ cap: QueueCap, of target: QueueTarget) {
+        target.cap = cap
+        if cap != QueueCap() || maxBytes > 0 { mayBeFull() }
+    }
+
+    // MARK: Sending from a queue
+
+    /// Takes a queue over, so that a worker of this process can send from it. No other one may: the caller makes sure of
+    /// that. What its former owner left open is closed: those requests may have arrived. Waits for the writer.
+    ///
+    /// Messages may be stored, cancelled, and expire meanwhile. The queue becomes known on the writer's thread, between
+    /// two transactions: what was stored or removed before that, the first scan sees in the rows, and what comes later is
+    /// announced to the queue.
+    public func adopt(_ target: QueueTarget) throws(StoreError) -> UpstreamQueue {
+        try closeOpenAttempts(of: target.number)
+        let queue = UpstreamQueue(target, of: self)
+        try writer.changeNow { _ in
+        } then: { [queues] in
+            queues.adopt(queue)
+        }
+        do {
+            try queue.adoptLeftovers()
+        } catch {
+            queues.drop(queue)
+            throw StoreError(error, path: path)
+        }
+        return queue
+    }
+
+    /// Ends the sending from a queue. Its worker must have ended, and its requests must have been answered or given up:
+    /// the next owner sends again what was not settled. Messages are still accepted. Waits until the writer has done what
+    /// the worker has submitted.
+    public func drop(_ queue: UpstreamQueue) {
+        // If the store fails, what was submitted has failed, too.
+        try? writer.changeNow { _ in }
+        queues.drop(queue)
+    }
+
+    /// Whether this process is sending the message.
+    public func isInFlight(_ id: MessageID) -> Bool { queues.adopted(id.upstream)?.isInFlight(id) ?? false }
+
+    /// Whether an earlier message of its lane keeps it waiting, as far as this process sends from its queue. May read the
+    /// store.
+    public func isHeldUp(_ id: MessageID, lane: Int64) -> Bool {
+        queues.adopted(id.upstream)?.isHeldUp(id, lane: lane) ?? false
+    }
+
+    /// Closes the attempts that were open when the former owner of a queue ended, of all queues if it is nil. Their
+    /// outcome is unknown, so they count as ambiguous, and their messages, which are still queued, may have arrived.
+    ///
+    /// The messages of a batch can be on as many pages as there are messages. On a full disk the log has no room for that
+    /// many in one commit.
+    func closeOpenAttempts(of number: UpstreamNumber? = nil) throws(StoreError) {
+        for attempt in try read({ try LeftAttempt.all(of: number, with: $0) }) {
+            var ids = attempt.ids[...]
+            while !ids.isEmpty {
+                let wasFull = isFull
+                let part = Array(ids.prefix(wasFull ? DiskReserve.messagesPerCommit : 512))
+                do throws(StoreError) {
+                    try writer.changeNow { try $0.markInterrupted(part, of: attempt) }
+                    ids.removeFirst(part.count)
+                } catch {
+                    guard error.isFull, !wasFull else { throw error }
+                }
+            }
+            try writer.changeNow { try $0.close(attempt) }
+        }
+    }
+}

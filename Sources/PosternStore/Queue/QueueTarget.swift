@@ -1,0 +1,62 @@
+public import PosternCore
+import Synchronization
+
+/// The queue of one upstream as everything sees it that writes to the store: appends, settlements, callbacks, steering
+/// and maintenance. It exists whether a worker sends from the queue or not; what is being sent is known only to the
+/// `UpstreamQueue` of a process that has adopted it.
+public final class QueueTarget: Sendable {
+    public let name: UpstreamName
+    /// The number in message ids and table names.
+    public let number: UpstreamNumber
+    /// Whether its messages are not delivered, because its upstream is disabled or no longer configured.
+    let isDisabled: Bool
+    /// Whether its type validates messages a second time when they are stored.
+    let acceptsByState: Bool
+    private let current: Mutex<Settings>
+
+    /// What a reload of the configuration, or a worker, replaces.
+    private struct Settings {
+        var upstream: RegisteredUpstream
+        var cap: QueueCap
+        var collecting = Collecting()
+    }
+
+    /// How messages are collected into batches, and when they expire.
+    struct Collecting {
+        /// The limits of a batch.
+        var limits = BatchLimits(maxMessages: 1, maxBytes: 1)
+        /// How long messages are collected before a batch that is not full is sent.
+        var wait = Duration.zero
+        /// The age at which messages expire, whatever a worker does; zero means never.
+        var expireAfter = Duration.zero
+    }
+
+    init(_ upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, isDisabled: Bool) {
+        name = upstream.name
+        self.number = number
+        self.isDisabled = isDisabled
+        acceptsByState = upstream.acceptsByState
+        current = Mutex(Settings(upstream: upstream, cap: cap))
+    }
+
+    /// The upstream; replaced when the configuration is reloaded (`Outbox.replace`).
+    public internal(set) var upstream: RegisteredUpstream {
+        get { current.withLock { $0.upstream } }
+        set { current.withLock { $0.upstream = newValue } }
+    }
+
+    /// Checked when messages are stored. Replaced when the configuration is reloaded (`Outbox.adopt(_:of:)`).
+    public internal(set) var cap: QueueCap {
+        get { current.withLock { $0.cap } }
+        set { current.withLock { $0.cap = newValue } }
+    }
+
+    /// As its last worker has set it; a queue that never had one collects nothing, and nothing in it expires by age.
+    var collecting: Collecting {
+        get { current.withLock { $0.collecting } }
+        set { current.withLock { $0.collecting = newValue } }
+    }
+
+    /// The limits of one request, as set by its worker.
+    public var limits: BatchLimits { collecting.limits }
+}
