@@ -221,7 +221,7 @@ class Gateway(Process):
         return {
             "server": {"host": "127.0.0.1", "port": self.port},
             "auth": {"keys": [self.entry] if self.entry else []},
-            "outbox": {"path": str(self.directory / "postern.sqlite")},
+            "outbox": {"path": str(self.directory / "postern.sqlite"), "encryptionKey": "5a" * 32},
             "log": {"level": "warning"},
         }
 

@@ -194,7 +194,7 @@ def check_image(made, work):
     enter = ["unshare", "--mount", "/bin/sh", "-c", script, root, data]
     port = free_port()
     settings = [f"POSTERN_SERVER_PORT={port}", "POSTERN_OUTBOX_PATH=/data/postern.sqlite", "POSTERN_SERVER_HOST=127.0.0.1",
-                "POSTERN_UPSTREAMS_SAMSARA_URL=http://127.0.0.1:1"]
+                "POSTERN_UPSTREAMS_SAMSARA_URL=http://127.0.0.1:1", "POSTERN_OUTBOX_ENCRYPTION_KEY=" + "5a" * 32]
 
     def inside(*arguments):
         return [*enter, "/usr/local/bin/postern", *arguments, "--config", "/etc/postern/postern.json"]

@@ -37,7 +37,6 @@ from stories import load  # noqa: E402
 
 SHOWN = 10  # examples in a report
 DRAIN_SECONDS = 90
-APP_KEY = "5a" * 32
 
 # What an upstream may do without any message being to blame. A plain 500 is doubtful for Samsara: rare enough here that
 # no innocent message meets five in a row while it stands alone, or for everything at once.
@@ -115,7 +114,6 @@ class Storm:
             "delivery": {
                 "retryBaseSeconds": 0.05, "retryMaxSeconds": 1, "requestTimeoutSeconds": 3, "maxInFlight": 8,
             },
-            "outbox": {"encryptionKey": APP_KEY},
             "upstreams": {story.upstream: story.settings(simulator) for story in STORIES},
         }
 

@@ -186,6 +186,7 @@ public final class App: Sendable {
     private func load(_ simulators: Simulators?) throws(AppError) -> ConfigurationLoader.LoadedConfiguration {
         var loader = ConfigurationLoader(file: options.configFile)
         loader.simulators = simulators?.urls ?? [:]
+        loader.simulatedKey = simulators?.encryptionKey
         do throws(ConfigurationProblems) {
             var loaded = try loader.load()
             // What simulators accept counts as delivered, so a real backlog must not reach them.

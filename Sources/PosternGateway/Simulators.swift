@@ -1,11 +1,15 @@
 import Glibc
 import PosternCore
 import PosternProcess
+import PosternStore
 
 /// The simulators of a run with `--simulate`: a child process that ends with this one, however this one ends.
 struct Simulators {
     /// Addresses by type.
     let urls: [String: String]
+    /// Encrypts what this run stores, unless a key is configured. The next run cannot read it, and its messages wait for new
+    /// credentials.
+    let encryptionKey = (0..<EncryptionKeys.length).map { _ in UInt8.random(in: .min ... .max) }
     private let process: pid_t
     /// The child exits when this is closed.
     private let lifeline: Int32

@@ -114,9 +114,6 @@ public final class Outbox: Sendable {
         return .cannotCreate(path: path, detail: "the disk is full; a start requires up to \(size) MiB (\(error))")
     }
 
-    /// Whether credentials of callers are stored, encrypted. Without a key they are kept in memory only.
-    public var keepsCredentials: Bool { vault.isDurable }
-
     /// Commits what was submitted, and closes the store. All claims become void.
     public func close() {
         guard writer.stop() else { return }

@@ -48,7 +48,8 @@ extension OutboxOptions: SettingsSection {
             "How long an `Idempotency-Key` is remembered."),
         .key(
             "encryptionKey", \.encryptionKeys.current,
-            "64 hexadecimal digits, the key that encrypts credentials of callers; empty: these are kept in memory."),
+            "64 hexadecimal digits (`openssl rand -hex 32`), the key that encrypts credentials of callers; types that store "
+                + "such credentials require it."),
         .keys(
             "previousEncryptionKeys", \.encryptionKeys.previous,
             "Former values of `encryptionKey`, as long as something may be encrypted with them: until the next start, "

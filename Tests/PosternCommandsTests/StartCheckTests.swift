@@ -227,17 +227,4 @@ import Testing
         #expect(found == ["auth.keys[0].expiresAt is 2020-01-01T00:00:00.000Z; the key has expired"])
     }
 
-    @Test func credentialsThatARestartLoses_areWarnedAbout() throws {
-        let upstreams = #"{"push": {"type": "appservices"}}"#
-        func about(_ rest: String) throws -> [String] {
-            try warnings(upstreams, rest).filter { $0.hasPrefix("outbox.encryptionKey") }
-        }
-        #expect(
-            try about("") == [
-                "outbox.encryptionKey is empty; the credentials that callers hand in for push are kept in memory only, "
-                    + "and lost at a restart"
-            ])
-        let key = String(repeating: "0a", count: 32)
-        #expect(try about(#", "outbox": {"encryptionKey": "\#(key)"}"#) == [])
-    }
 }

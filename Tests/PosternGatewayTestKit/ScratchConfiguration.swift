@@ -10,6 +10,9 @@ public final class ScratchConfiguration {
     public var directory: String { folder.path }
     public var file: String { folder.file("config.json") }
 
+    /// A key for types that store credentials, as a member of the configuration.
+    public static let encryption = #""outbox": {"encryptionKey": "\#(String(repeating: "0a", count: 32))"}"#
+
     public init(_ text: String? = "{}", secrets: [String: String] = [:]) throws {
         try FileManager.default.createDirectory(atPath: folder.file("secrets"), withIntermediateDirectories: true)
         if let text { try write(text, to: "config.json") }
@@ -54,6 +57,7 @@ public func configuration(_ text: String, environment: [String: String] = [:]) t
 extension UpstreamType {
     public static let post = UpstreamType(PostUpstream.self)
     public static let trap = UpstreamType(TrapUpstream.self)
+    public static let vault = UpstreamType(VaultUpstream.self)
 }
 
 /// A type with a setting of every kind.
@@ -108,6 +112,25 @@ public struct PostUpstream: SilentUpstream {
     public let settings: PostSettings
 
     public init(_ name: UpstreamName, _ settings: PostSettings) {
+        self.name = name
+        self.settings = settings
+    }
+}
+
+/// Stores credentials that callers hand in.
+public struct VaultUpstream: SilentUpstream {
+    public struct Settings: SettingsSection {
+        public static let fields: [SettingField<Self>] = []
+
+        public init() {}
+    }
+
+    public static let typeName = "vault"
+    public static let storesCredentials = true
+    public let name: UpstreamName
+    public let settings: Settings
+
+    public init(_ name: UpstreamName, _ settings: Settings) {
         self.name = name
         self.settings = settings
     }

@@ -112,7 +112,7 @@ public struct Plan: Sendable, CustomStringConvertible {
             actions.append(ActionPlan(.retryDropped, capped, atHour: end + 0.5 + dice.fraction()))
         }
         // The former key is gone while messages still wait with credentials that it encrypted.
-        if settings.hasEncryptionKey, let keeper = types.first(where: { $0.traits.contains(.keepsCredentials) }),
+        if settings.changesKey, let keeper = types.first(where: { $0.traits.contains(.keepsCredentials) }),
             dice.chance(0.15)
         {
             let start = hours * 0.8 * dice.fraction()
@@ -303,7 +303,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var maxInFlight = 4
     var batchMaxMessages = 500
     var batchMaxWait = 0.05
-    var hasEncryptionKey = true
+    /// Whether the operator may change the encryption key.
+    var changesKey = true
     var sendsGzip = true
     var idleFactor = 60
     /// Whether the log is written to the last detail, which takes time.
@@ -334,7 +335,7 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         maxInFlight = dice.pick([1, 2, 4, 16])
         batchMaxMessages = dice.pick([1, 3, 10, 500])
         batchMaxWait = dice.pick([0, 0.05, 2])
-        hasEncryptionKey = dice.chance(0.8)
+        changesKey = dice.chance(0.8)
         sendsGzip = dice.chance(0.5)
         idleFactor = dice.pick([15, 120, 120, 120])
         logsAll = dice.chance(0.25)

@@ -105,7 +105,6 @@ extension World {
 
     /// A former key is given until the gateway has started with the one after it.
     private var encryptionKeys: String {
-        guard plan.settings.hasEncryptionKey else { return #""encryptionKey":"""# }
         func key(_ number: Int) -> String { Promises.keyPrefix + hexadecimal(number, 64 - Promises.keyPrefix.count) }
         let former = (oldestKey..<keyChanges).map { "\"\(key($0))\"" }.joined(separator: ",")
         return #""encryptionKey":"\#(key(keyChanges))","previousEncryptionKeys":[\#(former)]"#
@@ -114,7 +113,7 @@ extension World {
     /// Takes effect with the next start.
     func changeKey() {
         // What is not encrypted with the latest one yet needs the one before.
-        if oldestKey == keyChanges { keyChanges += 1 }
+        if plan.settings.changesKey, oldestKey == keyChanges { keyChanges += 1 }
     }
 
     /// Stops as after SIGTERM.

@@ -201,6 +201,5 @@ private struct MaskedState: UpstreamState {
         HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
     }
     func wasRefused(_ credential: Credential) -> Bool { false }
-    var keepsCredentials: Bool { stored.keepsCredentials }
     var draft: StateDraft? { nil }
 }

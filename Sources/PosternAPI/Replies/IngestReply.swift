@@ -42,9 +42,7 @@ final class IngestReply: Sendable {
 
     /// A notice about credentials that the upstream has rejected before; nothing in any other case.
     private func credentialMembers(_ receipt: AppendReceipt) -> String {
-        guard request.handsInCredentials else { return "" }
-        return (context.outbox.keepsCredentials ? "" : #","durableCredentials":false"#)
-            + (receipt.needsCredential ? #","needsToken":true"# : "")
+        request.handsInCredentials && receipt.needsCredential ? #","needsToken":true"# : ""
     }
 
     /// The response that most requests get, so it is assembled from prepared parts.

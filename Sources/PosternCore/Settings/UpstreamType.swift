@@ -10,7 +10,7 @@ public protocol ConfigurableUpstream: SettingsHoldingUpstream {
     static var batchMaxMessages: Int? { get }
     /// Whether it may get callbacks: its kinds take any JSON object.
     static var takesCallbacks: Bool { get }
-    /// Whether it stores credentials that callers hand in. They survive a restart only with an encryption key.
+    /// Whether it stores credentials that callers hand in. If so, the configuration has to have an encryption key.
     static var storesCredentials: Bool { get }
 
     var settings: Settings { get }

@@ -1,5 +1,5 @@
-/// A secret that a caller hands in for later use, for example a user's token. The store keeps it encrypted, or in
-/// memory only, and no longer than a queued message needs it.
+/// A secret that a caller hands in for later use, for example a user's token. The store keeps it encrypted, and
+/// no longer than a queued message needs it.
 ///
 /// Its description shows only its owner.
 public struct Credential: Sendable, Equatable, CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable

@@ -14,8 +14,6 @@ public protocol UpstreamState {
     func credential(of owner: String) -> HeldCredential?
     /// Whether the upstream has rejected this credential before. If so, it is not stored.
     func wasRefused(_ credential: Credential) -> Bool
-    /// Whether credentials outlive this run. Without a key to encrypt them they do not.
-    var keepsCredentials: Bool { get }
     /// For `accept`: what the messages of the same request that were accepted before change together, as the last of them
     /// has returned it. Nil if there is none.
     var draft: StateDraft? { get }

@@ -13,6 +13,8 @@ struct ConfigurationCheck {
     var problems: [ConfigurationProblem] = []
     let sources: ConfigurationSources
     let types: [UpstreamType]
+    /// The encryption key if none is configured; nil except in a run with simulators.
+    var simulatedKey: [UInt8]?
     private let environment: [String: String]
 
     init(sources: ConfigurationSources, types: [UpstreamType], environment: [String: String]) {
@@ -41,6 +43,7 @@ struct ConfigurationCheck {
         checkTLS(result.server.http.tls)
         read(&result.auth, at: ["auth"])
         read(&result.outbox, at: ["outbox"])
+        if result.outbox.encryptionKeys.current == nil { result.outbox.encryptionKeys.current = simulatedKey }
         read(&result.delivery, at: ["delivery"])
         checkRetries(result.delivery, at: [])
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
@@ -51,6 +54,7 @@ struct ConfigurationCheck {
         result.auth.keys = keys(upstreams: entries.map(\.name))
         checkCertificateNames(result)
         checkExposure(result)
+        checkEncryption(result)
         return (result, schema)
     }
 
@@ -371,6 +375,18 @@ struct ConfigurationCheck {
             }
             names[name] = names[name] ?? index
         }
+    }
+
+    private mutating func checkEncryption(_ configuration: GatewayConfiguration) {
+        let (path, current) = (["outbox", "encryptionKey"], configuration.outbox.encryptionKeys.current)
+        guard current == nil, !problems.contains(where: { $0.path == keyPath(path) }) else { return }
+        let storing = configuration.upstreams.filter { $0.isEnabled && $0.storesCredentials }
+        guard !storing.isEmpty else { return }
+        let names = storing.map(\.name.description).joined(separator: ", ")
+        problem(
+            keyPath(path),
+            "is empty\(origin(of: path)); it has to encrypt the credentials that callers hand in for \(names); make a key "
+                + "(openssl rand -hex 32)")
     }
 
     private mutating func checkAdmin(_ server: GatewayConfiguration.Server) {

@@ -8,6 +8,8 @@ public struct ConfigurationLoader: Sendable {
     let types: [UpstreamType]
     /// Base URLs by type. Upstreams of these types get the URL of their simulator, and credentials that it accepts.
     var simulators: [String: String] = [:]
+    /// The encryption key of a run with simulators whose configuration has none.
+    var simulatedKey: [UInt8]?
     var environment: [String: String]
     private let source: ConfigurationFile
     /// The path of the JSON file as it was given.
@@ -81,7 +83,7 @@ public struct ConfigurationLoader: Sendable {
             var found = try settings()
             if found.problems.isEmpty {
                 found.warnings += StartCheck.warnings(
-                    of: found.configuration, upstreams: try makeUpstreams(of: found.configuration), types: types,
+                    of: found.configuration, upstreams: try makeUpstreams(of: found.configuration),
                     now: SystemTime().now)
             }
             if triesToStart {
@@ -107,6 +109,7 @@ public struct ConfigurationLoader: Sendable {
             file: root, environment: environment, secrets: secrets.texts, secretsDirectory: secretsDirectory ?? "")
         var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
         check.problems = secrets.problems
+        check.simulatedKey = simulatedKey
         let (configuration, schema) = check.configuration()
         return CheckResult(
             configuration: configuration, problems: check.problems,

@@ -90,6 +90,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public let name: UpstreamName
         /// Name of its `UpstreamType`.
         public let type: String
+        /// See `ConfigurableUpstream.storesCredentials`.
+        let storesCredentials: Bool
         /// If false, nothing is accepted for it or sent to it; its messages are kept.
         public var isEnabled: Bool
         /// The global settings with this upstream's overrides.
@@ -113,6 +115,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
         ) {
             self.name = name
             self.type = type.name
+            storesCredentials = type.storesCredentials
             self.isEnabled = isEnabled
             self.delivery = delivery ?? DeliverySettings().inherited(by: type)
             self.queue = queue

@@ -73,7 +73,14 @@ extension GatewayConfiguration {
         }
         after.upstreams = []
         for next in new.upstreams {
-            guard let old = upstreams.first(where: { $0.name == next.name }) else {
+            let old = upstreams.first { $0.name == next.name }
+            // The store has no key before the next start.
+            if next.isEnabled, next.storesCredentials, outbox.encryptionKeys.current == nil {
+                restart.append("upstreams.\(next.name)")
+                if let old { after.upstreams.append(old) }
+                continue
+            }
+            guard let old else {
                 live.append("upstreams.\(next.name)")
                 if next.isEnabled { added.append(next.name) }
                 after.upstreams.append(next)

@@ -24,7 +24,7 @@ enum StartCheck {
 
     /// What a gateway starts with, but does not work with: settings that messages wait for, and keys that are rejected.
     static func warnings(
-        of configuration: GatewayConfiguration, upstreams: [any Upstream], types: [UpstreamType], now: Timestamp
+        of configuration: GatewayConfiguration, upstreams: [any Upstream], now: Timestamp
     ) -> [ConfigurationProblem] {
         var warnings: [ConfigurationProblem] = []
         for upstream in upstreams.map(RegisteredUpstream.init) {
@@ -37,18 +37,6 @@ enum StartCheck {
         for (index, key) in configuration.auth.keys.enumerated() {
             guard let expiresAt = key.expiresAt, expiresAt <= now else { continue }
             warnings.append(.init("auth.keys[\(index)].expiresAt", "is \(expiresAt); the key has expired"))
-        }
-        let storing = configuration.upstreams
-            .filter { upstream in
-                upstream.isEnabled && types.contains { $0.name == upstream.type && $0.storesCredentials }
-            }
-            .map(\.name.description)
-        if !storing.isEmpty, configuration.outbox.encryptionKeys.current == nil {
-            warnings.append(
-                .init(
-                    "outbox.encryptionKey",
-                    "is empty; the credentials that callers hand in for \(storing.joined(separator: ", ")) are kept in "
-                        + "memory only, and lost at a restart"))
         }
         return warnings
     }

@@ -8,7 +8,7 @@ public struct EncryptionKeys: Sendable, Equatable, CustomStringConvertible, Cust
 {
     /// Bytes of a key: AES-256.
     public static let length = 32
-    /// The key that encrypts; nil keeps credentials in memory only.
+    /// The key that encrypts; nil if no upstream stores credentials.
     public var current: [UInt8]?
     /// Previous keys, which decrypt what was encrypted before the current one was configured.
     public var previous: [[UInt8]]

@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The result of the key rotation when the store was opened: credentials that were encrypted with a previous key are
-/// encrypted with the current one, and those that were only in the memory of an earlier run are deleted.
+/// encrypted with the current one, and those that an earlier version kept in memory only are deleted.
 public struct KeyRotationReport: Sendable, Equatable {
     /// The number of credentials that were encrypted again, with the current key.
     public var resealed = 0

@@ -2,7 +2,7 @@ import Crypto
 import PosternCore
 import Synchronization
 
-/// Encrypts credentials for the disk with AES-256-GCM, or keeps them in memory if there is no key. Any thread.
+/// Encrypts credentials for the disk with AES-256-GCM. Any thread.
 ///
 /// A sealed value is bound to its upstream, owner and version (the associated data): if it is moved to another row, it
 /// cannot be decrypted. The nonce is random, and new for each encryption.
@@ -27,9 +27,6 @@ final class Vault: Sendable {
 
     private let current: SealingKey?
     private let previous: [SealingKey]
-    /// Values that must not be stored. A key is used once, so a value that a rolled-back transaction leaves here is
-    /// never found; `sweep` removes it.
-    private let memory = Mutex<[CredentialKey: [UInt8]]>([:])
     private let latestVersion: Atomic<Int64>
 
     /// `latestVersion`: the highest version that was used in this store.
@@ -39,7 +36,6 @@ final class Vault: Sendable {
         self.latestVersion = Atomic(latestVersion)
     }
 
-    var isDurable: Bool { current != nil }
     var currentKeyID: String? { current?.id }
 
     func nextVersion() -> Int64 { latestVersion.wrappingAdd(1, ordering: .relaxed).newValue }
@@ -47,19 +43,16 @@ final class Vault: Sendable {
 
     // MARK: Sealing
 
-    /// The encrypted value to store; nil if the value is kept in memory instead.
+    /// The encrypted value to store; nil if there is no key, so that the value cannot be stored. A gateway with a type that
+    /// stores credentials does not start without one.
     func put(_ value: [UInt8], at credentialKey: CredentialKey) throws -> Sealed? {
-        guard let current else {
-            memory.withLock { $0[credentialKey] = value }
-            return nil
-        }
+        guard let current else { return nil }
         let box = try AES.GCM.seal(value, using: current.key, authenticating: credentialKey.associatedData)
         return Sealed(keyID: current.id, nonce: Array(box.nonce), box: Array(box.ciphertext) + Array(box.tag))
     }
 
-    /// The value; nil if it was in the memory of an earlier run, or no configured key decrypts it.
-    func value(_ sealed: Sealed?, at credentialKey: CredentialKey) -> [UInt8]? {
-        guard let sealed else { return memory.withLock { $0[credentialKey] } }
+    /// The value; nil if no configured key decrypts it.
+    func value(_ sealed: Sealed, at credentialKey: CredentialKey) -> [UInt8]? {
         guard let key = key(sealed.keyID), sealed.box.count >= 16, let nonce = try? AES.GCM.Nonce(data: sealed.nonce),
             let box = try? AES.GCM.SealedBox(
                 nonce: nonce, ciphertext: sealed.box.dropLast(16), tag: sealed.box.suffix(16)),
@@ -71,15 +64,6 @@ final class Vault: Sendable {
     private func key(_ id: String) -> SymmetricKey? {
         if current?.id == id { return current?.key }
         return previous.first { $0.id == id }?.key
-    }
-
-    // MARK: Memory
-
-    var countInMemory: Int { memory.withLock { $0.count } }
-
-    /// Removes the values that are no longer in use.
-    func sweep(keeping isInUse: (CredentialKey) -> Bool) {
-        memory.withLock { memory in memory = memory.filter { isInUse($0.key) } }
     }
 
     // MARK: Digests

@@ -206,18 +206,7 @@ final class Maintenance: @unchecked Sendable {
             DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN
               (SELECT upstream, owner, digest FROM formerCredentials WHERE atMs < ? ORDER BY atMs LIMIT ?)
             """, now - Self.formerCredentialRetention, Self.rowsPerTurn)
-        try sweepMemory(sql)
         return forgotten == Self.rowsPerTurn
-    }
-
-    private func sweepMemory(_ sql: SQL) throws {
-        let vault = outbox.vault
-        guard vault.countInMemory > 0 else { return }
-        var inUse: Set<Vault.CredentialKey> = []
-        try sql.each("SELECT upstream, owner, version FROM credentials WHERE sealed IS NULL AND isRefused = 0") {
-            inUse.insert(.init(upstream: $0[0], owner: $0[1], version: $0[2]))
-        }
-        vault.sweep { inUse.contains($0) }
     }
 
     /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batch numbers grow

@@ -74,7 +74,8 @@ struct StoredState {
             let sealed = (row[2] as String?).map { Vault.Sealed(keyID: $0, nonce: row[3], box: row[4]) }
             let credentialKey = Vault.CredentialKey(upstream: upstream, owner: owner, version: row[0])
             let isRefused: Bool = row[6]
-            guard let value = isRefused ? [] : vault.value(sealed, at: credentialKey) else { return nil }
+            let opened = sealed.flatMap { vault.value($0, at: credentialKey) }
+            guard let value = isRefused ? [] : opened else { return nil }
             return HeldCredential(
                 value: value, note: row[1], version: credentialKey.version, expiresAt: row[5], isRefused: isRefused)
         }
@@ -92,8 +93,6 @@ struct StoredState {
                 """, upstream, credential.owner, digest)
         }
     }
-
-    var keepsCredentials: Bool { vault.isDurable }
 }
 
 extension StoredState {
@@ -132,6 +131,5 @@ private final class CheckedState: UpstreamState {
     func isQueued(_ id: MessageID) -> Bool { read(false) { try $0.isQueued(id) } }
     func credential(of owner: String) -> HeldCredential? { read(nil) { try $0.credential(of: owner) } }
     func wasRefused(_ credential: Credential) -> Bool { read(false) { try $0.wasRefused(credential) } }
-    var keepsCredentials: Bool { stored.keepsCredentials }
     var draft: StateDraft? { stored.draft }
 }

@@ -23,5 +23,23 @@ extension EndToEnd {
             #expect(ledger.map(\.queued) == [1])
             #expect(ledger.map(\.delivered) == [0])
         }
+
+        @Test(.timeLimit(.minutes(10))) func simulatedRun_makesAnEncryptionKey_thatOthersRequire() async throws {
+            var settings = Settings(upstreams: ["appservices": [:]])
+            settings.outbox = ["encryptionKey": ""]
+            let directory = try GatewayDirectory(settings)
+            let refused = try await directory.fail()
+            #expect(refused.exitCode == 78 && refused.errors.contains("outbox.encryptionKey is empty"))
+            // The next run cannot read what this one encrypts, and begins all the same.
+            for _ in 0..<2 {
+                let simulated = try await directory.start(["--simulate"])
+                let answer = try simulated.client().ask(
+                    "PUT", "/v1/appservices/users/ffffffff54d00d1e0b07c0de5eed0011/token",
+                    Array(#"{"token": "canary-PiTok", "expiresIn": 1799}"#.utf8),
+                    headers: [("Content-Type", "application/json")])
+                #expect(answer.status == 200, "\(answer.text)")
+                try await simulated.stop()
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ extension EndToEnd {
         private func start() async throws -> (gateway: GatewayProcess, folder: String, simulators: [Int: String]) {
             var settings = Settings()
             // The pages are written for the defaults.
-            settings.delivery = [:]
+            (settings.delivery, settings.outbox) = ([:], ["encryptionKey": ""])
             settings.upstreams = Self.ports.mapValues { _ in [:] }
             let directory = try GatewayDirectory(settings)
             let process = try Binary.start(["serve", "--config", directory.config, "--simulate"])

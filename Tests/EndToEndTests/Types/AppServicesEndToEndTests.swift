@@ -68,7 +68,6 @@ extension EndToEnd {
         private func settings(_ appservices: HostedSimulator) -> Settings {
             var settings = Settings()
             settings.delivery = ["retryBaseSeconds": 0.02, "retryMaxSeconds": 0.1, "maxInFlight": Self.maxInFlight]
-            settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
             settings.upstreams = [
                 "appservices": [
                     "baseURL": appservices.url + "/appservices", "organization": "acme", "application": "campus",

@@ -80,7 +80,6 @@ extension EndToEnd {
                 #"{"users":[{"id":"Cmv8fnKfjF2l","username":"jan","password":"canary-Pa55","needsV2Hash":true}]}"#)
             var settings = settings(platform)
             settings.logLevel = "trace"
-            settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
             let directory = try GatewayDirectory(settings)
             // MD5 of the password is the old hash, which is as good as it; the last belongs to the application.
             var secrets = ["canary-", "62392522ed53eb4a1a03f012e15400e6", "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"]
@@ -131,7 +130,6 @@ extension EndToEnd {
                   "roles":[{"id":"canary-role","tokens":["canary-token"]}]}]}
                 """#)
             var settings = settings(platform)
-            settings.outbox = ["encryptionKey": String(repeating: "5a", count: 32)]
             settings.upstreams?["streamone"]?["requestCache"] = "store"
             settings.upstreams?["streamone"]?["tokenCache"] = "store"
             settings.upstreams?["streamone"]?["tokenCacheSeconds"] = 3600

@@ -38,34 +38,18 @@ private struct KeyedUpstream: PlainAtHeart {
 
 /// Credentials that arrive with messages, as callers see them.
 @Suite struct CredentialTests {
-    private func setup(hasKey: Bool) -> Setup {
+    private var setup: Setup {
         var setup = Setup()
         setup.upstreams = [KeyedUpstream()]
-        if hasKey { setup.encryptionKeys = EncryptionKeys(current: [UInt8](repeating: 7, count: 32)) }
+        setup.encryptionKeys = EncryptionKeys(current: [UInt8](repeating: 7, count: 32))
         return setup
     }
 
     private static let path = "/v1/keyed/event"
     private static let item = #"{"user":"u","token":"canary-1"}"#
 
-    @Test(arguments: [true, false])
-    func receipt_says_whenCredentialsAreKeptInMemoryOnly(hasKey: Bool) throws {
-        try withPausedGateway(setup(hasKey: hasKey)) { gateway in
-            let expected: Bool? = hasKey ? nil : false
-            let bodies = [Self.item, "[\(Self.item)]", #"[{"user":"u"},\#(Self.item)]"#]
-            for body in bodies {
-                #expect(try gateway.client.post(Self.path, body).json["durableCredentials"].bool == expected)
-            }
-            #expect(try gateway.client.post(Self.path, #"{"user":"u"}"#).json["durableCredentials"].bool == nil)
-            let minimal = try gateway.client.post(
-                Self.path, "[\(Self.item)]", headers: [("Prefer", "return=minimal, handling=lenient")])
-            #expect(minimal.json["durableCredentials"].bool == expected)
-            #expect(minimal.json["rejected"].array.isEmpty)
-        }
-    }
-
     @Test func refusedCredential_isWaitedFor_andAskedForInTheNextReceipt() throws {
-        try withGateway(setup(hasKey: true)) { gateway in
+        try withGateway(setup) { gateway in
             let id = try gateway.accept(Self.path, Self.item)
             try gateway.waitForOpenRequest()
             gateway.transport.answer(.status(401))
@@ -85,7 +69,7 @@ private struct KeyedUpstream: PlainAtHeart {
     }
 
     @Test func dryRun_showsNoCredential_handedInOrHeld() throws {
-        try withPausedGateway(setup(hasKey: true)) { gateway in
+        try withPausedGateway(setup) { gateway in
             _ = try gateway.accept(Self.path, Self.item)
             for body in [Self.item, #"{"user":"u"}"#, #"{"user":"v","token":"canary-3"}"#] {
                 let answer = try gateway.client.post(Self.path + "?dryRun=true", body)
@@ -95,9 +79,8 @@ private struct KeyedUpstream: PlainAtHeart {
         }
     }
 
-    @Test(arguments: [true, false])
-    func canary_isInNoAnswer(hasKey: Bool) throws {
-        try withGateway(setup(hasKey: hasKey)) { gateway in
+    @Test func canary_isInNoAnswer() throws {
+        try withGateway(setup) { gateway in
             var texts: [String] = []
             let posted = try gateway.client.post(Self.path, Self.item)
             let id = try #require(posted.json["id"].string)

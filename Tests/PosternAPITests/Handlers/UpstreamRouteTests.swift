@@ -27,7 +27,7 @@ import Testing
             sending("aborted", isAbortable: true), sending("finished", isAbortable: false),
             UpstreamRoute(
                 .get, "keeps",
-                .perform { _, tools in .json("\((try? await tools.read { $0.keepsCredentials }) ?? true)") }),
+                .perform { _, tools in .json("\((try? await tools.read { $0.credential(of: "u") != nil }) ?? true)") }),
         ]
         var setup = Setup()
         setup.upstreams = [PlainUpstream("plain", routes: resources)]

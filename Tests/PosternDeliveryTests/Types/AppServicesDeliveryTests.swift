@@ -23,10 +23,9 @@ import Testing
         return try UpstreamType.appservices.make(UpstreamName("appservices")!, values)
     }
 
-    private func harness(hasKey: Bool = true) throws -> DeliveryHarness {
+    private func harness() throws -> DeliveryHarness {
         try DeliveryHarness(
-            try Self.appServices(), settings: Self.settings,
-            encryptionKeys: EncryptionKeys(current: hasKey ? Self.key : nil))
+            try Self.appServices(), settings: Self.settings, encryptionKeys: EncryptionKeys(current: Self.key))
     }
 
     private func group(_ user: String, _ name: String, token: String) -> String {
@@ -66,24 +65,6 @@ import Testing
             \.url)
         #expect(lookUps.map { $0.contains("/groups/a?") } == [true, false], "in order")
         #expect(try harness.folder.files(with: "fresh").isEmpty)
-    }
-
-    @Test func memoryOnlyToken_isGoneAfterARestart_andItsMessagesPark() throws {
-        let harness = try harness(hasKey: false)
-        harness.transport.answerAll { _ in .status(503) }
-        let id = try harness.post([group("u1", "a", token: "T")], as: "group_add")[0]
-        try harness.run(for: .seconds(1))
-        let model = Model()
-        model.register("u1")
-        harness.transport.answerAll(by: model.rule)
-        try harness.restart(try Self.appServices(), settings: Self.settings)
-        try harness.run(for: .seconds(3600))
-        // Parking takes a separate commit.
-        try harness.change([])
-        #expect(try harness.record(id).facts.isParked)
-        try hold("again", of: "u1", harness)
-        try harness.run(for: .seconds(1))
-        #expect(try harness.state(id) == .delivered)
     }
 
     // MARK: Steps

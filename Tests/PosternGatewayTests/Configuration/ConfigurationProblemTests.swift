@@ -386,6 +386,29 @@ import Testing
         }
     }
 
+    @Test(arguments: [
+        (
+            #"{"upstreams": {"one": {"type": "vault"}, "vault": {}, "off": {"type": "vault", "enabled": false}}}"#,
+            "is empty"
+        ),
+        (#"{"outbox": {"encryptionKey": ""}, "upstreams": {"one": {"type": "vault"}, "vault": {}}}"#, "is empty"),
+        (#"{"outbox": {"encryptionKey": "0a"}, "upstreams": {"vault": {}}}"#, "is ***"),
+        (#"{"upstreams": {"off": {"type": "vault", "enabled": false}, "post": {}}}"#, nil),
+        (#"{\#(ScratchConfiguration.encryption), "upstreams": {"vault": {}}}"#, nil),
+    ])
+    func upstreamThatStoresCredentials_requiresAnEncryptionKey(text: String, problem: String?) throws {
+        let scratch = try ScratchConfiguration(text)
+        let found = scratch.loader(types: [.post, .vault]).examine(triesToStart: false).problems.map(\.description)
+        #expect(found.count == (problem == nil ? 0 : 1))
+        if let problem { #expect(found.first?.hasPrefix("outbox.encryptionKey " + problem) == true) }
+        guard problem == "is empty" else { return }
+        #expect(
+            found == [
+                "outbox.encryptionKey is empty; it has to encrypt the credentials that callers hand in for one, vault; "
+                    + "make a key (openssl rand -hex 32)"
+            ])
+    }
+
     @Test func file_isRefused_beyondOneMebibyte() throws {
         let start = "{\"server\": {\"host\": \"127.0.0.1\""
         let full = start + String(repeating: " ", count: (1 << 20) - start.count - 2) + "}}"

@@ -61,11 +61,13 @@ import Testing
 
     @Test func example_loads_toTheDefaults() throws {
         let loaded = try ConfigurationLoader(
-            types: UpstreamRegistry.all, environment: [:],
+            types: UpstreamRegistry.all,
+            environment: ["POSTERN_OUTBOX_ENCRYPTION_KEY": String(repeating: "0a", count: 32)],
             file: top.appendingPathComponent("config.example.json").path,
             secretsDirectory: nil
         ).load()
         var expected = GatewayConfiguration()
+        expected.outbox.encryptionKeys.current = Array(repeating: 0x0A, count: 32)
         expected.upstreams = UpstreamRegistry.all.map { .init(name: UpstreamName($0.name)!, type: $0) }
         expected.upstreams.sort { $0.name < $1.name }
         #expect(loaded.configuration == expected)

@@ -149,6 +149,15 @@ import Testing
         #expect(settings.map(\.apiKey) == ["simulated-key", "own"])
     }
 
+    @Test(arguments: ["", ScratchConfiguration.encryption + ", "])
+    func simulatedRun_encryptsWithItsOwnKey_unlessOneIsConfigured(configured: String) throws {
+        let scratch = try ScratchConfiguration("{\(configured)\"upstreams\": {\"vault\": {}}}")
+        var loader = scratch.loader(types: [.vault])
+        loader.simulatedKey = Array(repeating: 7, count: 32)
+        let expected = [UInt8](repeating: configured.isEmpty ? 7 : 0x0A, count: 32)
+        #expect(try loader.load().configuration.outbox.encryptionKeys.current == expected)
+    }
+
     @Test(arguments: ConfigurationSchema.fixed.indices)
     func number_isTakenAtTheEdgesOfItsRange_andRefusedBeyond(section: Int) throws {
         let section = ConfigurationSchema.fixed[section]

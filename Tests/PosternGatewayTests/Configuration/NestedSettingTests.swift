@@ -11,13 +11,17 @@ import Testing
     private func values(
         _ text: String, environment: [String: String] = [:], secrets: [String: String] = [:]
     ) throws -> [String: SettingValue] {
-        let scratch = try ScratchConfiguration(#"{"upstreams": {"hook": \#(text)}}"#, secrets: secrets)
+        let scratch = try ScratchConfiguration(Self.whole(text), secrets: secrets)
         let loaded = try scratch.loader(environment: environment, types: types).load()
         return try #require(loaded.configuration.upstreams.first).values
     }
 
+    private static func whole(_ hook: String) -> String {
+        #"{\#(ScratchConfiguration.encryption), "upstreams": {"hook": \#(hook)}}"#
+    }
+
     private func problems(_ text: String, environment: [String: String] = [:]) throws -> [String] {
-        try ScratchConfiguration(#"{"upstreams": {"hook": \#(text)}}"#).problems(environment: environment, types: types)
+        try ScratchConfiguration(Self.whole(text)).problems(environment: environment, types: types)
     }
 
     @Test func settings_areRead_fromTheFile() throws {
@@ -78,7 +82,8 @@ import Testing
     /// It may be of another type, with other settings.
     @Test func settingOfAnotherUpstream_isNoAdvice() throws {
         let scratch = try ScratchConfiguration(
-            #"{"upstreams": {"app": {"type": "appservices"}, "one": {"type": "streamone", "baseURL": "http://h"}}}"#)
+            #"{\#(ScratchConfiguration.encryption), "upstreams": {"app": {"type": "appservices"}, "one": {"type": "streamone", "baseURL": "http://h"}}}"#
+        )
         let found = scratch.loader(environment: [:], types: types).examine(triesToStart: false).problems
         #expect(found.map(\.description).first?.hasPrefix("upstreams.one.baseURL is unknown; allowed here: ") == true)
         #expect(found.count == 1 && "\(found)".contains("apiUrl"))

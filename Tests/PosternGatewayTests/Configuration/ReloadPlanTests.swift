@@ -122,6 +122,21 @@ import Testing
         #expect(plan.configuration == expected)
     }
 
+    /// The store has no key before the next start.
+    @Test func upstreamThatStoresCredentials_waitsForARestart_withTheFirstKey() throws {
+        func load(_ upstreams: String, _ rest: String = "") throws -> GatewayConfiguration {
+            let scratch = try ScratchConfiguration("{\(rest)\"upstreams\": {\(upstreams)}}")
+            return try scratch.loader(types: [.post, .vault]).load().configuration
+        }
+        let (key, off) = (ScratchConfiguration.encryption + ",", #""off": {"type": "vault", "enabled": false}"#)
+        let on = #""new": {"type": "vault"}, "off": {"type": "vault"}"#
+        let plan = try load(off).changes(to: load(on, key))
+        #expect(plan.needsRestart == ["outbox.encryptionKey", "upstreams.new", "upstreams.off"])
+        #expect(plan.live.isEmpty && plan.added.isEmpty)
+        #expect(plan.configuration.upstreams == (try load(off).upstreams))
+        #expect(try load(off, key).changes(to: load(on, key)).added.map(\.description) == ["new", "off"])
+    }
+
     /// The new host takes effect at the next start, and until then the old one is open to everyone who can reach it.
     @Test func lastKey_isKept_whileTheRunningHostIsExposed() throws {
         let keys = #""auth": {"keys": [{"name": "a", "sha256": "\#(digest)", "scopes": ["read"]}]}"#

@@ -8,7 +8,6 @@ public struct DictionaryState: UpstreamState, Sendable {
     /// Messages that are still there.
     public var open: Set<MessageID> = []
     public var credentials: [String: HeldCredential] = [:]
-    public var keepsCredentials = true
     public var draft: StateDraft? { nil }
     /// The credentials that were rejected, by owner.
     public private(set) var refused: [String: Set<[UInt8]>] = [:]

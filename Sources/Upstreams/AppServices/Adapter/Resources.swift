@@ -117,7 +117,6 @@ enum Resources {
                     json.string("userId", user)
                     json.string("provider", auth.provider.rawValue)
                     json.time("expiresAt", auth.expiresAt)
-                    if !state.keepsCredentials { json.flag("durableCredentials", false) }
                 }))
     }
 

@@ -202,7 +202,6 @@ import Testing
         func isQueued(_ id: MessageID) -> Bool { false }
         func credential(of owner: String) -> HeldCredential? { nil }
         func wasRefused(_ credential: Credential) -> Bool { false }
-        let keepsCredentials = true
     }
 
     private static func change(_ text: String) throws -> PreferencesChange {

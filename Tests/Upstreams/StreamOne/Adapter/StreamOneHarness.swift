@@ -21,8 +21,6 @@ final class StreamOneHarness: UpstreamRouteContext {
     /// When values that may be lost are deleted.
     let expiries = Mutex<[String: Timestamp]>([:])
 
-    init(keepsCredentials: Bool = true) { stored.withLock { $0.keepsCredentials = keepsCredentials } }
-
     /// The size of each body that was checked for a caller.
     let checks = Mutex<[Int]>([])
     /// What there is too much of.

@@ -201,22 +201,6 @@ import Testing
         #expect(response("cache/item/other", key: "SQKEyak6R2BcwH3qnTakY50SKeABxXcg") == nil, "it is bound to its row")
     }
 
-    /// The key of its session would be lost with the run, so it could not be read in the next one.
-    @Test func nothingOfASession_isStored_withoutAnEncryptionKey() throws {
-        let harness = StreamOneHarness(keepsCredentials: false)
-        let upstream = try upstream()
-        let session = try StreamOneSamples.login(upstream, harness)
-        harness.transport.answerAll { [kept] _ in .status(200, kept) }
-        func found(_ session: String?) throws -> String? {
-            try upstream.ask(.post, "proxy/item/view", session: session, harness).json?.headers["X-Cache"]
-        }
-        #expect(try found(session) == "miss")
-        #expect(try found(session) == "hit", "it is kept in memory")
-        #expect(harness.state.values.keys.filter { $0.hasPrefix("cache/") } == [])
-        #expect(try found(nil) == "miss")
-        #expect(harness.state.values.keys.filter { $0.hasPrefix("cache/") }.count == 1)
-    }
-
     @Test(arguments: [("psk", "another key"), ("id", "another-id"), ("apiUrl", "http://other.test")])
     func changedCredentials_dropWhatIsStored(setting: String, value: String) throws {
         serve()

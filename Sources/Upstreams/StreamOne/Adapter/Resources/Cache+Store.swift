@@ -14,9 +14,9 @@ extension Cache {
         _ answer: Answer, of key: Key, in session: Session?, for lifetime: Duration, now: Timestamp
     ) -> Retention {
         let keeping = Retention(lifetime: lifetime)
-        guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.maxCopied,
-            session == nil || state.withLock({ $0.keepsSessions })
-        else { return keeping }
+        guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.maxCopied else {
+            return keeping
+        }
         let row = seal.row(of: key)
         let response = StoredResponse(
             key: key, answer: answer, session: session?.id, storedAt: now, expiresAt: now + lifetime)
@@ -39,7 +39,6 @@ extension Cache {
             state.loading = found == nil ? .needed : .ended
             isLoaded.store(found != nil, ordering: .releasing)
             guard let found else { return waiting }
-            state.keepsSessions = found.keepsSessions
             // Something was removed of which it is not known whether it was read.
             if isStale {
                 context.enqueue([.removeAll(below: CacheSeal.root)])
@@ -112,7 +111,6 @@ private struct StoredResponses: Sendable {
     let responses: [(row: String, response: StoredResponse)]
     /// Rows of other credentials, of sessions that have ended, or of an earlier form.
     let unreadable: [String]
-    let keepsSessions: Bool
 
     init(
         in state: any UpstreamState, atMost maxRows: Int, _ seal: CacheSeal, _ sessionOwner: (String) -> String
@@ -131,6 +129,5 @@ private struct StoredResponses: Sendable {
         }
         self.responses = responses.sorted { $0.response.storedAt < $1.response.storedAt }
         self.unreadable = unreadable
-        keepsSessions = state.keepsCredentials
     }
 }

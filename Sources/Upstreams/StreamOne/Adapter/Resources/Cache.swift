@@ -109,8 +109,6 @@ final class Cache: Sendable {
         /// The rows of entries that were removed.
         var evictedRows: [StateChange] = []
         var loading = Loading.needed
-        /// Whether credentials outlive a restart. If not, nothing that was received in a session does.
-        var keepsSessions = false
 
         var count: Int { entries.values.reduce(0) { $0 + $1.count } }
         subscript(key: Key) -> Entry? { entries[key.call.command]?[key] }

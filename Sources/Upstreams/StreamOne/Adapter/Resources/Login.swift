@@ -45,8 +45,6 @@ struct Login: Sendable {
         _ request: UpstreamRouteRequest, _ context: any UpstreamRouteContext
     ) async throws(UpstreamRouteResponse) -> UpstreamRouteResponse {
         let credentials = try credentials(request, context)
-        // If the store cannot be read, the session's key cannot be stored either.
-        let keepsKeys = (try? await context.read { $0.keepsCredentials }) ?? false
         var answer = try await logIn(credentials, sendingOldHash: false, context)
         // Signed again, but with another challenge: one is used once.
         if answer.status.meaning == .clock { answer = try await logIn(credentials, sendingOldHash: false, context) }
@@ -54,8 +52,8 @@ struct Login: Sendable {
         if answer.status.meaning == .needsHash { answer = try await logIn(credentials, sendingOldHash: true, context) }
         try check(answer, credentials, context)
         guard let session = Session(answer, now: context.time.now) else { throw .unusableLogin }
-        let isStored = await client.sessions.add(session, context)
-        return .json(session.shown(isDurable: keepsKeys && isStored), status: 201)
+        await client.sessions.add(session, context)
+        return .json(session.shown, status: 201)
     }
 
     private func credentials(
@@ -215,12 +213,11 @@ extension Session {
         self = session
     }
 
-    fileprivate func shown(isDurable: Bool) -> String {
+    fileprivate var shown: String {
         JSONWriter.object { json in
             json.string("id", id)
             json.string("user", user)
             json.time("expiresAt", deadline)
-            if !isDurable { json.flag("durableCredentials", false) }
         }
     }
 }

@@ -48,7 +48,7 @@ struct SDKEndpoint: Sendable {
         if sent.path == "/api/session/create", reply.answer.isSuccess,
             let begun = Session(reply.answer, now: context.time.now)
         {
-            _ = await client.sessions.add(begun, context)
+            await client.sessions.add(begun, context)
         }
         return reply.passedOn(in: session, now: context.time.now)
     }

@@ -86,18 +86,12 @@ final class Sessions: Sendable {
     }
 
     /// Adds a session. Returns when it is on disk, or cannot be stored; it can be used in either case.
-    /// - Returns: Whether it is on disk.
-    func add(_ session: Session, _ context: any UpstreamRouteContext) async -> Bool {
+    func add(_ session: Session, _ context: any UpstreamRouteContext) async {
         state.withLock { state in
             state.ending.remove(session.id)
             state.keep(Known(session: session, storedDeadline: session.deadline), most: Self.maxKnown)
         }
-        do {
-            try await context.change([.hold(credential(of: session))])
-            return true
-        } catch {
-            return false
-        }
+        try? await context.change([.hold(credential(of: session))])
     }
 
     /// Called after a response of the platform itself. A session that was removed meanwhile stays removed.
