@@ -155,6 +155,26 @@ enum Migrations {
                 try createLaneIndex(of: number, with: sql)
             }
         },
+        Migration(identifier: "4 traces") { sql in
+            // Version 0.1.0 had the first migration without what follows, which was added to it later.
+            try sql.script(
+                """
+                CREATE TABLE IF NOT EXISTS responses (
+                  key BLOB PRIMARY KEY,
+                  fingerprint BLOB NOT NULL,
+                  createdAtMs INTEGER NOT NULL,
+                  response BLOB NOT NULL
+                ) STRICT, WITHOUT ROWID;
+                CREATE INDEX IF NOT EXISTS responsesByAge ON responses (createdAtMs);
+                """)
+            for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+                let knowsTraces = try sql.exists(
+                    "SELECT 1 FROM pragma_table_info('queue_#') WHERE name = 'traceParent'", of: number)
+                guard !knowsTraces else { continue }
+                try sql.run("ALTER TABLE queue_# ADD COLUMN traceParent TEXT", of: number)
+                try sql.run("ALTER TABLE ended_# ADD COLUMN traceParent TEXT", of: number)
+            }
+        },
     ]
 
     /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no

@@ -62,6 +62,22 @@ import Testing
         #expect(try store.outbox.attempts(of: id).map(\.step) == [nil, "second"])
     }
 
+    @Test func storeOfVersion010_isOpened_andTakesWhatItHadNoColumnsFor() throws {
+        let store = try TestStore()
+        let id = try store.append(to: store.register())
+        for table in ["queue_1", "ended_1"] { try store.execute("ALTER TABLE \(table) DROP COLUMN traceParent") }
+        try store.execute("ALTER TABLE attempts DROP COLUMN step; DROP TABLE responses")
+        try store.execute("DELETE FROM grdb_migrations WHERE identifier <> '1 outbox'")
+        try store.reopen()
+        let queue = try store.register()
+        try store.openAttempt(store.claim(queue).messages, of: queue)
+        #expect(try store.outbox.message(id)?.state == .queued)
+        #expect(try store.count("responses") == 0)
+        #expect(try store.count("queue_1 WHERE traceParent IS NULL") == 1)
+        try store.reopen()
+        #expect(try store.outbox.message(id) != nil)
+    }
+
     @Test func garbage_isReported_andLeftAsItIs() throws {
         let folder = ScratchFolder()
         let garbage = Data((0..<8192).map { UInt8(truncatingIfNeeded: $0 * 31 + 7) })
