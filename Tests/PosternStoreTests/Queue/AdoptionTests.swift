@@ -50,7 +50,7 @@ import Testing
         #expect(store.outbox.ledger(of: queue.number).ambiguousSends == 1)
         let claim = try store.claim(next)
         #expect(claim.messages.count == 2)
-        #expect(claim.messages.allSatisfy(\.mayHaveArrived))
+        #expect(claim.messages.allSatisfy { $0.mayHaveArrived })
         let attempts = try store.outbox.attempts(of: claim.messages[0].id)
         #expect(attempts.map(\.outcome) == [Settlement.Outcome.unknown.rawValue])
         // That of another queue is under way.

@@ -147,7 +147,7 @@ import Testing
                 return false
             }
             try ask(name)
-            _ = try transaction.cancel(ids[0], in: queue, at: now)
+            _ = try transaction.cancel(ids[0], in: queue.target, at: now)
             try ask(name)
             try ask(other)
         }
