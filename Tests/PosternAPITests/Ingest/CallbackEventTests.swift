@@ -27,7 +27,7 @@ import WebhookAdapter
         try withGateway(setup) { gateway in
             gateway.outbox.adopt([
                 Callback(
-                    to: gateway.workers[1].queue, as: "settled", of: [.delivered, .failed], in: nil,
+                    to: gateway.workers[1].queue.target, as: "settled", of: [.delivered, .failed], in: nil,
                     includesPayload: includesPayload)
             ])
             try body(gateway)
