@@ -42,6 +42,10 @@ extension Connection {
 
     // MARK: The worker thread
 
+    /// How long a client may leave what was sent to it unacknowledged, in milliseconds. One that has vanished without a
+    /// reset would otherwise be served until TCP gives up, after a quarter of an hour.
+    static let streamPatience: Int32 = 60_000
+
     /// Queues a response that is chunked, or ended by the end of the connection if the client does not know chunks.
     func send(_ response: HTTPResponse, reading stream: any ResponseStream) -> MHD_Result {
         let source = Unmanaged.passRetained(StreamSource(stream, of: self))
@@ -51,6 +55,9 @@ extension Connection {
             source.release()
             return .NO
         }
+        var patience = Self.streamPatience
+        setsockopt(
+            socket, Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, &patience, socklen_t(MemoryLayout.size(ofValue: patience)))
         stage.withLock { stage in
             streamState = StreamState()
             stage = .streaming(isSuspended: false)

@@ -98,6 +98,38 @@ import Testing
         #expect(source.ends == 1)
     }
 
+    /// The client may have vanished without a reset.
+    @Test func stream_endsWithItsConnection_whenNothingIsAcknowledged() throws {
+        let source = Source()
+        try withServer(source.handler) { _, port in
+            let client = try HTTPClient(port: port)
+            client.send(Self.request)
+            #expect(try client.answer().status == 200)
+            // The server's end of the connection.
+            let sockets = (Int32(3)..<4096).filter { descriptor in
+                Self.port(of: descriptor, getsockname) == port && Self.port(of: descriptor, getpeername) != nil
+            }
+            let timeouts = sockets.map { descriptor in
+                var (timeout, size): (Int32, socklen_t) = (0, 4)
+                getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, &timeout, &size)
+                return timeout
+            }
+            #expect(timeouts == [Connection.streamPatience])
+        }
+    }
+
+    private static func port(
+        of descriptor: Int32,
+        _ name: (Int32, UnsafeMutablePointer<sockaddr>?, UnsafeMutablePointer<socklen_t>?) -> Int32
+    ) -> UInt16? {
+        var address = sockaddr_in()
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let code = withUnsafeMutablePointer(to: &address) { address in
+            address.withMemoryRebound(to: sockaddr.self, capacity: 1) { name(descriptor, $0, &size) }
+        }
+        return code == 0 && address.sin_family == AF_INET ? UInt16(bigEndian: address.sin_port) : nil
+    }
+
     /// Larger than the buffers of the library and of the socket.
     @Test func longBody_arrivesWhole() throws {
         let source = Source()
