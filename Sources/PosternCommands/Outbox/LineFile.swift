@@ -32,19 +32,4 @@ final class LineFile {
         if bytes.last == UInt8(ascii: "\n") { bytes.removeLast() }
         return bytes
     }
-
-    /// The number of line feeds in a file; nil if it cannot be read twice.
-    static func count(_ path: String) -> Int? {
-        var status = stat()
-        guard path != "-", stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG, let file = fopen(path, "re")
-        else { return nil }
-        defer { fclose(file) }
-        var buffer = [UInt8](repeating: 0, count: 1 << 16)
-        var lines = 0
-        while true {
-            let count = fread(&buffer, 1, buffer.count, file)
-            guard count > 0 else { return lines }
-            lines += buffer[..<count].count { $0 == UInt8(ascii: "\n") }
-        }
-    }
 }

@@ -49,23 +49,35 @@ struct OfflineStore {
         do throws(StoreError) { return try result.get() } catch { throw CommandFailure(error) }
     }
 
-    // MARK: Retrying
+    // MARK: Retrying and cancelling
 
-    func retry(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        let done = Set(try await result { outbox.requeue(ids, completion: $0) })
-        var edit = OutboxEditResult(.retried, count: done.count)
-        for id in ids where !done.contains(id) {
-            edit.refused.append(.init(id, try reason(id, "only failed or dropped ones can be sent again")))
+    func edit(
+        _ action: OutboxEditResult.Action, _ selection: OutboxEditor.Selection, isPreview: Bool
+    ) async throws(CommandFailure) -> OutboxEditResult {
+        var edit = OutboxEditResult(action, isPreview: isPreview)
+        switch selection {
+        case .ids(let ids):
+            let done = Set(try await change(action, ids))
+            edit.count = done.count
+            for id in ids where !done.contains(id) { edit.refused.append(.init(id, try reason(id, action))) }
+        case .all(let filter):
+            try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
+                edit.count += isPreview ? ids.count : try await change(action, ids).count
+            }
         }
         return edit
     }
 
-    func retry(_ filter: MessageFilter) async throws(CommandFailure) -> OutboxEditResult {
-        var edit = OutboxEditResult(.retried)
-        try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
-            edit.count += try await result { outbox.requeue(ids, completion: $0) }.count
+    /// Returns the messages that were changed.
+    private func change(
+        _ action: OutboxEditResult.Action, _ ids: [MessageID]
+    ) async throws(CommandFailure) -> [MessageID] {
+        try await result { completion in
+            switch action {
+            case .retried: outbox.requeue(ids, completion: completion)
+            case .cancelled: outbox.cancel(ids, completion: completion)
+            }
         }
-        return edit
     }
 
     /// Page by page, so that no transaction grows with the number of messages.
@@ -85,30 +97,14 @@ struct OfflineStore {
         } while cursor != nil
     }
 
-    // MARK: Cancelling
-
-    func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        var edit = OutboxEditResult(.cancelled)
-        for id in ids {
-            if try await result({ outbox.cancel([id], completion: $0) }).isEmpty {
-                edit.refused.append(.init(id, try reason(id, "only a queued one can be cancelled")))
-            } else {
-                edit.count += 1
+    private func reason(
+        _ id: MessageID, _ action: OutboxEditResult.Action
+    ) throws(CommandFailure) -> String {
+        let rule =
+            switch action {
+            case .retried: "only failed or dropped ones can be sent again"
+            case .cancelled: "only a queued one can be cancelled"
             }
-        }
-        return edit
-    }
-
-    func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> OutboxEditResult {
-        var edit = OutboxEditResult(.cancelled, isPreview: isPreview)
-        try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
-            edit.count +=
-                isPreview ? ids.count : try await result { outbox.cancel(ids, completion: $0) }.count
-        }
-        return edit
-    }
-
-    private func reason(_ id: MessageID, _ rule: String) throws(CommandFailure) -> String {
         do throws(StoreError) {
             guard let record = try outbox.message(id) else { return "there is no such message in the store" }
             return "the message is \(record.state.name); \(rule)"

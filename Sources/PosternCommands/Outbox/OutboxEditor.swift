@@ -3,50 +3,37 @@ public import PosternStore
 
 /// Changes messages: through the gateway that runs on the store, or else in the store itself.
 public struct OutboxEditor: Sendable {
+    /// What to change.
+    public enum Selection: Sendable {
+        case ids([MessageID])
+        /// All that match. The filter has a state.
+        case all(MessageFilter)
+    }
+
     private let location: StoreLocation
 
     public init(_ location: StoreLocation) { self.location = location }
 
-    /// Queues these messages again. Messages that are not failed or dropped are reported and not changed.
-    public func retry(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        guard let store = try OfflineStore(location.path) else {
-            return try await askGateway { client throws(CommandFailure) in try await client.retry(ids) }
+    /// Queues messages again, which have to be failed or dropped, or cancels them, which have to be queued and not being
+    /// sent. Of `.ids`, others are reported and not changed. With `isPreview`, those of `.all` are only counted.
+    public func edit(
+        _ action: OutboxEditResult.Action, _ selection: Selection, isPreview: Bool = false
+    ) async throws(CommandFailure) -> OutboxEditResult {
+        if case .all(let filter) = selection, let upstream = filter.upstream {
+            _ = try location.summaries().upstream(upstream)
         }
-        defer { store.close() }
-        return try await store.retry(ids)
-    }
-
-    /// All that match; `filter.state` is failed or dropped.
-    public func retry(_ filter: MessageFilter) async throws(CommandFailure) -> OutboxEditResult {
-        if let upstream = filter.upstream { _ = try location.summaries().upstream(upstream) }
-        guard let store = try OfflineStore(location.path) else {
-            return try await askGateway { client throws(CommandFailure) in try await client.retry(filter) }
+        if let store = try OfflineStore(location.path) {
+            defer { store.close() }
+            return try await store.edit(action, selection, isPreview: isPreview)
         }
-        defer { store.close() }
-        return try await store.retry(filter)
-    }
-
-    /// Cancels these messages. Messages that are not queued, or are being sent, are reported and not changed.
-    public func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        guard let store = try OfflineStore(location.path) else {
-            return try await askGateway { client throws(CommandFailure) in try await client.cancel(ids) }
+        guard let address = location.gateway else {
+            throw CommandFailure(
+                CommandFailure.running,
+                "Another process is running on the store at \(location.path). Specify its address with --url.")
         }
-        defer { store.close() }
-        return try await store.cancel(ids)
-    }
-
-    /// All queued messages that match; with `isPreview` they are only counted.
-    public func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> OutboxEditResult {
-        if let upstream = filter.upstream { _ = try location.summaries().upstream(upstream) }
-        var filter = filter
-        filter.state = .queued
-        guard let store = try OfflineStore(location.path) else {
-            return try await askGateway { [filter] client throws(CommandFailure) in
-                try await client.cancel(filter, isPreview: isPreview)
-            }
-        }
-        defer { store.close() }
-        return try await store.cancel(filter, isPreview: isPreview)
+        let client = try GatewayClient(address)
+        defer { client.close() }
+        return try await client.edit(action, selection, isPreview: isPreview)
     }
 
     /// Deletes settled messages, and returns how many. Fails while a gateway is running, because its API has no such
@@ -88,41 +75,31 @@ public struct OutboxEditor: Sendable {
             throw CommandFailure(error)
         }
     }
-
-    private func askGateway(
-        _ body: (GatewayClient) async throws(CommandFailure) -> OutboxEditResult
-    ) async throws(CommandFailure) -> OutboxEditResult {
-        guard let address = location.gateway else {
-            throw CommandFailure(
-                CommandFailure.running,
-                "Another process is running on the store at \(location.path). Specify its address with --url.")
-        }
-        let client = try GatewayClient(address)
-        defer { client.close() }
-        return try await body(client)
-    }
 }
 
 extension GatewayClient {
     /// A request for very many messages takes the gateway some time.
     private static let patience = Duration.seconds(600)
 
-    func retry(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        try await each(ids, .retried) { id in (.post, "/v1/messages/\(id)/retry") }
+    fileprivate func edit(
+        _ action: OutboxEditResult.Action, _ selection: OutboxEditor.Selection, isPreview: Bool
+    ) async throws(CommandFailure) -> OutboxEditResult {
+        switch selection {
+        case .ids(let ids): try await edit(action, ids)
+        case .all(let filter): try await edit(action, filter, isPreview: isPreview)
+        }
     }
 
-    func cancel(_ ids: [MessageID]) async throws(CommandFailure) -> OutboxEditResult {
-        try await each(ids, .cancelled) { id in (.delete, "/v1/messages/\(id)") }
-    }
-
-    private func each(
-        _ ids: [MessageID], _ action: OutboxEditResult.Action,
-        _ request: (MessageID) -> (UpstreamRequest.Method, String)
+    private func edit(
+        _ action: OutboxEditResult.Action, _ ids: [MessageID]
     ) async throws(CommandFailure) -> OutboxEditResult {
         var edit = OutboxEditResult(action, gatewayURL: url)
         for id in ids {
-            let (method, path) = request(id)
-            let answer = try await answer(to: method, path)
+            let answer =
+                switch action {
+                case .retried: try await answer(to: .post, "/v1/messages/\(id)/retry")
+                case .cancelled: try await answer(to: .delete, "/v1/messages/\(id)")
+                }
             switch answer.status {
             case 200..<300: edit.count += 1
             case 404, 409: edit.refused.append(.init(id, answer.problem))
@@ -132,16 +109,8 @@ extension GatewayClient {
         return edit
     }
 
-    func retry(_ filter: MessageFilter) async throws(CommandFailure) -> OutboxEditResult {
-        try await all(filter, .retried, "/v1/messages/retry", isPreview: false)
-    }
-
-    func cancel(_ filter: MessageFilter, isPreview: Bool) async throws(CommandFailure) -> OutboxEditResult {
-        try await all(filter, .cancelled, "/v1/messages/cancel", isPreview: isPreview)
-    }
-
-    private func all(
-        _ filter: MessageFilter, _ action: OutboxEditResult.Action, _ path: String, isPreview: Bool
+    private func edit(
+        _ action: OutboxEditResult.Action, _ filter: MessageFilter, isPreview: Bool
     ) async throws(CommandFailure) -> OutboxEditResult {
         let body = JSONWriter.object { json in
             let members = [
@@ -154,6 +123,7 @@ extension GatewayClient {
             for case (let name, let value?) in members { json.string(name, value) }
             json.flag("dryRun", isPreview)
         }
+        let path = action == .retried ? "/v1/messages/retry" : "/v1/messages/cancel"
         let answer = try await answer(to: .post, path, json: body)
         guard (200..<300).contains(answer.status), let count = answer.member(action.rawValue).flatMap({ Int($0) })
         else { throw refusal(answer) }

@@ -24,7 +24,6 @@ public struct OutboxImport: Sendable {
         let client = try GatewayClient(address)
         defer { client.close() }
         let lines = try LineFile(file)
-        if let count = LineFile.count(file) { progress.expect(count) }
         var (report, request, number) = (ImportReport(), ImportRequest(), 0)
         while let line = try lines.next() {
             number += 1

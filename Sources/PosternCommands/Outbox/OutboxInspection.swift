@@ -123,17 +123,6 @@ public struct OutboxInspection: Sendable {
         } while next != nil
     }
 
-    /// How many messages match, if the ledgers say so: a filter by anything but upstream and state needs a look at every
-    /// row.
-    public func count(_ filter: MessageFilter) -> Int? {
-        guard filter == MessageFilter(upstream: filter.upstream, state: filter.state) else { return nil }
-        return summaries.reduce(0) { sum, summary in
-            guard filter.upstream == nil || filter.upstream == summary.name else { return sum }
-            let states = filter.state.map { [$0] } ?? MessageState.allCases
-            return sum + states.reduce(0) { $0 + summary.ledger.counts[$1] - summary.ledger.purged[$1] }
-        }
-    }
-
     private func page(
         _ filter: MessageFilter, order: MessageOrder = .oldest, after cursor: MessageID?, limit: Int,
         payload: Bool = false

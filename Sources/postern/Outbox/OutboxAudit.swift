@@ -12,8 +12,7 @@ struct OutboxAudit: ParsableCommand {
 
     func run() throws {
         let report = try reporting { () throws(CommandFailure) in
-            let inspection = try options.inspection()
-            return try Progress.showing("counting rows") { (_) throws(CommandFailure) in try inspection.audit() }
+            try options.inspection().audit()
         }
         try writeResult(options.json ? report.json : report.text)
         throw ExitCode(report.exitCode)

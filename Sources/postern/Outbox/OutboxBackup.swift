@@ -32,11 +32,10 @@ struct OutboxBackup: ParsableCommand {
         let report = try reporting { () throws(CommandFailure) in
             let location = try options.location()
             let backup = StoreBackup(bytesPerSecond: rate << 20, replacesFile: replace)
-            return try Progress.showing("copying pages") { (progress) throws(CommandFailure) in
-                try PosternCommands.OutboxBackup.run(location, to: file, with: backup) {
-                    progress.advance(to: $0, of: $1)
-                }
-            }
+            let progress = Progress("copying pages")
+            defer { progress.erase() }
+            return try PosternCommands.OutboxBackup.run(
+                location, to: file, with: backup, progress: progress.advance(to:of:))
         }
         try writeResult(options.json ? report.json : report.text)
     }

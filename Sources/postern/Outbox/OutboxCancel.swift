@@ -2,6 +2,7 @@ import ArgumentParser
 import PosternCommands
 import PosternCore
 import PosternProcess
+import PosternStore
 
 struct OutboxCancel: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
@@ -29,8 +30,10 @@ struct OutboxCancel: AsyncParsableCommand {
     func run() async throws {
         let edit = try await reportingAsync { () async throws(CommandFailure) in
             let editor = OutboxEditor(try options.location(gateway.choice))
-            guard ids.isEmpty else { return try await editor.cancel(ids) }
-            return try await editor.cancel(filter.filter, isPreview: !yes)
+            guard ids.isEmpty else { return try await editor.edit(.cancelled, .ids(ids)) }
+            var filter = filter.filter
+            filter.state = .queued
+            return try await editor.edit(.cancelled, .all(filter), isPreview: !yes)
         }
         try writeResult(options.json ? edit.json : edit.text)
         throw ExitCode(edit.exitCode)

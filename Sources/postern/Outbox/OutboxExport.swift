@@ -30,14 +30,11 @@ struct OutboxExport: ParsableCommand {
                 if let output { try ExportFile(output, isContinued: resume) } else { nil }
             // On the same terminal, the messages themselves show the progress.
             let shows = file != nil || isatty(STDOUT_FILENO) != 1
-            try Progress.showing("exporting messages", on: shows ? Progress.terminal : nil) {
-                (progress) throws(CommandFailure) in
-                // What an earlier run exported is not counted.
-                if file?.last == nil, let count = inspection.count(filter) { progress.expect(count) }
-                try inspection.export(filter, after: file?.last) { (line) throws(CommandFailure) in
-                    if let file { try file.write(line) } else { try writeResult(line) }
-                    progress.advance()
-                }
+            let progress = Progress("exporting messages", on: shows ? Progress.terminal : nil)
+            defer { progress.erase() }
+            try inspection.export(filter, after: file?.last) { (line) throws(CommandFailure) in
+                if let file { try file.write(line) } else { try writeResult(line) }
+                progress.advance()
             }
             try file?.finish()
         }

@@ -33,9 +33,9 @@ struct OutboxImport: AsyncParsableCommand {
     func run() async throws {
         let report = try await reportingAsync { () async throws(CommandFailure) in
             let work = PosternCommands.OutboxImport(file, to: try gateway.address(config: config), state: state)
-            return try await Progress.showingAsync("importing messages") { (progress) async throws(CommandFailure) in
-                try await work.run(progress)
-            }
+            let progress = Progress("importing messages")
+            defer { progress.erase() }
+            return try await work.run(progress)
         }
         try writeResult(json ? report.json : report.text)
         throw ExitCode(report.exitCode)

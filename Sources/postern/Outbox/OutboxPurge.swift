@@ -40,9 +40,7 @@ struct OutboxPurge: AsyncParsableCommand {
         let count = try await reportingAsync { () async throws(CommandFailure) in
             let editor = OutboxEditor(try options.location())
             if isPreview { return try editor.previewOfPurge(state, of: upstream, settledBefore: before) }
-            return try await Progress.showingAsync("removing messages") { (_) async throws(CommandFailure) in
-                try await editor.purge(state, of: upstream, settledBefore: before)
-            }
+            return try await editor.purge(state, of: upstream, settledBefore: before)
         }
         let messages = "\(count) \(state.name) \(count == 1 ? "message" : "messages") of \(upstream)"
         let text =

@@ -20,11 +20,10 @@ struct OutboxRestore: ParsableCommand {
     func run() throws {
         let report = try reporting { () throws(CommandFailure) in
             let location = try options.location()
-            return try Progress.showing("copying pages") { (progress) throws(CommandFailure) in
-                try PosternCommands.OutboxBackup.restore(location, from: file, at: SystemTime().now) {
-                    progress.advance(to: $0, of: $1)
-                }
-            }
+            let progress = Progress("copying pages")
+            defer { progress.erase() }
+            return try PosternCommands.OutboxBackup.restore(
+                location, from: file, at: SystemTime().now, progress: progress.advance(to:of:))
         }
         try writeResult(options.json ? report.json : report.text)
     }

@@ -13,10 +13,7 @@ struct OutboxVerify: ParsableCommand {
 
     func run() throws {
         let report = try reporting { () throws(CommandFailure) in
-            let location = try options.location()
-            return try Progress.showing("verifying") { (_) throws(CommandFailure) in
-                try PosternCommands.OutboxBackup.verify(location)
-            }
+            try PosternCommands.OutboxBackup.verify(try options.location())
         }
         try writeResult(options.json ? report.json : report.text)
         throw ExitCode(report.exitCode)

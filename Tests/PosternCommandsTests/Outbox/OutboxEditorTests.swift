@@ -81,7 +81,7 @@ import Testing
         let ids = try await makeStore(
             [.failed, .dropped, .cancelled, .delivered, .queued], laneRule: hasLanes ? .separate : .mixed)
         let unknown = MessageID(rawValue: 257)
-        let edit = try await editor.retry(ids + [unknown])
+        let edit = try await editor.edit(.retried, .ids(ids + [unknown]))
         #expect(edit.count == 2)
         #expect(
             edit.refused.map(\.reason) == [
@@ -98,7 +98,7 @@ import Testing
     @Test func allDeadLettersOfAnUpstream_areQueuedAgain_beyondOnePage() async throws {
         let ids = try await makeStore(Array(repeating: .failed, count: 1203) + [.dropped])
         let plain = try #require(UpstreamName("plain"))
-        let edit = try await editor.retry(MessageFilter(upstream: plain, state: .failed))
+        let edit = try await editor.edit(.retried, .all(MessageFilter(upstream: plain, state: .failed)))
         #expect(edit == OutboxEditResult(.retried, count: 1203))
         #expect(edit.text == "1203 messages queued again; sent when the gateway runs.")
         #expect(try states(of: [ids[0], ids[1202], ids[1203]]) == [.queued, .queued, .dropped])
@@ -109,7 +109,7 @@ import Testing
         _ = try await makeStore([.failed])
         let other = try #require(UpstreamName("other"))
         let failure = await #expect(throws: CommandFailure.self) {
-            try await editor.retry(MessageFilter(upstream: other, state: .failed))
+            try await editor.edit(.retried, .all(MessageFilter(upstream: other, state: .failed)))
         }
         #expect(failure == CommandFailure(1, "The store has no upstream other; it has: plain."))
     }
@@ -119,7 +119,7 @@ import Testing
     @Test(arguments: [true, false])
     func queuedMessage_isCancelled_aSettledOneRefused(hasLanes: Bool) async throws {
         let ids = try await makeStore([.queued, .failed], laneRule: hasLanes ? .separate : .mixed)
-        let edit = try await editor.cancel(ids)
+        let edit = try await editor.edit(.cancelled, .ids(ids))
         #expect(edit.count == 1)
         #expect(edit.refused == [.init(ids[1], "the message is failed; only a queued one can be cancelled")])
         #expect(try states(of: ids) == [.cancelled, .failed])
@@ -132,11 +132,13 @@ import Testing
             Array(repeating: .queued, count: 1203) + [.failed], laneRule: hasLanes ? .separate : .mixed)
         let plain = try #require(UpstreamName("plain"))
         let filter = MessageFilter(upstream: plain, state: .queued)
-        let preview = try await editor.cancel(filter, isPreview: true)
+        let preview = try await editor.edit(.cancelled, .all(filter), isPreview: true)
         #expect(preview.text == "1203 messages would be cancelled; nothing was changed. Add --yes to do it.")
         #expect(preview.json == #"{"cancelled":1203,"preview":true,"refused":[]}"#)
         #expect(try states(of: [ids[0]]) == [.queued])
-        #expect(try await editor.cancel(filter, isPreview: false) == OutboxEditResult(.cancelled, count: 1203))
+        #expect(
+            try await editor.edit(.cancelled, .all(filter), isPreview: false)
+                == OutboxEditResult(.cancelled, count: 1203))
         #expect(try states(of: [ids[0], ids[1202], ids[1203]]) == [.cancelled, .cancelled, .failed])
         try expectBalance()
     }
@@ -145,7 +147,7 @@ import Testing
         _ = try await makeStore([.queued])
         let plain = try #require(UpstreamName("plain"))
         let filter = MessageFilter(upstream: plain, kind: "other", state: .queued)
-        #expect(try await editor.cancel(filter, isPreview: false).count == 0)
+        #expect(try await editor.edit(.cancelled, .all(filter), isPreview: false).count == 0)
     }
 
     // MARK: purge
@@ -204,7 +206,7 @@ import Testing
 
     @Test func missingStore_isRefused_with73_andNotMade() async throws {
         let failure = await #expect(throws: CommandFailure.self) {
-            try await editor.cancel([MessageID(rawValue: 257)])
+            try await editor.edit(.cancelled, .ids([MessageID(rawValue: 257)]))
         }
         #expect(failure?.exitCode == 73)
         #expect(throws: CommandFailure.self) { try OutboxInspection(index, now: Self.noon) }
@@ -225,7 +227,7 @@ import Testing
         let ids = try await makeStore([.queued])
         let outbox = try open()
         defer { outbox.close() }
-        let failure = await #expect(throws: CommandFailure.self) { try await editor.cancel(ids) }
+        let failure = await #expect(throws: CommandFailure.self) { try await editor.edit(.cancelled, .ids(ids)) }
         #expect(failure?.exitCode == 75)
         #expect(failure?.description.hasSuffix("Specify its address with --url.") == true)
     }

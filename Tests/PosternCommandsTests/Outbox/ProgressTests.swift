@@ -5,44 +5,35 @@ import Testing
 @testable import PosternCommands
 
 @Suite struct ProgressTests {
-    @Test func line_showsTheCount_andIsErasedAtTheEnd() throws {
-        let shown = Inbox<String>()
-        let line = Progress.showing("exporting", on: { shown.put($0) }, every: .milliseconds(1)) { progress -> String in
+    private let shown = Inbox<String>()
+    private let time = ManualTime()
+    private var lines: [String] { shown.takeAll(waitingUntil: SystemTime().instant) }
+
+    private func progress() -> Progress { Progress("exporting", on: { [shown] in shown.put($0) }, time: time) }
+
+    @Test func line_showsCountAndRate_onceASecond_andIsErasedAtTheEnd() {
+        let progress = progress()
+        for _ in 0..<8 {
+            time.advance(by: .milliseconds(500))
             progress.advance()
-            progress.advance()
-            // The work ends once a line with both figures has been written.
-            let deadline = SystemTime().instant + longestWait
-            while SystemTime().instant < deadline {
-                if let line = shown.takeAll(waitingUntil: deadline).first(where: { $0.contains(": 2, ") }) {
-                    return line
-                }
-            }
-            return ""
         }
-        #expect(line.hasPrefix(Progress.erasing + "exporting: 2, "))
-        #expect(shown.takeAll(waitingUntil: SystemTime().instant).last == Progress.erasing)
+        #expect(lines == [2, 4, 6, 8].map { Progress.erasing + "exporting: \($0), 2/s" })
+        progress.erase()
+        #expect(lines == [Progress.erasing])
+    }
+
+    @Test func line_showsTheEnd_ifThatIsKnown() {
+        let progress = progress()
+        time.advance(by: .seconds(4))
+        progress.advance(to: 1200, of: 5000)
+        #expect(lines == [Progress.erasing + "exporting: 1200 of 5000, 300/s"])
     }
 
     @Test func shortWork_showsNothing() {
-        let shown = Inbox<String>()
-        #expect(Progress.showing("counting", on: { shown.put($0) }, every: .seconds(3600)) { _ in 7 } == 7)
-        #expect(shown.takeAll(waitingUntil: SystemTime().instant).isEmpty)
-    }
-
-    @Test func asyncWork_isShown() async {
-        let shown = Inbox<String>()
-        await Progress.showingAsync("removing", on: { shown.put($0) }, every: .milliseconds(1)) { _ in
-            #expect(
-                shown.takeAll(waitingUntil: SystemTime().instant + longestWait).first?.contains("removing: ") == true)
-        }
-        #expect(shown.takeAll(waitingUntil: SystemTime().instant).last == Progress.erasing)
-    }
-
-    @Test(arguments: [
-        (0, 0, 300, "w: 300 s"), (1200, 0, 4, "w: 1200, 300/s"), (1200, 5000, 4, "w: 1200 of 5000, 300/s"),
-        (5000, 5000, 4, "w: 5000 of 5000, 1250/s"), (7, 5, 1, "w: 7, 7/s"),
-    ])
-    func line_showsCountAndRate_orElseTheTime(count: Int, total: Int, seconds: Int, text: String) {
-        #expect(Progress.line("w", count, of: total, after: .seconds(seconds)) == text)
+        let progress = progress()
+        time.advance(by: .milliseconds(999))
+        progress.advance()
+        progress.erase()
+        #expect(lines.isEmpty)
     }
 }
