@@ -1,5 +1,7 @@
 import PosternCore
 
+internal import Foundation
+
 /// The lowest `count` hexadecimal digits of `number`, in lower case.
 package func hexDigits(_ number: UInt64, count: Int = 16) -> String {
     let digits = String(number, radix: 16).suffix(count)
@@ -42,26 +44,10 @@ package struct PercentDecoded {
     }
 }
 
-/// The letters of standard base64 (RFC 4648, section 4).
-package let base64Letters = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
-
-/// Nil for anything but the one canonical encoding.
-package func base64Decoded(_ text: some Collection<UInt8>) -> [UInt8]? {
-    let padding = text.reversed().prefix { $0 == UInt8(ascii: "=") }.count
-    guard text.count % 4 == 0, padding <= 2 else { return nil }
-    var bytes: [UInt8] = []
-    var (bits, count): (UInt32, UInt32) = (0, 0)
-    for letter in text.dropLast(padding) {
-        guard let value = base64Letters.firstIndex(of: letter) else { return nil }
-        bits = bits << 6 | UInt32(value)
-        count += 6
-        if count >= 8 {
-            count -= 8
-            bytes.append(UInt8(truncatingIfNeeded: bits >> count))
-        }
-    }
-    // The unused bits are zero in the canonical form.
-    return bits & (1 << count - 1) == 0 ? bytes : nil
+/// Nil for anything but the one canonical encoding in standard base64 (RFC 4648, section 4).
+package func base64Decoded(_ text: some StringProtocol) -> [UInt8]? {
+    let text = String(text)
+    return Data(base64Encoded: text).flatMap { $0.base64EncodedString() == text ? Array($0) : nil }
 }
 
 package func digest(of text: String) -> UInt64 {

@@ -2,7 +2,7 @@ import PosternSimulatorKit
 
 /// Something that happened on a device, as a request reports it.
 struct Action {
-    enum Kind: String, CaseIterable {
+    enum Kind: String, CaseIterable, Encodable, CodingKeyRepresentable {
         case sessionStart = "session_start"
         case sessionEnd = "session_end"
         case screenStart = "screen_start"

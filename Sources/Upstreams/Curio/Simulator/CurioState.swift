@@ -13,9 +13,14 @@ struct CurioState: Sendable {
     var openings: [String: Opening] = [:]
     var counts = Counts()
 
-    struct Counts: Sendable {
+    /// What `GET /control` shows. Those of visitors, sessions, and what is open are filled in for that.
+    struct Counts: Encodable, Sendable {
+        var visitors = 0
+        var sessions = ["live": 0, "ended": 0, "timedOut": 0, "killed": 0, "adopted": 0]
+        var openScreens = 0
+        var openEvents = 0
         /// The number without repeats.
-        var actions: [Action.Kind: Int] = [:]
+        var actions = Dictionary(uniqueKeysWithValues: Action.Kind.allCases.map { ($0, 0) })
         var repeats = 0
         var acceptedRequests = 0
         /// The number of responses with 401.

@@ -8,7 +8,7 @@ struct Login: Sendable, Equatable {
     /// Nil unless `authorization` is `Basic `, standard base64 with padding on one line, and nothing else. The id ends
     /// at the first colon.
     init?(authorization: String) {
-        guard authorization.hasPrefix("Basic "), let bytes = base64Decoded(authorization.dropFirst(6).utf8),
+        guard authorization.hasPrefix("Basic "), let bytes = base64Decoded(authorization.dropFirst(6)),
             let text = String(validating: bytes, as: UTF8.self),
             let colon = text.unicodeScalars.firstIndex(of: ":")
         else { return nil }

@@ -1,3 +1,4 @@
+internal import Foundation
 internal import PosternCore
 import PosternSimulatorKit
 
@@ -85,6 +86,6 @@ struct Tokens: Sendable {
     }
 
     private static func letters(of word: UInt64, count: Int) -> String {
-        String(decoding: (0..<count).map { base64Letters[Int(word >> (6 * UInt64($0)) & 63)] }, as: UTF8.self)
+        String(withUnsafeBytes(of: word) { Data($0).base64EncodedString() }.prefix(count))
     }
 }

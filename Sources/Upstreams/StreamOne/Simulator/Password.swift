@@ -45,7 +45,7 @@ enum Password {
 
     /// Takes the crypt form out of `response` with what the platform keeps, and checks it against the same.
     static func accepts(response: String, challenge: String, verifier: String) -> Bool {
-        guard let masked = base64Decoded(response.utf8), masked.count == 60 else { return false }
+        guard let masked = base64Decoded(response), masked.count == 60 else { return false }
         let mask = sha256(verifier + challenge).utf8
         let form = zip(masked, mask).map { $0 ^ $1 }
         return SHA256.hash(data: form).hexadecimal == verifier

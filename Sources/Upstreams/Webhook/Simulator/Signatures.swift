@@ -28,7 +28,7 @@ struct Signatures {
             violations.append("a webhook-timestamp that is not the time of the request")
         }
         let codes = signature.split(separator: " ", omittingEmptySubsequences: false).map { part in
-            part.hasPrefix("v1,") ? base64Decoded(part.dropFirst(3).utf8) : nil
+            part.hasPrefix("v1,") ? base64Decoded(part.dropFirst(3)) : nil
         }
         if codes.contains(where: { $0?.count != 32 }) { violations.append("a webhook-signature of another form") }
         if !secrets.isEmpty, !isSigned("\(id).\(timestamp).", request.body, by: codes.compactMap(\.self)) {
@@ -48,7 +48,7 @@ struct Signatures {
 
     /// Nil for a text that is not a secret.
     static func key(of secret: String) -> [UInt8]? {
-        guard secret.hasPrefix("whsec_"), let key = base64Decoded(secret.dropFirst(6).utf8),
+        guard secret.hasPrefix("whsec_"), let key = base64Decoded(secret.dropFirst(6)),
             (24...64).contains(key.count)
         else { return nil }
         return key

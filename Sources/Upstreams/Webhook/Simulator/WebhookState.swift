@@ -102,7 +102,7 @@ struct Login: Equatable {
     let secret: String
 
     init?(authorization: String) {
-        guard authorization.hasPrefix("Basic "), let bytes = base64Decoded(authorization.dropFirst(6).utf8) else {
+        guard authorization.hasPrefix("Basic "), let bytes = base64Decoded(authorization.dropFirst(6)) else {
             return nil
         }
         let parts = bytes.split(separator: UInt8(ascii: ":"), maxSplits: 1, omittingEmptySubsequences: false)

@@ -20,8 +20,8 @@ private typealias C = CurioClient
         _ = client.end(C.other, visitor: C.stranger)
         #expect(
             client.control("{}")?.text == """
-                {"actions":{"custom_id":0,"event":1,"event_end":0,"location":0,"notification_read":0,"push_token":0,\
-                "screen_end":0,"screen_start":2,"session_end":1,"session_start":2,"unregister":0,"user_tags":0},\
+                {"acceptedRequests":6,"actions":{"custom_id":0,"event":1,"event_end":0,"location":0,\
+                "notification_read":0,"push_token":0,"screen_end":0,"screen_start":2,"session_end":1,"session_start":2,"unregister":0,"user_tags":0},\
                 "adoptOtherSessionCode":false,"apiKey":"\(V.apiKey)","codeForm":"string","killSessionRate":0,\
                 "openEvents":1,"openScreens":1,"orphanEvents":0,"orphanScreens":1,"recreations":0,"refusedSessions":0,\
                 "repeats":0,"sessionTimeoutMinutes":null,\
