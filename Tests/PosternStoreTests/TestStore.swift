@@ -43,7 +43,9 @@ final class TestStore {
     }
 
     func register(_ upstream: any Upstream = PlainUpstream(), cap: QueueCap = QueueCap()) throws -> UpstreamQueue {
-        try outbox.adopt(outbox.register(upstream, type: "plain", cap: cap))
+        let target = try outbox.register(upstream, type: "plain", cap: cap)
+        if let former = outbox.queues.adopted(target.number) { outbox.drop(former) }
+        return try outbox.adopt(target)
     }
 
     // MARK: Writing
