@@ -27,7 +27,7 @@ final class DeliveryHarness {
     /// The random number that the worker uses for its jitter, 0 ... 1.
     let random = SharedValue(1.0)
     /// If it is there, such numbers are drawn with it.
-    let dice = SharedValue<SplitMix64?>(nil)
+    let numbers = SharedValue<SplitMix64?>(nil)
     private var run: Run?
 
     var outbox: Outbox { run!.outbox }
@@ -67,9 +67,9 @@ final class DeliveryHarness {
             queue: queue, settings: settings,
             dependencies: .init(
                 outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
-                random: { [random, dice] in
-                    guard var drawn = dice.value else { return random.value }
-                    defer { dice.set(drawn) }
+                random: { [random, numbers] in
+                    guard var drawn = numbers.value else { return random.value }
+                    defer { numbers.set(drawn) }
                     return Double(drawn.below(1 << 20)) / Double(1 << 20)
                 }))
         run = Run(outbox: outbox, queue: queue, worker: worker)

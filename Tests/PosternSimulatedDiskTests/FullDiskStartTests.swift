@@ -9,13 +9,13 @@ import Testing
 @Suite struct FullDiskStartTests {
     /// A store that fills its disk, and other programs that take the rest. Returns how many messages it has.
     private func fill(
-        _ store: DiskStore, _ process: DiskStore.Process, lengths: [Int] = [400, 700], dice: inout SplitMix64
+        _ store: DiskStore, _ process: DiskStore.Process, lengths: [Int] = [400, 700], random: inout SplitMix64
     ) throws -> Int {
-        store.disk.capacityBytes = Int.random(in: 20...32, using: &dice) << 20
+        store.disk.capacityBytes = Int.random(in: 20...32, using: &random) << 20
         var count = 0
         #expect(throws: AppendError.self) {
             while true {
-                try process.append(100, length: lengths.randomElement(using: &dice)!)
+                try process.append(100, length: lengths.randomElement(using: &random)!)
                 count += 100
             }
         }
@@ -26,8 +26,8 @@ import Testing
     /// A stop removes the log, whose space the next start needs.
     @Test func stoppedStore_isOpenedAgain_onADiskWithoutABlock() throws {
         let store = DiskStore(seed: 5)
-        var dice = SplitMix64(state: 5)
-        let count = try store.run(closing: true) { try fill(store, $0, dice: &dice) }
+        var random = SplitMix64(state: 5)
+        let count = try store.run(closing: true) { try fill(store, $0, random: &random) }
         store.disk.kill()
         for _ in 0..<3 {
             store.disk.capacityBytes = store.disk.usedBytes
@@ -39,7 +39,7 @@ import Testing
     /// Killed inside any call, also of a start, while other programs take every block that becomes free.
     @Test(arguments: 0..<12) func start_servesOnAFullDisk_afterAKillAtAnyPoint(seed: Int) throws {
         let store = DiskStore(seed: seed)
-        var dice = SplitMix64(state: UInt64(seed))
+        var random = SplitMix64(state: UInt64(seed))
         // Killed before its connections are closed: SQLite would remove the log and its index.
         func live<T>(_ body: (DiskStore.Process) throws -> T) throws -> T {
             try store.run { process in
@@ -47,16 +47,16 @@ import Testing
                 return try body(process)
             }
         }
-        var left = try live { try fill(store, $0, dice: &dice) }
+        var left = try live { try fill(store, $0, random: &random) }
         var lives = 0
         while left > 0 {
             store.disk.capacityBytes = store.disk.usedBytes
-            let call = [DiskCall.write, .truncate, .allocate, .sync].randomElement(using: &dice)!
-            let number = Int.random(in: 0..<(call == .write ? 200 : 12), using: &dice)
+            let call = [DiskCall.write, .truncate, .allocate, .sync].randomElement(using: &random)!
+            let number = Int.random(in: 0..<(call == .write ? 200 : 12), using: &random)
             store.disk.strike(.stop, on: call, after: number)
             do {
                 try store.run { process in
-                    try drain(process, dice: &dice)
+                    try drain(process, random: &random)
                     store.disk.kill()
                 }
             } catch {
@@ -76,8 +76,8 @@ import Testing
         }
     }
 
-    private func drain(_ process: DiskStore.Process, dice: inout SplitMix64) throws {
-        while try deliver(Int.random(in: 1...32, using: &dice), process) {}
+    private func drain(_ process: DiskStore.Process, random: inout SplitMix64) throws {
+        while try deliver(Int.random(in: 1...32, using: &random), process) {}
     }
 
     /// Delivers some of the oldest messages. Returns false if there are none.
@@ -106,9 +106,9 @@ import Testing
     /// A claim, or any other read, keeps the log from being reset at the moment at which that is tried.
     @Test func log_isReset_forTheFirstCommitThatDoesNotFit_onceTheReadHasEnded() throws {
         let store = DiskStore(seed: 7)
-        var dice = SplitMix64(state: 7)
+        var random = SplitMix64(state: 7)
         try store.run { process in
-            _ = try fill(store, process, lengths: [7000], dice: &dice)
+            _ = try fill(store, process, lengths: [7000], random: &random)
             let error = #expect(throws: StoreError.self) {
                 try process.outbox.read { sql in
                     _ = try sql.value("SELECT count(*) FROM upstreams", as: Int.self)

@@ -63,7 +63,7 @@ final class StoreTrial: @unchecked Sendable {
     var listener: UpstreamQueue?
     static let reported: Set<MessageState> = [.delivered, .failed, .dropped]
     let book = StoreBook()
-    var dice: SplitMix64
+    var random: SplitMix64
     /// A read holds up checkpoints.
     var isReading = false
     var claims: [Claim] = []
@@ -77,7 +77,7 @@ final class StoreTrial: @unchecked Sendable {
 
     init(seed: UInt64, _ weather: Weather) {
         self.weather = weather
-        dice = SplitMix64(state: seed)
+        random = SplitMix64(state: seed)
         disk = SimulatedDisk(seed: seed)
         threads = ManualThreads(time: time)
     }
@@ -97,8 +97,8 @@ final class StoreTrial: @unchecked Sendable {
     func play() throws {
         try restart(after: "nothing")
         beginWeather()
-        for _ in 0..<dice.from(3...8) {
-            for _ in 0..<dice.from(1...40) where !disk.hasStopped { try step() }
+        for _ in 0..<random.from(3...8) {
+            for _ in 0..<random.from(1...40) where !disk.hasStopped { try step() }
             try die()
             if isOver { return }
         }
@@ -118,7 +118,7 @@ final class StoreTrial: @unchecked Sendable {
             disk.faults.failedReads = 0.001
             disk.faults.failedWrites = 0.02
         case .failedSyncs: disk.faults.failedSyncs = 0.05
-        case .full: disk.faults.noSpace = dice.chance(30) ? 0.01 : 0
+        case .full: disk.faults.noSpace = random.chance(30) ? 0.01 : 0
         case .lies: disk.faults.lyingSyncs = 0.1
         case .damage: break
         }
@@ -134,8 +134,8 @@ final class StoreTrial: @unchecked Sendable {
 
     func die() throws {
         let isStopped = disk.hasStopped
-        if weather == .damage, dice.chance(60) { return try damageAndDie() }
-        switch dice.from(0...9) {
+        if weather == .damage, random.chance(60) { return try damageAndDie() }
+        switch random.from(0...9) {
         case 0 where !isStopped:
             outbox?.close()
             abandon()
@@ -156,13 +156,13 @@ final class StoreTrial: @unchecked Sendable {
     /// before a kill only: then the index of the log, in shared memory, tells how long it was. Not in the middle of a call,
     /// either: it may be the one with which the log begins again, and the index is of the new log then.
     func damageAndDie() throws {
-        let isInLog = dice.chance(50) && !disk.hasStopped
+        let isInLog = random.chance(50) && !disk.hasStopped
         abandon()
         if let place = disk.flipBit(in: isInLog ? "store.sqlite-wal" : "store.sqlite") {
             story.append("a bit flips: \(place)")
             isLogDamaged = isInLog
         }
-        if isInLog || dice.chance(50) { disk.kill() } else { disk.powerCut() }
+        if isInLog || random.chance(50) { disk.kill() } else { disk.powerCut() }
         try restart(after: "damage")
     }
 
@@ -185,9 +185,9 @@ final class StoreTrial: @unchecked Sendable {
                 if try isExplained(error, attempt: attempt) { return }
                 abandon()
                 // Dies once more, on the way.
-                if isLogDamaged || (disk.hasStopped && dice.chance(50)) {
+                if isLogDamaged || (disk.hasStopped && random.chance(50)) {
                     disk.kill()
-                } else if disk.hasStopped || dice.chance(20) {
+                } else if disk.hasStopped || random.chance(20) {
                     disk.powerCut()
                     isDurable = true
                 } else {

@@ -7,19 +7,19 @@ import PosternTestKit
 /// The operations of a trial.
 extension StoreTrial {
     func step() throws {
-        if dice.chance(3) { disk.strike(.stop, on: nil, after: dice.below(60)) }
-        if weather == .full, dice.chance(5) { changeRoom() }
-        switch dice.below(100) {
+        if random.chance(3) { disk.strike(.stop, on: nil, after: random.below(60)) }
+        if weather == .full, random.chance(5) { changeRoom() }
+        switch random.below(100) {
         case 0..<40: append()
         case 40..<60: try take()
         case 60..<80: settle()
         case 80..<84: cancel()
         case 84..<86: purge()
-        case 86..<92: time.advance(by: .milliseconds(dice.below(3000)))
+        case 86..<92: time.advance(by: .milliseconds(random.below(3000)))
         case 92..<95: try workDuringARead()
         default: break
         }
-        if dice.chance(70) { threads.turnAll() }
+        if random.chance(70) { threads.turnAll() }
     }
 
     /// What a checkpoint moves meanwhile is not all of the log.
@@ -31,7 +31,7 @@ extension StoreTrial {
         do {
             try StoreView(path: disk.path("store.sqlite")).read { _ in
                 do {
-                    for _ in 0..<dice.from(1...40) where !disk.hasStopped { try step() }
+                    for _ in 0..<random.from(1...40) where !disk.hasStopped { try step() }
                 } catch {
                     breach = error
                 }
@@ -43,17 +43,17 @@ extension StoreTrial {
     }
 
     func changeRoom() {
-        disk.capacityBytes = dice.chance(50) ? 256 << 20 : disk.usedBytes + dice.below(3 << 20)
+        disk.capacityBytes = random.chance(50) ? 256 << 20 : disk.usedBytes + random.below(3 << 20)
         story.append("\((disk.capacityBytes - disk.usedBytes) >> 10) KiB are free")
     }
 
     func append() {
         guard let outbox, let queue else { return }
-        let isLong = dice.chance(weather == .full ? 30 : 3)
-        let new = (0..<dice.from(1...6)).map { _ in book.add(length: dice.below(isLong ? 60_000 : 1500)) }
+        let isLong = random.chance(weather == .full ? 30 : 3)
+        let new = (0..<random.from(1...6)).map { _ in book.add(length: random.below(isLong ? 60_000 : 1500)) }
         let messages = new.map {
             NewMessage(
-                queue: queue.target, kind: "thing", lane: .digest(Int64(dice.below(5))), acceptedAt: time.now,
+                queue: queue.target, kind: "thing", lane: .digest(Int64(random.below(5))), acceptedAt: time.now,
                 bytes: Array($0.text.utf8))
         }
         outbox.append(messages) { [unowned self] result in
@@ -72,7 +72,7 @@ extension StoreTrial {
 
     /// A read that fails is no reason why the next one should.
     func claim(from queue: UpstreamQueue) throws -> Claim {
-        let limits = BatchLimits(maxMessages: dice.from(1...20), maxBytes: 1 << 20)
+        let limits = BatchLimits(maxMessages: random.from(1...20), maxBytes: 1 << 20)
         do {
             return try queue.claim(limits, now: time.now, oldest: nil, preferring: .inTurn)
         } catch {
@@ -114,14 +114,14 @@ extension StoreTrial {
 
     func settle() {
         guard let outbox, let queue, !claims.isEmpty else { return }
-        let claim = claims.remove(at: dice.below(claims.count))
+        let claim = claims.remove(at: random.below(claims.count))
         let messages = claim.messages
         let ids = messages.map(\.id)
         var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: time.now)
         let error = AttemptError(.failing, status: 500, detail: "as the test wants it", at: time.now)
-        let retryAt = time.now + .milliseconds(dice.below(2000))
+        let retryAt = time.now + .milliseconds(random.below(2000))
         let place: StoreBook.Place
-        switch dice.below(4) {
+        switch random.below(4) {
         case 0:
             settlement.ended = messages.map { .init($0, as: .failed, error: error) }
             place = .stored(.failed)
@@ -157,7 +157,7 @@ extension StoreTrial {
     }
 
     func cancel() {
-        guard let outbox, let id = dice.pick(book.ids(in: .stored(.queued))) else { return }
+        guard let outbox, let id = random.pick(book.ids(in: .stored(.queued))) else { return }
         book.mayBe(.stored(.cancelled), [id])
         outbox.cancel([id]) { [unowned self] result in
             guard !disk.hasStopped else { return }

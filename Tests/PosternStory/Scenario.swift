@@ -56,10 +56,10 @@ package struct Stage {
     package let expectations: Expectations
     /// By the clock of the upstream.
     package let now: Timestamp
-    package let dice: Dice
+    package let random: SeededRandom
 
-    package init(_ upstream: String, _ expectations: Expectations, now: Timestamp, _ dice: Dice) {
-        (self.upstream, self.expectations, self.now, self.dice) = (upstream, expectations, now, dice)
+    package init(_ upstream: String, _ expectations: Expectations, now: Timestamp, _ random: SeededRandom) {
+        (self.upstream, self.expectations, self.now, self.random) = (upstream, expectations, now, random)
     }
 
     package func begin(
@@ -76,8 +76,8 @@ extension Stage {
         payload: (String, Expectations.Entry) -> String
     ) -> [ScenarioItem] {
         (0..<count).map { _ in
-            let lane = dice.pick(lanes)
-            let entry = begin(lane: lane, isPoison: dice.chance(poison))
+            let lane = random.pick(lanes)
+            let entry = begin(lane: lane, isPoison: random.chance(poison))
             return ScenarioItem(kind, payload(lane, entry), entry)
         }
     }
@@ -85,7 +85,7 @@ extension Stage {
     /// A member that makes the simulator refuse poison, clearly, in doubt, or as if the credentials or the URL were wrong;
     /// empty for any other message.
     package func poisonMember(of entry: Expectations.Entry) -> String {
-        let how = dice.pick(["clear", "doubt", "401", "403", "404"])
+        let how = random.pick(["clear", "doubt", "401", "403", "404"])
         return entry.isPoison ? #","poison":"\#(how)""# : ""
     }
 }

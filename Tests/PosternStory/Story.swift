@@ -16,7 +16,7 @@ package protocol Story: Sendable {
     /// Members of its configuration, the same for the same seed.
     func settings(sendsGzip: Bool, seed: UInt64) -> [String]
     /// How its simulator begins.
-    func opening(_ dice: Dice) -> Opening
+    func opening(_ random: SeededRandom) -> Opening
     /// The users of one caller.
     func scenario(of caller: Int) -> any Scenario
     func asksForToken(_ request: SimulatedRequest) -> Bool
@@ -96,7 +96,7 @@ extension Story {
     package var unauthorizedStatus: Int { 403 }
 
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] { [] }
-    package func opening(_ dice: Dice) -> Opening { Opening() }
+    package func opening(_ random: SeededRandom) -> Opening { Opening() }
     package func asksForToken(_ request: SimulatedRequest) -> Bool { false }
     package func invalidPayload(_ mark: String) -> String { #"["\#(mark)"]"# }
     package func isDelivery(_ item: [UInt8]) -> Bool { true }

@@ -3,50 +3,50 @@ import PosternStory
 /// What would be too rare if each of its parts were drawn alone.
 extension Plan {
     mutating func addCoincidences(of types: [any Story]) {
-        let dice = Dice(seed: seed, for: "coincidences")
+        let random = SeededRandom(seed: seed, for: "coincidences")
         // The clock is set back while something waits for an upstream that is down.
-        if dice.chance(0.2) {
-            let story = dice.pick(types)
-            let start = hours * 0.7 * dice.fraction()
-            let end = start + 0.2 + 0.8 * dice.fraction()
+        if random.chance(0.2) {
+            let story = random.pick(types)
+            let start = hours * 0.7 * random.fraction()
+            let end = start + 0.2 + 0.8 * random.fraction()
             faults.append(FaultPlan(.outage, story, fromHour: start, toHour: end))
-            let moment = end - (end - start) * 0.5 * dice.fraction()
-            actions.append(ActionPlan(.clockFarBack, story, atHour: moment, draw: dice.next()))
+            let moment = end - (end - start) * 0.5 * random.fraction()
+            actions.append(ActionPlan(.clockFarBack, story, atHour: moment, draw: random.next()))
         }
         // Good messages get doubtful answers while others are taken.
-        if dice.chance(0.4) {
-            let start = hours * 0.8 * dice.fraction()
-            let end = start + hours * (0.2 + 0.3 * dice.fraction())
+        if random.chance(0.4) {
+            let start = hours * 0.8 * random.fraction()
+            let end = start + hours * (0.2 + 0.3 * random.fraction())
             faults.append(
                 FaultPlan(
-                    .hiccups, dice.pick(types), fromHour: start, toHour: min(hours, end),
-                    share: 0.3 + 0.4 * dice.fraction()))
+                    .hiccups, random.pick(types), fromHour: start, toHour: min(hours, end),
+                    share: 0.3 + 0.4 * random.fraction()))
         }
         // The disk has no room for a commit, and has room again long before the world ends.
-        if dice.chance(0.2) {
-            let start = hours * 0.6 * dice.fraction()
-            let end = start + 0.3 + 0.7 * dice.fraction()
-            diskFaults.append(DiskPlan(.full, fromHour: start, toHour: end, draw: dice.next() | 1))
+        if random.chance(0.2) {
+            let start = hours * 0.6 * random.fraction()
+            let end = start + 0.3 + 0.7 * random.fraction()
+            diskFaults.append(DiskPlan(.full, fromHour: start, toHour: end, draw: random.next() | 1))
         }
         // What the failed commit left must not come back.
-        if dice.chance(0.25) {
-            let start = hours * 0.9 * dice.fraction()
-            diskFaults.append(DiskPlan(.failedCommit, fromHour: start, toHour: start + 0.5, draw: dice.next()))
+        if random.chance(0.25) {
+            let start = hours * 0.9 * random.fraction()
+            diskFaults.append(DiskPlan(.failedCommit, fromHour: start, toHour: start + 0.5, draw: random.next()))
         }
         actions.sort { $0.atHour < $1.atHour }
     }
 
     /// What is sent once meets answers that say nothing, and the ends of processes.
     mutating func addDoubts() {
-        let dice = Dice(seed: seed, for: "doubts")
+        let random = SeededRandom(seed: seed, for: "doubts")
         guard let once = callers.first(where: { $0.story.traits.contains(.sendsOnce) && $0.reports > 0 }),
-            dice.chance(0.5)
+            random.chance(0.5)
         else { return }
-        let start = hours * 0.6 * dice.fraction()
-        let end = start + hours * (0.2 + 0.2 * dice.fraction())
-        faults.append(FaultPlan(.flaky, once.story, fromHour: start, toHour: end, share: 0.2 + 0.3 * dice.fraction()))
-        for _ in 0..<dice.from(0...4) {
-            let moment = start + (end - start) * dice.fraction()
+        let start = hours * 0.6 * random.fraction()
+        let end = start + hours * (0.2 + 0.2 * random.fraction())
+        faults.append(FaultPlan(.flaky, once.story, fromHour: start, toHour: end, share: 0.2 + 0.3 * random.fraction()))
+        for _ in 0..<random.from(0...4) {
+            let moment = start + (end - start) * random.fraction()
             actions.append(ActionPlan(.killWhileUncertain, once.story, atHour: moment))
         }
         actions.sort { $0.atHour < $1.atHour }
@@ -55,38 +55,38 @@ extension Plan {
     /// One of several endpoints does not exist, and a message for it is the first one, while nothing is known of the
     /// others.
     mutating func addWrongEndpoints() {
-        let dice = Dice(seed: seed, for: "wrong endpoints")
-        guard let story = stories.first(where: { $0.endpoints.count > 1 }), dice.chance(0.4) else { return }
-        let start = hours * 0.7 * dice.fraction()
-        let end = start + 0.1 + hours * 0.25 * dice.fraction()
-        faults.append(FaultPlan(.wrongEndpoint, story, fromHour: start, toHour: end, share: dice.fraction()))
-        for moment in [0] + (0..<dice.below(4)).map({ _ in dice.fraction() }) {
+        let random = SeededRandom(seed: seed, for: "wrong endpoints")
+        guard let story = stories.first(where: { $0.endpoints.count > 1 }), random.chance(0.4) else { return }
+        let start = hours * 0.7 * random.fraction()
+        let end = start + 0.1 + hours * 0.25 * random.fraction()
+        faults.append(FaultPlan(.wrongEndpoint, story, fromHour: start, toHour: end, share: random.fraction()))
+        for moment in [0] + (0..<random.below(4)).map({ _ in random.fraction() }) {
             let hour = start + (end - start) * moment
-            actions.append(ActionPlan(.wrongEndpointFirst, story, atHour: hour, draw: dice.next()))
+            actions.append(ActionPlan(.wrongEndpointFirst, story, atHour: hour, draw: random.next()))
         }
         actions.sort { $0.atHour < $1.atHour }
     }
 
     /// A backup, and what happens before it is restored: nothing else that matters, or a clock that is set back.
     mutating func addBackups() {
-        let dice = Dice(seed: seed, for: "backups")
-        guard dice.chance(0.3) else { return }
-        let start = hours * 0.7 * dice.fraction()
-        let end = start + 0.1 + hours * 0.25 * dice.fraction()
+        let random = SeededRandom(seed: seed, for: "backups")
+        guard random.chance(0.3) else { return }
+        let start = hours * 0.7 * random.fraction()
+        let end = start + 0.1 + hours * 0.25 * random.fraction()
         actions.append(ActionPlan(.backup, stories[0], atHour: start))
-        if dice.chance(0.4) {
-            actions.append(ActionPlan(.clockFarBack, stories[0], atHour: end - 0.05, draw: dice.next()))
+        if random.chance(0.4) {
+            actions.append(ActionPlan(.clockFarBack, stories[0], atHour: end - 0.05, draw: random.next()))
         }
-        actions.append(ActionPlan(.restore, stories[0], atHour: end, draw: dice.next()))
+        actions.append(ActionPlan(.restore, stories[0], atHour: end, draw: random.next()))
         actions.sort { $0.atHour < $1.atHour }
     }
 
     /// An operator tries credentials, above all while something is wrong.
     mutating func addProbes() {
-        let dice = Dice(seed: seed, for: "probes")
-        for _ in 0..<dice.from(0...4) { actions.append(ActionPlan([.probe], stories, hours, dice)) }
-        for fault in faults where dice.chance(0.3) {
-            let moment = fault.fromHour + (fault.toHour - fault.fromHour) * dice.fraction()
+        let random = SeededRandom(seed: seed, for: "probes")
+        for _ in 0..<random.from(0...4) { actions.append(ActionPlan([.probe], stories, hours, random)) }
+        for fault in faults where random.chance(0.3) {
+            let moment = fault.fromHour + (fault.toHour - fault.fromHour) * random.fraction()
             actions.append(ActionPlan(.probe, fault.story, atHour: moment))
         }
         actions.sort { $0.atHour < $1.atHour }

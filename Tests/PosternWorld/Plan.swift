@@ -19,23 +19,23 @@ public struct Plan: Sendable, CustomStringConvertible {
 
     public init(seed: UInt64) {
         self.seed = seed
-        let dice = Dice(seed: seed, for: "plan")
-        hours = 6 + 18 * dice.fraction()
-        settings = SettingsPlan(dice)
+        let random = SeededRandom(seed: seed, for: "plan")
+        hours = 6 + 18 * random.fraction()
+        settings = SettingsPlan(random)
         stories = Array(StoryRegistry.all.prefix(Self.drawnTogether))
         var types = stories
         // Half of the worlds have all types, so that the others can be looked at closely.
-        while dice.chance(0.35), types.count > 1 { types.remove(at: dice.below(types.count)) }
-        for number in 0..<dice.from(types.count...8) {
-            callers.append(CallerPlan(number, number < types.count ? types[number] : dice.pick(types), hours, dice))
+        while random.chance(0.35), types.count > 1 { types.remove(at: random.below(types.count)) }
+        for number in 0..<random.from(types.count...8) {
+            callers.append(CallerPlan(number, number < types.count ? types[number] : random.pick(types), hours, random))
         }
-        for _ in 0..<dice.from(0...Int(hours / 3)) {
-            faults.append(FaultPlan(FaultPlan.Kind.first, dice.pick(types), hours, dice))
+        for _ in 0..<random.from(0...Int(hours / 3)) {
+            faults.append(FaultPlan(FaultPlan.Kind.first, random.pick(types), hours, random))
         }
-        for _ in 0..<dice.from(0...Int(hours / 3)) {
-            actions.append(ActionPlan(ActionPlan.Kind.first, types, hours, dice))
+        for _ in 0..<random.from(0...Int(hours / 3)) {
+            actions.append(ActionPlan(ActionPlan.Kind.first, types, hours, random))
         }
-        let later = Dice(seed: seed, for: "later plan")
+        let later = SeededRandom(seed: seed, for: "later plan")
         for _ in 0..<later.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.later, types, hours, later)) }
         actions.sort { $0.atHour < $1.atHour }
         // The other types give the status a meaning of its own.
@@ -63,64 +63,64 @@ public struct Plan: Sendable, CustomStringConvertible {
     private static let drawnTogether = 5
 
     private mutating func add(_ story: any Story) {
-        let dice = Dice(seed: seed, for: "plan of \(story.name)")
-        guard dice.chance(0.5) else { return }
+        let random = SeededRandom(seed: seed, for: "plan of \(story.name)")
+        guard random.chance(0.5) else { return }
         stories.append(story)
-        for _ in 0..<dice.from(1...2) { callers.append(CallerPlan(callers.count, story, hours, dice)) }
+        for _ in 0..<random.from(1...2) { callers.append(CallerPlan(callers.count, story, hours, random)) }
         let kinds = FaultPlan.Kind.allCases.filter {
             ![.mute, .wrongEndpoint].contains($0) && ($0 != .wrongURL || story.traits.contains(.plainStatuses))
         }
-        for _ in 0..<dice.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, dice)) }
-        for _ in 0..<dice.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, dice)) }
+        for _ in 0..<random.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, random)) }
+        for _ in 0..<random.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, random)) }
         actions.sort { $0.atHour < $1.atHour }
     }
 
     private mutating func addMuteness(of types: [any Story]) {
-        let dice = Dice(seed: seed, for: "muteness")
-        guard dice.chance(0.5) else { return }
-        for _ in 0..<dice.from(1...6) {
-            let start = hours * dice.fraction()
-            faults.append(FaultPlan(.mute, dice.pick(types), fromHour: start, toHour: start + 0.2))
+        let random = SeededRandom(seed: seed, for: "muteness")
+        guard random.chance(0.5) else { return }
+        for _ in 0..<random.from(1...6) {
+            let start = hours * random.fraction()
+            faults.append(FaultPlan(.mute, random.pick(types), fromHour: start, toHour: start + 0.2))
         }
     }
 
     private mutating func addCallbacks() {
         let takers = UpstreamRegistry.all.filter(\.takesCallbacks).map(\.name)
-        let dice = Dice(seed: seed, for: "callbacks")
-        guard let story = stories.first(where: { takers.contains($0.name) }), dice.chance(0.6) else { return }
-        settings.callbacks = CallbackPlan(to: story, dice)
+        let random = SeededRandom(seed: seed, for: "callbacks")
+        guard let story = stories.first(where: { takers.contains($0.name) }), random.chance(0.6) else { return }
+        settings.callbacks = CallbackPlan(to: story, random)
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
     private mutating func addMore(of types: [any Story]) {
-        let dice = Dice(seed: seed, for: "busy plan")
-        for _ in 0..<dice.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.drawn, types, hours, dice)) }
-        for _ in 0..<dice.from(4...12) {
-            faults.append(FaultPlan(FaultPlan.Kind.first, dice.pick(types), hours, dice))
+        let random = SeededRandom(seed: seed, for: "busy plan")
+        for _ in 0..<random.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.drawn, types, hours, random)) }
+        for _ in 0..<random.from(4...12) {
+            faults.append(FaultPlan(FaultPlan.Kind.first, random.pick(types), hours, random))
         }
         actions.sort { $0.atHour < $1.atHour }
     }
 
     /// What takes several parts in the right order, or is rare.
     private mutating func addSequences(_ types: [any Story]) {
-        let dice = Dice(seed: seed, for: "sequences")
+        let random = SeededRandom(seed: seed, for: "sequences")
         // What a full queue dropped is queued again once there is room.
-        if let capped = types.first(where: { settings.dropsOldest(of: $0.name) }), dice.chance(0.7) {
-            let start = hours * 0.5 * dice.fraction()
-            let end = start + hours * (0.2 + 0.2 * dice.fraction())
+        if let capped = types.first(where: { settings.dropsOldest(of: $0.name) }), random.chance(0.7) {
+            let start = hours * 0.5 * random.fraction()
+            let end = start + hours * (0.2 + 0.2 * random.fraction())
             faults.append(FaultPlan(.outage, capped, fromHour: start, toHour: end))
-            actions.append(ActionPlan(.retryDropped, capped, atHour: end + 0.5 + dice.fraction()))
+            actions.append(ActionPlan(.retryDropped, capped, atHour: end + 0.5 + random.fraction()))
         }
         // The former key is gone while messages still wait with credentials that it encrypted.
         if settings.changesKey, let keeper = types.first(where: { $0.traits.contains(.keepsCredentials) }),
-            dice.chance(0.15)
+            random.chance(0.15)
         {
-            let start = hours * 0.8 * dice.fraction()
+            let start = hours * 0.8 * random.fraction()
             for (kind, after) in [(ActionPlan.Kind.pause, 0), (.changeKey, 0.6), (.stop, 1.2), (.resume, 1.4)] {
                 actions.append(ActionPlan(kind, keeper, atHour: start + after))
             }
         }
-        if dice.chance(0.1) { actions.append(ActionPlan([.flipBit], types, hours, dice)) }
+        if random.chance(0.1) { actions.append(ActionPlan([.flipBit], types, hours, random)) }
         actions.sort { $0.atHour < $1.atHour }
     }
 
@@ -166,25 +166,25 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     /// Of the requests, those with a report.
     let reports: Double
 
-    init(_ number: Int, _ story: any Story, _ hours: Double, _ dice: Dice) {
+    init(_ number: Int, _ story: any Story, _ hours: Double, _ random: SeededRandom) {
         self.number = number
         self.story = story
-        pause = 200 + 4000 * dice.fraction()
-        startHour = hours / 4 * dice.fraction()
-        bulk = dice.chance(0.6) ? dice.fraction() / 2 : 0
-        poison = dice.chance(0.4) ? 0.06 * dice.fraction() : 0
-        scheduled = dice.chance(0.3) ? 0.2 * dice.fraction() : 0
-        waits = dice.chance(0.3) ? 0.3 * dice.fraction() : 0
-        hangsUp = dice.chance(0.3) ? 0.1 * dice.fraction() : 0
-        let later = Dice(seed: dice.seed, for: "later caller \(number)")
+        pause = 200 + 4000 * random.fraction()
+        startHour = hours / 4 * random.fraction()
+        bulk = random.chance(0.6) ? random.fraction() / 2 : 0
+        poison = random.chance(0.4) ? 0.06 * random.fraction() : 0
+        scheduled = random.chance(0.3) ? 0.2 * random.fraction() : 0
+        waits = random.chance(0.3) ? 0.3 * random.fraction() : 0
+        hangsUp = random.chance(0.3) ? 0.1 * random.fraction() : 0
+        let later = SeededRandom(seed: random.seed, for: "later caller \(number)")
         keyed = later.chance(0.5) ? later.fraction() : 0
         compressed = later.chance(0.5) ? later.fraction() / 2 : 0
         invalid = later.chance(0.5) ? 0.1 * later.fraction() : 0
         proxied = later.chance(0.7) ? 0.2 * later.fraction() : 0
-        let repeating = Dice(seed: dice.seed, for: "repeating caller \(number)")
+        let repeating = SeededRandom(seed: random.seed, for: "repeating caller \(number)")
         events = repeating.chance(0.4) ? repeating.fraction() : 0
         repeats = repeating.chance(0.6) ? 0.3 * repeating.fraction() : 0
-        let reporting = Dice(seed: dice.seed, for: "reporting caller \(number)")
+        let reporting = SeededRandom(seed: random.seed, for: "reporting caller \(number)")
         reports = reporting.chance(0.5) ? 0.3 * reporting.fraction() : 0
     }
 
@@ -229,13 +229,13 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
     /// Of the requests, for what does not concern all of them.
     let share: Double
 
-    init(_ kinds: [Kind], _ story: any Story, _ hours: Double, _ dice: Dice) {
+    init(_ kinds: [Kind], _ story: any Story, _ hours: Double, _ random: SeededRandom) {
         self.story = story
-        kind = dice.pick(kinds)
-        fromHour = hours * dice.fraction()
-        let length = 0.01 + (dice.chance(0.1) ? hours : 2) * dice.fraction()
+        kind = random.pick(kinds)
+        fromHour = hours * random.fraction()
+        let length = 0.01 + (random.chance(0.1) ? hours : 2) * random.fraction()
         toHour = min(hours, fromHour + length)
-        share = 0.05 + 0.6 * dice.fraction()
+        share = 0.05 + 0.6 * random.fraction()
     }
 
     init(_ kind: Kind, _ story: any Story, fromHour: Double, toHour: Double, share: Double = 1) {
@@ -284,11 +284,11 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
     /// What it needs of chance.
     let draw: UInt64
 
-    init(_ kinds: [Kind], _ stories: [any Story], _ hours: Double, _ dice: Dice) {
-        kind = dice.pick(kinds)
-        atHour = hours * dice.fraction()
-        story = dice.pick(stories)
-        draw = dice.next()
+    init(_ kinds: [Kind], _ stories: [any Story], _ hours: Double, _ random: SeededRandom) {
+        kind = random.pick(kinds)
+        atHour = hours * random.fraction()
+        story = random.pick(stories)
+        draw = random.next()
     }
 
     init(_ kind: Kind, _ story: any Story, atHour: Double, draw: UInt64 = 0) {
@@ -331,15 +331,15 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
 
     init() {}
 
-    init(_ dice: Dice) {
-        maxInFlight = dice.pick([1, 2, 4, 16])
-        batchMaxMessages = dice.pick([1, 3, 10, 500])
-        batchMaxWait = dice.pick([0, 0.05, 2])
-        changesKey = dice.chance(0.8)
-        sendsGzip = dice.chance(0.5)
-        idleFactor = dice.pick([15, 120, 120, 120])
-        logsAll = dice.chance(0.25)
-        let later = Dice(seed: dice.seed, for: "later settings")
+    init(_ random: SeededRandom) {
+        maxInFlight = random.pick([1, 2, 4, 16])
+        batchMaxMessages = random.pick([1, 3, 10, 500])
+        batchMaxWait = random.pick([0, 0.05, 2])
+        changesKey = random.chance(0.8)
+        sendsGzip = random.chance(0.5)
+        idleFactor = random.pick([15, 120, 120, 120])
+        logsAll = random.chance(0.25)
+        let later = SeededRandom(seed: random.seed, for: "later settings")
         if later.chance(0.2) { retention = 3600 }
         for story in StoryRegistry.all {
             let drops = story.traits.contains(.dropsOldest)
@@ -367,11 +367,11 @@ struct CallbackPlan: Sendable, CustomStringConvertible {
 
     private static let allStates = ["delivered", "failed", "expired", "dropped"]
 
-    init(to story: any Story, _ dice: Dice) {
+    init(to story: any Story, _ random: SeededRandom) {
         (upstream, kind) = (story.name, story.kind)
-        let some = Self.allStates.filter { _ in dice.chance(0.6) }
-        states = some.isEmpty || dice.chance(0.5) ? Self.allStates : some
-        includesPayload = dice.chance(0.5)
+        let some = Self.allStates.filter { _ in random.chance(0.6) }
+        states = some.isEmpty || random.chance(0.5) ? Self.allStates : some
+        includesPayload = random.chance(0.5)
     }
 
     var json: String {

@@ -54,22 +54,22 @@ extension World {
 
     // MARK: Restore
 
-    func restoreBackup(_ dice: Dice) {
+    func restoreBackup(_ random: SeededRandom) {
         guard let backup, !isDamaged else { return }
-        if dice.chance(0.5) { stop() } else { die() }
+        if random.chance(0.5) { stop() } else { die() }
         // The disk may have lost something with that.
         guard self.backup != nil, !isDamaged, !hasLost else { return }
-        restore(backup, dice)
+        restore(backup, random)
     }
 
     /// The machine may stop meanwhile; then it is done again.
-    func restore(_ backup: Backup, _ dice: Dice) {
+    func restore(_ backup: Backup, _ random: SeededRandom) {
         history.note("the operator restores the backup")
-        let isInterrupted = dice.chance(0.3)
+        let isInterrupted = random.chance(0.3)
         weather.interrupted {
             if isInterrupted {
-                death = dice.chance(0.5) ? .kill : .powerCut
-                disk.strike(.stop, on: nil, after: dice.from(0...80))
+                death = random.chance(0.5) ? .kill : .powerCut
+                disk.strike(.stop, on: nil, after: random.from(0...80))
             }
             for _ in 0..<2 {
                 do {

@@ -14,9 +14,9 @@ extension World {
 
     var isDamaged: Bool { damagedUntil != nil }
 
-    func damage(_ dice: Dice) {
+    func damage(_ random: SeededRandom) {
         die()
-        let file = dice.chance(0.5) ? "postern.sqlite" : "postern.sqlite-wal"
+        let file = random.chance(0.5) ? "postern.sqlite" : "postern.sqlite-wal"
         guard let place = disk.flipBit(in: file) ?? disk.flipBit(in: "postern.sqlite") else { return }
         history.note("a bit flips: \(place)")
         promises.lossHappened()
@@ -51,7 +51,7 @@ extension World {
     func endDamage() {
         die()
         (damagedUntil, hasLost) = (nil, false)
-        if let backup { restore(backup, Dice(seed: plan.seed, for: "repair")) }
+        if let backup { restore(backup, SeededRandom(seed: plan.seed, for: "repair")) }
         // There was none, or the disk has lost it meanwhile.
         if backup == nil {
             history.note("the operator begins a new store")

@@ -41,7 +41,7 @@ extension World {
     }
 
     private func environment(_ network: Network, _ made: Handed<IngressStub>) -> Environment {
-        nonisolated(unsafe) let random = Dice(seed: plan.seed, for: "random \(runs)")
+        nonisolated(unsafe) let random = SeededRandom(seed: plan.seed, for: "random \(runs)")
         return Environment(
             time: time, threads: threads, random: { random.next() }, makeTransport: { network },
             makeListeners: { _, memory, handler, _ in

@@ -34,13 +34,13 @@ public final class World {
     let directory: String
     /// For the store.
     let disk: SimulatedDisk
-    private(set) lazy var weather = DiskWeather(self)
+    private(set) lazy var weather = DiskFaultPlan(self)
     private(set) lazy var rateCheck = RateCheck(self)
     private(set) lazy var callbacks = CallbackWatch(self)
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)
     private(set) lazy var holds = HoldWatch(self)
-    private let chance: Dice
+    private let chance: SeededRandom
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?
     /// Whether it ends as soon as a request has left for what is sent once.
@@ -109,7 +109,7 @@ public final class World {
         upstreamTime = UpstreamTime(time)
         threads = ManualThreads(time: time)
         promises = Promises()
-        chance = Dice(seed: plan.seed, for: "threads")
+        chance = SeededRandom(seed: plan.seed, for: "threads")
         services = plan.stories.map { [upstreamTime] in Service($0, plan, upstreamTime) }
         disk = SimulatedDisk(seed: plan.seed)
         // What is left here by a process that is killed, the next one deletes.

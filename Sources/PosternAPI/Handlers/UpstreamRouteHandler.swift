@@ -62,13 +62,13 @@ struct UpstreamRouteHandler: Sendable {
         // the thread too long: reading its arguments, encoding, and signing them. A caller that has to prove who it is
         // is checked for what costs little first.
         let task =
-            bytes <= Self.mostOnThisThread || isOpen
+            bytes <= Self.maxOnThisThread || isOpen
             ? Task.immediate(executorPreference: context.taskExecutor, operation: work)
             : Task(executorPreference: context.taskExecutor, operation: work)
         reply.onHangUp { task.cancel() }
     }
 
-    private static let mostOnThisThread = 64 << 10
+    private static let maxOnThisThread = 64 << 10
 
     private func change(
         _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteChange,

@@ -101,11 +101,11 @@ final class EventStream: Sendable {
     /// Called on the thread on which something happens.
     private func scheduleRound() {
         let due = MonotonicInstant(nanoseconds: nextRound.load(ordering: .relaxed))
-        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.tell() }
+        timer.run(after: max(.zero, due - time.instant)) { [weak self] in self?.sendDue() }
     }
 
     /// A round: tells what has happened since the last one.
-    private func tell() {
+    private func sendDue() {
         // Before the events are taken: the next one to be recorded schedules the next round by it.
         nextRound.store((time.instant + Self.roundTime).nanoseconds, ordering: .relaxed)
         let events = feed.take()
@@ -163,7 +163,7 @@ final class EventStream: Sendable {
 
     /// Ends all streams properly, and every later one at once. Those that do not read are cut off.
     func close() {
-        if feed.isCollecting { tell() }
+        if feed.isCollecting { sendDue() }
         let (woken, areAllGone) = state.withLock { state in
             state.isClosed = true
             feed.close()

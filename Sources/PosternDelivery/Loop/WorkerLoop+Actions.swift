@@ -50,13 +50,13 @@ extension WorkerLoop {
             if machine.health.hold == nil {
                 write(.warning, "upstream is down", described(error).merging(["circuit.reopensAt": "\(until)"]) { $1 })
             }
-            tellListeners(.upstreamDown)
+            emit(.upstreamDown)
         case .isBack:
             write(.notice, "upstream is back")
-            tellListeners(.upstreamUp)
+            emit(.upstreamUp)
         case .waitEnded:
             write(.notice, "nothing is queued and the wait is over; the next message will probe the upstream")
-            tellListeners(.upstreamUp)
+            emit(.upstreamUp)
         case .endpointIsDown(let endpoint, let error, let until):
             let more: Logger.Metadata = ["endpoint": "\(endpoint)", "circuit.reopensAt": "\(until)"]
             guard machine.health.endpoints[endpoint]?.hold == nil else { return }
@@ -76,8 +76,8 @@ extension WorkerLoop {
         case .tokenFetched(let isFirst):
             write(.info, "token fetched")
             reportFetch("fetched")
-            tellListeners(.tokenRefreshed, isFirst: isFirst)
-            if isFirst { tell(.ready) }
+            emit(.tokenRefreshed, isFirst: isFirst)
+            if isFirst { log(.ready) }
         case .tokenFailed(let failure):
             let isUrgent = failure.credentialsRefused && failure.holdsMessages
             let delay: Logger.Metadata = ["retry.delayMs": .stringConvertible(failure.delay.wholeMilliseconds)]
@@ -88,19 +88,19 @@ extension WorkerLoop {
                 // A type words it itself, and a token request carries no payload.
                 ["error": "\(failure.error)", "error.class": "\(failure.error.errorClass)"].merging(delay) { $1 })
             reportFetch(failure.credentialsRefused ? "refused" : "failed")
-            tellListeners(.tokenFailed)
+            emit(.tokenFailed)
         }
     }
 
     /// Tells the listeners of the stream what concerns the whole upstream.
-    func tellListeners(_ type: EventType, count: Int = 0, isFirst: Bool = false) {
+    func emit(_ type: EventType, count: Int = 0, isFirst: Bool = false) {
         outbox.events.record(
             Event(type, queue.name, count: count, named: upstream.named(type, isFirst: isFirst)), isOrdered: true)
     }
 
     private func reportFetch(_ result: String) {
         metrics.tokenRefreshes(queue.name.description, result).add()
-        tell(.tokenFetched, ["outcome": "\(result)"])
+        log(.tokenFetched, ["outcome": "\(result)"])
     }
 
     // MARK: Tokens

@@ -93,7 +93,7 @@ extension WorkerLoop {
         for step in settlement.steps {
             metrics.steps(queue.name.description, step.step, step.outcome.rawValue).add()
         }
-        tell(of: settlement, flight)
+        recordEnd(of: settlement, flight)
         log(deadLettersOf: settlement)
         follow(settlement, of: flight)
     }

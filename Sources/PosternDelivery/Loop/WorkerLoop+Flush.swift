@@ -52,8 +52,8 @@ extension WorkerLoop {
             "delivered": .stringConvertible(report.delivered), "failed": .stringConvertible(report.failed),
         ]
         logger.info("flush finished", metadata: counts.merging(["upstream": "\(queue.name)"]) { $1 })
-        tell(.flushFinished, counts)
-        tellListeners(.flushFinished, count: report.delivered + report.failed)
+        log(.flushFinished, counts)
+        emit(.flushFinished, count: report.delivered + report.failed)
         flushCompletions.removeFirst()(report)
     }
 
@@ -68,7 +68,7 @@ extension WorkerLoop {
     // MARK: Events
 
     /// The result of a batch is on disk.
-    func tell(of settlement: Settlement, _ flight: InFlightBatch) {
+    func recordEnd(of settlement: Settlement, _ flight: InFlightBatch) {
         guard upstream.namesEvents, settlement.outcome != .unsent, settlement.outcome != .expired else { return }
         let kind = flight.batch.messages[0].kind
         let batch: Logger.Metadata = ["batch.id": "\(flight.batch.id)", "verdict": "\(settlement.outcome.rawValue)"]
@@ -76,16 +76,16 @@ extension WorkerLoop {
         ended["kind"] = "\(kind)"
         ended["request.type"] = upstream.name(of: .settled(kind)).map { "\($0)" }
         ended["batch.messages"] = .stringConvertible(flight.batch.messages.count)
-        tell(.batchEnded, ended)
+        log(.batchEnded, ended)
         let failed = settlement.ended.filter { $0.state == .failed }.map(\.message)
         for (kind, messages) in Dictionary(grouping: settlement.delivered + failed, by: \.kind) {
-            tell(
+            log(
                 .settled(kind), batch.merging(["messages": .stringConvertible(messages.count)]) { $1 },
                 count: messages.count)
         }
     }
 
-    func tell(_ event: UpstreamEvent, _ details: Logger.Metadata = [:], count: Int = 1) {
+    func log(_ event: UpstreamEvent, _ details: Logger.Metadata = [:], count: Int = 1) {
         guard let name = upstream.name(of: event) else { return }
         metrics.upstreamEvents(queue.name.description, name).add(count)
         logger.info(

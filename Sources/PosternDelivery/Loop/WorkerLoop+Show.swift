@@ -68,12 +68,12 @@ extension WorkerLoop {
     }
 
     /// The number of dead letters of one settlement that get a line each.
-    private static let mostDeadLetters = 50
+    private static let maxDeadLetters = 50
 
     /// Call when they are on disk.
     func log(deadLettersOf settlement: Settlement) {
         let failed = settlement.ended.filter { $0.state == .failed }
-        for ended in failed.prefix(Self.mostDeadLetters) {
+        for ended in failed.prefix(Self.maxDeadLetters) {
             var metadata: Logger.Metadata = [
                 "upstream": "\(queue.name)", "message.id": "\(ended.message.id)", "kind": "\(ended.message.kind)",
             ]
@@ -81,11 +81,11 @@ extension WorkerLoop {
             if let error = ended.error { metadata.merge(described(error)) { $1 } }
             logger.warning("message failed permanently", metadata: metadata)
         }
-        guard failed.count > Self.mostDeadLetters else { return }
+        guard failed.count > Self.maxDeadLetters else { return }
         logger.warning(
             "messages failed permanently; lines omitted",
             metadata: [
-                "upstream": "\(queue.name)", "messages": .stringConvertible(failed.count - Self.mostDeadLetters),
+                "upstream": "\(queue.name)", "messages": .stringConvertible(failed.count - Self.maxDeadLetters),
             ])
     }
 

@@ -6,7 +6,7 @@ extension DeliveryMachine {
     /// A flush that has not ended.
     struct Flush: Equatable {
         /// The number of messages in `failing` at most; one is enough for the report.
-        static let mostFailing = 100
+        static let maxFailing = 100
 
         var report: FlushReport
         /// Whether the messages that would have waited longer are due by now.
@@ -104,8 +104,8 @@ extension DeliveryMachine {
     }
 
     /// A request of `messages` failed, and they are sent again.
-    mutating func noteForFlushes(_ error: AttemptError, of messages: [Message]) {
-        for index in flushes.indices where flushes[index].failing.count < Flush.mostFailing {
+    mutating func recordForFlushes(_ error: AttemptError, of messages: [Message]) {
+        for index in flushes.indices where flushes[index].failing.count < Flush.maxFailing {
             guard let first = messages.first(where: { $0.id <= flushes[index].report.through }) else { continue }
             flushes[index].failing[first.id] = error
         }

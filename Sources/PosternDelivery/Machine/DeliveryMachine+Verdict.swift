@@ -29,7 +29,7 @@ extension DeliveryMachine {
         evaluation.settlement.isAmbiguous = result.isAmbiguous
         if let notice = result.judgement.notice { evaluation.notices += noticed(notice) }
         apply(&evaluation, others: others)
-        if evaluation.settlement.outcome.isFailure { noteForFlushes(result.error, of: flight.batch.messages) }
+        if evaluation.settlement.outcome.isFailure { recordForFlushes(result.error, of: flight.batch.messages) }
         return [.record(evaluation.settlement)] + (evaluation.wakesHeld ? [.wakeHeld] : [])
             + evaluation.notices.map(Action.notify)
     }

@@ -12,14 +12,14 @@ struct ClaimRequest {
     /// What one request of a named lane may carry; nil means `limits`.
     var limitsOfLane: ((String) -> BatchLimits)?
     /// The maximum number of messages whatever the limits are.
-    var mostMessages = Int.max
+    var maxMessages = Int.max
     /// The exclusion of a lane. Lanes with the same one have one batch in flight at a time.
     var exclusionOfLane: (String) -> String? = { _ in nil }
 
     /// What one request may carry, of a named lane or of any.
     func limits(of lane: String? = nil) -> BatchLimits {
         var limits = lane.flatMap { limitsOfLane?($0) } ?? limits
-        limits.maxMessages = min(limits.maxMessages, mostMessages)
+        limits.maxMessages = min(limits.maxMessages, maxMessages)
         return limits
     }
 }
@@ -70,8 +70,8 @@ struct ClaimScan {
 
     /// Expired messages are bounded as well: after a long outage, there may be any number of them, and one transaction
     /// settles them.
-    var isFull: Bool { room.isFull || expired.count >= min(limits.maxMessages, Self.mostExpired) }
-    private static let mostExpired = 200
+    var isFull: Bool { room.isFull || expired.count >= min(limits.maxMessages, Self.maxExpired) }
+    private static let maxExpired = 200
 
     func fits(_ count: Int) -> Bool { room.fits(count) }
 

@@ -25,7 +25,7 @@ struct LaneClaims: QueueClaims {
         /// The number of messages that are read at once.
         static let most = 1000
         /// The number of lanes for which they are kept.
-        static let mostLanes = 64
+        static let maxLanes = 64
 
         /// Ascending. Some may have been sent or removed meanwhile.
         var ids: [MessageID] = []
@@ -174,7 +174,7 @@ struct LaneClaims: QueueClaims {
             ids: try rows.scheduled(inLane: lane, until: now, limit: DueMessages.most), moment: now)
         if due.ids.count == DueMessages.most, let last = due.ids.last {
             due.last = last
-            if manyDue.count == DueMessages.mostLanes { manyDue = [:] }
+            if manyDue.count == DueMessages.maxLanes { manyDue = [:] }
             manyDue[lane] = due
         }
         return due

@@ -400,7 +400,7 @@ struct MixedClaims: QueueClaims {
 
     mutating func apply(_ updates: QueueMailbox.PendingUpdates) {
         mustVerify = mustVerify || updates.isCut
-        for removal in updates.removals { noteRemoval(of: removal.id, isGone: removal.isGone) }
+        for removal in updates.removals { recordRemoval(of: removal.id, isGone: removal.isGone) }
         // Rows before the cursor were returned or came late, or rows after it were never announced.
         if let id = updates.rewindsTo {
             cursor = min(cursor, MessageID(rawValue: id.rawValue - 1))
@@ -408,7 +408,7 @@ struct MixedClaims: QueueClaims {
         }
     }
 
-    private mutating func noteRemoval(of id: MessageID, isGone: Bool) {
+    private mutating func recordRemoval(of id: MessageID, isGone: Bool) {
         guard let lane = awaitingRemoval.removeValue(forKey: id) ?? members[id] else { return }
         if isGone {
             leaveGroup(id, isGone: true)
@@ -423,7 +423,7 @@ struct MixedClaims: QueueClaims {
     private mutating func findRemoved(in rows: QueueRows) throws {
         for id in Array(members.keys) + Array(awaitingRemoval.keys) {
             let isGone = try !rows.exists(id)
-            if isGone || members[id] == nil { noteRemoval(of: id, isGone: isGone) }
+            if isGone || members[id] == nil { recordRemoval(of: id, isGone: isGone) }
         }
         mustVerify = false
     }

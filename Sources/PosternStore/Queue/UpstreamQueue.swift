@@ -130,7 +130,7 @@ public final class UpstreamQueue: Sendable {
     ) throws -> Claim {
         var request = ClaimRequest(limits: limits, now: now, oldest: oldest, preference: preference)
         request.limitsOfLane = limitsOfLane
-        if health.condition == .full { request.mostMessages = DiskReserve.messagesPerCommit }
+        if health.condition == .full { request.maxMessages = DiskReserve.messagesPerCommit }
         if let mayRepeat { request.mayRepeat = mayRepeat }
         if let exclusion = upstream.traits.exclusion { request.exclusionOfLane = exclusion }
         let (claim, staleLanes) = try claim(request)

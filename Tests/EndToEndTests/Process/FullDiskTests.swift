@@ -17,11 +17,11 @@ extension EndToEnd {
         }
 
         /// Sends events of 20 sources until the first refusal. Returns how many were accepted, and the refusal's status.
-        private func fill(_ gateway: GatewayProcess, dice: inout SplitMix64) throws -> (accepted: Int, status: Int) {
+        private func fill(_ gateway: GatewayProcess, random: inout SplitMix64) throws -> (accepted: Int, status: Int) {
             let client = try gateway.client()
             var accepted = 0
             while true {
-                let pad = String(repeating: "x", count: [400, 700].randomElement(using: &dice)!)
+                let pad = String(repeating: "x", count: [400, 700].randomElement(using: &random)!)
                 let body = (accepted..<accepted + 100).map { event($0, source: "s\($0 % 20)", name: pad) }
                 let status = try client.post(eventPath, "[" + body.joined(separator: ",") + "]").status
                 guard status == 202 else { return (accepted, status) }
@@ -32,14 +32,14 @@ extension EndToEnd {
         /// Killed eight times while deliveries free rows, and while other programs take what becomes free.
         @Test(.timeLimit(.minutes(10)), .enabled(if: LoopDisk.isAllowed), arguments: 0..<6)
         func everyStart_serves_whenKilledWhileDraining(seed: Int) async throws {
-            var dice = SplitMix64(state: UInt64(seed))
+            var random = SplitMix64(state: UInt64(seed))
             let samsara = try HostedSimulator()
             let disk = try LoopDisk(
                 megabytes: 48, blockSize: seed.isMultiple(of: 2) ? 4096 : 1024, type: seed < 4 ? "ext4" : "ext2")
             let directory = try directory(on: disk, samsara)
             var gateway = try await directory.start()
             #expect(try gateway.client().post("/v1/upstreams/samsara/pause").status == 202)
-            let (accepted, status) = try fill(gateway, dice: &dice)
+            let (accepted, status) = try fill(gateway, random: &random)
             #expect(status == 507)
             disk.takeTheRest()
             #expect(try gateway.client().post("/v1/upstreams/samsara/resume").status == 202)
@@ -50,7 +50,7 @@ extension EndToEnd {
                     ((try? samsara.values(of: "seq").count) ?? 0) > before
                 }
                 try await gateway.kill()
-                if Bool.random(using: &dice) { disk.takeTheRest() }
+                if Bool.random(using: &random) { disk.takeTheRest() }
                 gateway = try await directory.start()
             }
             try gateway.waitUntilDelivered()

@@ -29,7 +29,7 @@ import Testing
         }
 
         /// Records an event and publishes it.
-        func tell(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
+        func emit(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
             record(type, upstream, count: count)
             threads.advance(by: .seconds(1))
         }
@@ -46,7 +46,7 @@ import Testing
     @Test func event_isWrittenWithItsIDAndData() {
         let bench = Bench()
         let listener = bench.listen()
-        bench.tell(.messageDelivered, count: 2)
+        bench.log(.messageDelivered, count: 2)
         let event = listener.read().first
         #expect(event?.id == "a-2" && event?.type == "message.delivered")
         #expect(event?.data == #"{"upstream":"one","ids":["0000000000001","0000000000002"],"count":2}"#)
@@ -101,10 +101,10 @@ import Testing
         let byUpstream = bench.listen(.init(upstream: two))
         let byKey = bench.listen(.init(visible: [two]))
         let none = bench.listen(.init(upstream: one, visible: [two]))
-        bench.tell(.messageQueued, "one")
+        bench.log(.messageQueued, "one")
         #expect(byType.wakes + byUpstream.wakes + byKey.wakes == 0)
-        bench.tell(.messageFailed, "one")
-        bench.tell(.messageFailed, "two")
+        bench.log(.messageFailed, "one")
+        bench.log(.messageFailed, "two")
         #expect(byType.read().map(\.type) == ["message.failed", "message.failed"])
         #expect(byUpstream.read().map { $0.json["upstream"].string } == ["two"])
         #expect(byKey.read().map { $0.json["upstream"].string } == ["two"])
@@ -116,11 +116,11 @@ import Testing
         let listeners = (0..<9).map { index in
             bench.listen(.init(types: [index % 3 == 0 ? .messageFailed : .messageExpired]))
         }
-        bench.tell(.messageFailed)
+        bench.log(.messageFailed)
         #expect(listeners.map(\.wakes) == [1, 0, 0, 1, 0, 0, 1, 0, 0])
-        bench.tell(.messageFailed)
+        bench.log(.messageFailed)
         #expect(listeners[0].wakes == 1, "it has not read yet")
-        bench.tell(.messageExpired)
+        bench.log(.messageExpired)
         #expect(listeners.map(\.wakes) == [1, 1, 1, 1, 1, 1, 1, 1, 1])
         #expect(listeners.map { $0.read().count } == [2, 1, 1, 2, 1, 1, 2, 1, 1])
     }
@@ -144,10 +144,10 @@ import Testing
     @Test func returningListener_getsWhatItMissed() throws {
         let bench = Bench()
         let listener = bench.listen()
-        for _ in 0..<3 { bench.tell() }
+        for _ in 0..<3 { bench.emit() }
         let events = listener.read()
         listener.leave()
-        bench.tell(.messageFailed)
+        bench.log(.messageFailed)
         for (index, event) in events.enumerated() {
             let back = ManualListener(bench.stream, lastID: event.id)
             #expect(back.read().map(\.id) == events.dropFirst(index + 1).map(\.id) + ["a-5"])
@@ -161,13 +161,13 @@ import Testing
     func unknownID_getsAGapFirst(id: String) {
         let bench = Bench()
         let listener = bench.listen()
-        bench.tell()
+        bench.emit()
         #expect(listener.read().map(\.id) == ["a-2"])
         let back = ManualListener(bench.stream, .init(types: [.messageFailed]), lastID: id)
         let first = back.read()
         #expect(first.map(\.type) == ["gap"], "\(first)")
         #expect(first.first?.id == "a-2", "what follows can be resumed")
-        bench.tell(.messageFailed)
+        bench.log(.messageFailed)
         #expect(back.read().map(\.type) == ["message.failed"])
     }
 
@@ -176,7 +176,7 @@ import Testing
         let listener = bench.listen()
         var ids: [String] = []
         for _ in 0..<50 {
-            bench.tell()
+            bench.emit()
             ids += listener.read().map(\.id)
         }
         #expect(ids.count == 50)
@@ -187,22 +187,22 @@ import Testing
     @Test func collecting_goesOnForAMinute_afterTheLastListenerHasLeft() {
         let bench = Bench()
         let listener = bench.listen()
-        bench.tell()
+        bench.emit()
         let id = listener.read().last?.id ?? ""
         listener.leave()
         bench.threads.advance(by: .seconds(58))
-        bench.tell()
+        bench.emit()
         #expect(bench.feed.isCollecting)
         let back = ManualListener(bench.stream, lastID: id)
         #expect(back.read().map(\.type) == ["message.queued"])
         back.leave()
         bench.threads.advance(by: .seconds(80))
         #expect(!bench.feed.isCollecting)
-        bench.tell()
+        bench.emit()
         let late = ManualListener(bench.stream, lastID: id)
         #expect(late.read().map(\.type) == ["gap"])
         #expect(bench.feed.isCollecting)
-        bench.tell()
+        bench.emit()
         #expect(late.read().map(\.type) == ["message.queued"])
         bench.threads.advance(by: .seconds(300))
         #expect(
@@ -216,14 +216,14 @@ import Testing
         let (quick, slow) = (bench.listen(), bench.listen(bufferBytes: 50))
         let unconcerned = bench.listen(.init(types: [.flushFinished]))
         for _ in 0..<500 {
-            bench.tell(count: 10)
+            bench.emit(count: 10)
             slow.readPart()
             #expect(quick.read().count == 1 && unconcerned.read().isEmpty)
         }
         #expect(slow.isCut && !quick.isCut && !unconcerned.isCut)
         while slow.readPart() {}
         #expect(slow.hasEnded, "nothing more is read for it")
-        bench.tell(.flushFinished)
+        bench.log(.flushFinished)
         #expect(unconcerned.read().count == 1)
     }
 
@@ -268,7 +268,7 @@ import Testing
     @Test func close_tellsTheRest_endsStreams_andCutsThoseThatDoNotRead() {
         let bench = Bench()
         let (listener, deaf) = (bench.listen(), bench.listen(bufferBytes: 10))
-        bench.tell()
+        bench.emit()
         #expect(listener.read().count == 1)
         deaf.readPart()
         bench.record(.messageFailed)
@@ -324,16 +324,16 @@ import Testing
             Dictionary(uniqueKeysWithValues: listeners.map { ($0.listener.caller?.key.name ?? "", $0.read().count) })
         }
         _ = counts()
-        bench.tell()
+        bench.emit()
         #expect(counts() == ["kept": 1, "narrowed": 1, "expiring": 1])
         var other = narrowed
         other.upstreams = [UpstreamName("other")!]
         bench.keys.replace(with: [kept, other, expiring], at: bench.threads.instant)
         bench.stream.endRevoked()
-        bench.tell()
+        bench.emit()
         #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 1])
         bench.threads.advance(by: .seconds(3))
-        bench.tell()
+        bench.emit()
         #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 0])
         #expect(listeners.filter(\.hasEnded).count == 2)
     }
@@ -352,7 +352,7 @@ import Testing
         bench.threads.advance(by: .seconds(2))
         let listeners =
             callers.map { ManualListener(bench.stream, caller: $0) } + [ManualListener(bench.stream)]
-        bench.tell()
+        bench.emit()
         let counts = listeners.map { $0.read().count }
         #expect(callers.map(\.key.name) == ["expiring", "kept", "removed"])
         #expect(counts == [0, 1, 0, 0])

@@ -21,18 +21,18 @@ import WebhookAdapter
     @Test(arguments: [UInt64](0...7) + [9, 18, 32, 34]) func others_areDelivered_andOnlyRefusedMessagesFail(
         seed: UInt64
     ) throws {
-        var dice = SplitMix64(state: seed)
-        let isOrdered = Bool.random(using: &dice)
-        let batch = try #require(["none", "array", "ndjson"].randomElement(using: &dice))
+        var random = SplitMix64(state: seed)
+        let isOrdered = Bool.random(using: &random)
+        let batch = try #require(["none", "array", "ndjson"].randomElement(using: &random))
         let upstream = try UpstreamType.webhook.make(
             #require(UpstreamName("hook")),
             [
                 "url": .text("http://hook"), "batch": .text(batch), "orderBy": .text(isOrdered ? "/lane" : ""),
                 "kinds": .objects(["a": ["path": "/a"], "b": ["path": "/b"], "c": ["path": "/c"]]),
             ])
-        let settings = DeliverySettings.with { $0.maxInFlight = dice.next().isMultiple(of: 2) ? 1 : 4 }
+        let settings = DeliverySettings.with { $0.maxInFlight = random.next().isMultiple(of: 2) ? 1 : 4 }
         let harness = try DeliveryHarness(upstream, settings: settings)
-        let receiver = Receiver(&dice)
+        let receiver = Receiver(&random)
         harness.transport.answerAll { receiver.answer($0) }
 
         var (sent, misled): ([Sent], [MessageID]) = ([], [])
@@ -46,21 +46,21 @@ import WebhookAdapter
         func run(for seconds: Int) throws {
             for _ in 0..<seconds {
                 try harness.run(for: .seconds(1))
-                if Int.random(in: 0..<4, using: &dice) == 0 { try receiver.answerLate(harness) }
+                if Int.random(in: 0..<4, using: &random) == 0 { try receiver.answerLate(harness) }
             }
         }
 
         // Poison comes at any place, also as the first or the last one, and in bursts.
         let count = 40
         var places = Set<Int>()
-        while places.count < 4 { places.insert(Int.random(in: 0..<count, using: &dice)) }
+        while places.count < 4 { places.insert(Int.random(in: 0..<count, using: &random)) }
         for place in 0..<count {
-            if Int.random(in: 0..<8, using: &dice) == 0 { misled += try harness.post([#"{"lane":"c"}"#], as: "c") }
-            let status = places.contains(place) ? Receiver.statuses.randomElement(using: &dice) : nil
+            if Int.random(in: 0..<8, using: &random) == 0 { misled += try harness.post([#"{"lane":"c"}"#], as: "c") }
+            let status = places.contains(place) ? Receiver.statuses.randomElement(using: &random) : nil
             try post(
-                lane: Int.random(in: 0..<9, using: &dice), refusedWith: status,
-                as: Bool.random(using: &dice) ? "a" : "b")
-            if Int.random(in: 0..<10, using: &dice) == 0 { try run(for: Int.random(in: 1...5, using: &dice)) }
+                lane: Int.random(in: 0..<9, using: &random), refusedWith: status,
+                as: Bool.random(using: &random) ? "a" : "b")
+            if Int.random(in: 0..<10, using: &random) == 0 { try run(for: Int.random(in: 1...5, using: &random)) }
         }
         // Without new messages, a batch with a message that gets 500 is sent six times before it is halved, and what was
         // refused with others may wait for a slow probe.
@@ -90,15 +90,15 @@ import WebhookAdapter
 
     private final class Receiver: Sendable {
         static let statuses = [400, 401, 403, 404, 405, 406, 302, 407, 500]
-        private let state: Mutex<(dice: SplitMix64, arrived: [Int])>
+        private let state: Mutex<(random: SplitMix64, arrived: [Int])>
 
-        init(_ dice: inout SplitMix64) { state = Mutex((SplitMix64(state: dice.next()), [])) }
+        init(_ random: inout SplitMix64) { state = Mutex((SplitMix64(state: random.next()), [])) }
 
         /// The numbers of the messages in the order in which each was taken for the first time.
         var arrived: [Int] { state.withLock { $0.arrived } }
 
         func answer(_ request: UpstreamRequest) -> TransferResult? {
-            switch state.withLock({ Int.random(in: 0..<20, using: &$0.dice) }) {
+            switch state.withLock({ Int.random(in: 0..<20, using: &$0.random) }) {
             case 0, 1: nil
             case 2: .reset
             default: take(request)

@@ -280,20 +280,20 @@ import WebhookAdapter
     /// message now and then, which ends a hold; what is refused again then must not use up the probes that follow soon.
     @Test(arguments: [UInt64](0..<4))
     func ordered_areAllDelivered_althoughEveryLaneHasRefusedMessages(seed: UInt64) throws {
-        var dice = SplitMix64(state: seed)
+        var numbers = SplitMix64(state: seed)
         let settings = DeliverySettings.with {
             ($0.maxInFlight, $0.batchMaxMessages) = (8, 500)
             $0.retry = RetryPolicy(base: .milliseconds(50), longest: .seconds(1))
         }
         let harness = try DeliveryHarness(
             webhook(["batch": .text("array"), "orderBy": .text("/key")]), settings: settings)
-        harness.dice.set(dice.next().isMultiple(of: 2) ? SplitMix64(state: seed) : nil)
+        harness.numbers.set(numbers.next().isMultiple(of: 2) ? SplitMix64(state: seed) : nil)
         harness.transport.answerAll { request in
             request.text.firstMatch(of: /poison([0-9]+)/).flatMap { Int($0.1) }.map { .status($0) } ?? .status(200)
         }
         var (others, poison): ([MessageID], [MessageID]) = ([], [])
         for number in 0..<1200 {
-            let status = number < 12 || dice.below(100) == 0 ? [401, 403, 404, 400][dice.below(4)] : nil
+            let status = number < 12 || numbers.below(100) == 0 ? [401, 403, 404, 400][numbers.below(4)] : nil
             let text = #"{"key":"k\#(number % 12)","n":"\#(status.map { "poison\($0)" } ?? "\(number)")"}"#
             let id = try harness.post([text], as: "a")[0]
             if status == nil { others.append(id) } else { poison.append(id) }
@@ -313,7 +313,7 @@ import WebhookAdapter
     @Test(arguments: rows) func poisonMessages_inARow_keepOthersWaitingForSeconds(row: Row) throws {
         let settings = DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (4, 40) }
         let harness = try DeliveryHarness(upstream(of: row), settings: settings)
-        harness.dice.set(SplitMix64(state: 7))
+        harness.numbers.set(SplitMix64(state: 7))
         let accepted = row.name == "samsara" ? 202 : 200
         harness.transport.answerAll { self.isPoison($0) ? .status(403) : .status(accepted) }
         var posted = 0

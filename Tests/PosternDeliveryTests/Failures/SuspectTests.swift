@@ -159,14 +159,14 @@ import Testing
     /// 3 s of plain 500s, then some at random.
     @Test(arguments: 1...12, [10, 30]) func random500s_failNoMessage(seed: UInt64, percent: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = 32 })
-        let dice = Mutex(SplitMix64(state: seed &* 1_000_003 &+ UInt64(percent)))
+        let random = Mutex(SplitMix64(state: seed &* 1_000_003 &+ UInt64(percent)))
         harness.transport.answerAll { _ in .status(500) }
         for number in 0..<400 {
             try harness.accept(["{\"n\":\(number)}"], lane: lane(number % 40))
             if number == 150 {
                 try harness.run(for: .seconds(3))
                 harness.transport.answerAll { _ in
-                    dice.withLock { $0.below(100) } < percent ? .status(500) : .status(200)
+                    random.withLock { $0.below(100) } < percent ? .status(500) : .status(200)
                 }
             }
             if number % 10 == 0 { try harness.run(for: .milliseconds(100)) }

@@ -92,9 +92,9 @@ import Testing
             if let settled { model.machine.count(settled) }
             return reports(model.machine.becameIdle(token: .ok)).first
         }
-        model.machine.noteForFlushes(errors[0], of: messages([3, 5]))
+        model.machine.recordForFlushes(errors[0], of: messages([3, 5]))
         #expect(end()?.error == nil, "the first flush covers none of them")
-        model.machine.noteForFlushes(errors[1], of: messages([2, 3]))
+        model.machine.recordForFlushes(errors[1], of: messages([2, 3]))
         #expect(end()?.error?.status == 503)
         #expect(end(settling: settlement(delivered: [1, 2]))?.error?.status == 401)
         let last = end(settling: settlement(delivered: [1, 2], failed: [3]))

@@ -292,11 +292,11 @@ private final class Model: Sendable {
             inside.withLock { inside in
                 let token = ModelAppServices.token(in: request)
                 if inside.refused.contains(token) { inside.refusedSends += 1 }
-                let dice = inside.random?.next() ?? 99
-                if dice % 100 < 10, !inside.isSilent { return .status(503) }
+                let random = inside.random?.next() ?? 99
+                if random % 100 < 10, !inside.isSilent { return .status(503) }
                 let response = inside.model.answer(request)
                 if inside.isSilent { return nil }
-                if dice % 100 < 15 { return .reset }
+                if random % 100 < 15 { return .reset }
                 if response.status == 401, inside.model.deadTokens.contains(token) { inside.refused.insert(token) }
                 return .success(response)
             }

@@ -80,13 +80,13 @@ struct Post {
 final class Caller {
     private let plan: CallerPlan
     private unowned let world: World
-    private let dice: Dice
+    private let random: SeededRandom
     /// What decides on habits that leave the rest as it is.
-    private let habits: Dice
-    private let strays: Dice
-    private let haste: Dice
-    private let epochs: Dice
-    private let reports: Dice
+    private let habits: SeededRandom
+    private let strays: SeededRandom
+    private let haste: SeededRandom
+    private let epochs: SeededRandom
+    private let reports: SeededRandom
     private let repeats: Repeats
     let scenario: any Scenario
     var wakeUp: Inbox<Void>?
@@ -106,12 +106,12 @@ final class Caller {
     init(_ plan: CallerPlan, _ world: World) {
         self.plan = plan
         self.world = world
-        dice = Dice(seed: world.plan.seed, for: "caller \(plan.number)")
-        habits = Dice(seed: world.plan.seed, for: "habits \(plan.number)")
-        strays = Dice(seed: world.plan.seed, for: "strays \(plan.number)")
-        haste = Dice(seed: world.plan.seed, for: "haste \(plan.number)")
-        epochs = Dice(seed: world.plan.seed, for: "epochs \(plan.number)")
-        reports = Dice(seed: world.plan.seed, for: "reports \(plan.number)")
+        random = SeededRandom(seed: world.plan.seed, for: "caller \(plan.number)")
+        habits = SeededRandom(seed: world.plan.seed, for: "habits \(plan.number)")
+        strays = SeededRandom(seed: world.plan.seed, for: "strays \(plan.number)")
+        haste = SeededRandom(seed: world.plan.seed, for: "haste \(plan.number)")
+        epochs = SeededRandom(seed: world.plan.seed, for: "epochs \(plan.number)")
+        reports = SeededRandom(seed: world.plan.seed, for: "reports \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         scenario = plan.story.scenario(of: plan.number)
@@ -119,7 +119,9 @@ final class Caller {
 
     private var upstream: String { plan.story.name }
 
-    private func stage(_ dice: Dice) -> Stage { Stage(upstream, world.expectations, now: world.upstreamTime.now, dice) }
+    private func stage(_ random: SeededRandom) -> Stage {
+        Stage(upstream, world.expectations, now: world.upstreamTime.now, random)
+    }
 
     var isDone: Bool { isFinishing && unanswered == nil && !isWaiting }
 
@@ -136,10 +138,10 @@ final class Caller {
         }
         unanswered = nil
         requests += 1
-        if dice.chance(plan.waits), post.first == nil {
+        if random.chance(plan.waits), post.first == nil {
             post.hasWaited = true
             post.headers.removeAll { $0.value.hasPrefix("wait=") }
-            let seconds = dice.from(1...50)
+            let seconds = random.from(1...50)
             post.headers.append(("Prefer", "wait=\(seconds)"))
             patience = .seconds(seconds) + Self.maxDelay
         }
@@ -152,7 +154,7 @@ final class Caller {
         if world.run != nil { world.weather.requestArrives() }
         let exchange = world.run?.ingress.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
         if world.run == nil { answered(post, number, nil, wasConnected: false) }
-        if let exchange, isWaiting, dice.chance(plan.hangsUp) { exchange.hangUp() }
+        if let exchange, isWaiting, random.chance(plan.hangsUp) { exchange.hangUp() }
     }
 
     private func chosenPost() -> Post {
@@ -238,8 +240,8 @@ final class Caller {
     }
 
     private func newPost() -> Post {
-        let count = dice.chance(plan.bulk) ? dice.from(2...12) : 1
-        let items = scenario.next(count, stage(dice), poison: plan.poison)
+        let count = random.chance(plan.bulk) ? random.from(2...12) : 1
+        let items = scenario.next(count, stage(random), poison: plan.poison)
         let entries = items.compactMap(\.entry)
         if items.count == 1, let method = items[0].method {
             return Post(
@@ -248,13 +250,14 @@ final class Caller {
         if items.contains(where: { $0.notBefore != nil }) { return envelopes(items, entries, isScheduled: false) }
         if repeats.sendsEvents() { return events(items) }
         let isOneKind = Set(items.map(\.kind)).count == 1
-        let isScheduled = dice.chance(plan.scheduled) && scenario.mayBeScheduled && !entries.contains(where: \.isNeeded)
-        guard isOneKind, !isScheduled, dice.chance(0.7) else {
+        let isScheduled =
+            random.chance(plan.scheduled) && scenario.mayBeScheduled && !entries.contains(where: \.isNeeded)
+        guard isOneKind, !isScheduled, random.chance(0.7) else {
             return envelopes(items, entries, isScheduled: isScheduled)
         }
         let path = "/v1/\(upstream)/\(items[0].kind)"
         if items.count == 1 { return Post(path: path, body: items[0].payload, entries: entries) }
-        if dice.chance(0.5) {
+        if random.chance(0.5) {
             return Post(path: path, body: "[\(items.map(\.payload).joined(separator: ","))]", entries: entries)
         }
         return Post(
@@ -285,8 +288,8 @@ final class Caller {
     private func envelopes(_ items: [ScenarioItem], _ entries: [Expectations.Entry], isScheduled: Bool) -> Post {
         var more = ""
         if isScheduled {
-            var end = world.upstreamTime.now + dice.span(10...7200)
-            let isLater = dice.chance(0.6)
+            var end = world.upstreamTime.now + random.span(10...7200)
+            let isLater = random.chance(0.6)
             // Durations of more than 292 years have no nanoseconds of 64 bits.
             if epochs.chance(0.03), let distant = Timestamp(rfc3339: epochs.pick(Self.distantTimes)) { end = distant }
             more = isLater ? #","notBefore":"\#(end)""# : #","expiresAt":"\#(end)""#
@@ -315,7 +318,7 @@ final class Caller {
             world.promises.fail("a response that waits comes in time", "it took \(world.time.instant - askedAt)")
         }
         patience = nil
-        nextAt = isFinishing ? .distantFuture : world.time.instant + dice.span(plan.pause / 10...plan.pause * 3)
+        nextAt = isFinishing ? .distantFuture : world.time.instant + random.span(plan.pause / 10...plan.pause * 3)
         if !isFinishing, haste.chance(scenario.haste) { nextAt = world.time.instant }
         guard let response else {
             world.history.note("caller \(plan.number) gets no response")
@@ -375,6 +378,6 @@ final class Caller {
         // A call is made once: whether it was is not known.
         guard post.holdsMessages || post.method == "PUT" else { return }
         unanswered = post
-        nextAt = world.time.instant + dice.span(1...180)
+        nextAt = world.time.instant + random.span(1...180)
     }
 }

@@ -6,15 +6,15 @@ import PosternStory
 struct DoubtfulResponses {
     /// Less than `delivery.suspectTries`.
     private static let maxForOne = 3
-    private let dice: Dice
+    private let random: SeededRandom
 
-    init(_ plan: Plan, run: Int) { dice = Dice(seed: plan.seed, for: "hiccups \(run)") }
+    init(_ plan: Plan, run: Int) { random = SeededRandom(seed: plan.seed, for: "hiccups \(run)") }
 
     /// Whether the request with `entries` gets one.
     func strike(_ entries: [Expectations.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
         guard let fault = service.activeFaults(at: now).first(where: { $0.kind == .hiccups }), !entries.isEmpty,
             entries.allSatisfy({ $0.doubts < Self.maxForOne })
         else { return false }
-        return dice.chance(fault.share)
+        return random.chance(fault.share)
     }
 }

@@ -13,9 +13,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     // @unchecked: for the thread of the world only.
     let name = "network"
     private unowned let world: World
-    private let dice: Dice
+    private let random: SeededRandom
     /// For connections without a request.
-    private let connectDice: Dice
+    private let connectDice: SeededRandom
     private let wakeUp = Inbox<Void>()
     private var transfers: [Transfer] = []
     /// Those of a gateway that is gone, which gets none of their results.
@@ -78,8 +78,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     init(_ world: World, run: Int) {
         self.world = world
         tokens = Dictionary(uniqueKeysWithValues: world.services.map { ($0.name, TokenWatch($0, world)) })
-        dice = Dice(seed: world.plan.seed, for: "network \(run)")
-        connectDice = Dice(seed: world.plan.seed, for: "connects \(run)")
+        random = SeededRandom(seed: world.plan.seed, for: "network \(run)")
+        connectDice = SeededRandom(seed: world.plan.seed, for: "connects \(run)")
         doubtfulResponses = DoubtfulResponses(world.plan, run: run)
     }
 
@@ -96,7 +96,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         guard !request.onlyConnects else { return connect(to: service, request, options, completion) }
         let now = world.time.instant
         var asked = SimulatedRequest(request)
-        var (fate, delay) = service.fate(of: asked.path, at: now, dice)
+        var (fate, delay) = service.fate(of: asked.path, at: now, random)
         let pool = connections.pool(for: options, at: now) { Connections(now) }
         guard let pool else { preconditionFailure("connections can always be opened") }
         if fate == .answered, service.isMute(pool.openedAt, at: now) { fate = .hang }
@@ -116,7 +116,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let transfer = Transfer(
             submitted, on: pool, service, asked, entries, fate, endsAt: now + span, timesOut: timesOut,
             statusDecides: request.statusDecides, completion)
-        if fate.reachesUpstream { transfer.takenAt = now + span * dice.fraction() }
+        if fate.reachesUpstream { transfer.takenAt = now + span * random.fraction() }
         transfers.append(transfer)
         let marks = entries.map(\.mark).joined(separator: " ")
         world.history.note("request \(submitted) to \(service.name) \(asked.method) \(asked.path) \(marks) → \(fate)")
@@ -164,7 +164,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
 
     /// The gateway does not wait for it any longer; the upstream may take it all the same.
     private func abort(_ transfer: Transfer) {
-        if transfer.takenAt != nil, dice.chance(0.5) { take(transfer, isAnswerLost: true) }
+        if transfer.takenAt != nil, random.chance(0.5) { take(transfer, isAnswerLost: true) }
         noteUnknown(transfer)
         finish(transfer, .failure(TransferFailure(.cancelled, mayHaveArrived: true, detail: "cancelled")))
     }
@@ -181,7 +181,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     func cutOff() {
         isStopped = true
         for transfer in transfers {
-            if transfer.takenAt != nil, dice.chance(0.5) { take(transfer, isAnswerLost: true) }
+            if transfer.takenAt != nil, random.chance(0.5) { take(transfer, isAnswerLost: true) }
             noteUnknown(transfer)
         }
         orphans += transfers

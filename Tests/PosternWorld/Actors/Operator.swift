@@ -28,7 +28,7 @@ final class Operator {
             actions.removeFirst()
             if world.run == nil { world.restart() }
             world.history.note("\(action)")
-            perform(action, Dice(seed: action.draw, for: "action"))
+            perform(action, SeededRandom(seed: action.draw, for: "action"))
         }
         var next = actions.first.map { instant($0.atHour) } ?? .distantFuture
         for (number, fault) in world.plan.faults.enumerated()
@@ -49,7 +49,7 @@ final class Operator {
         world.service(fault.story.name)?.endTokens(of: fault, world.scenarios)
     }
 
-    private func perform(_ action: ActionPlan, _ dice: Dice) {
+    private func perform(_ action: ActionPlan, _ random: SeededRandom) {
         if [.clockBack, .clockFarBack, .clockForward, .suspend, .stall].contains(action.kind) {
             world.clockWillBeSet()
         }
@@ -64,7 +64,7 @@ final class Operator {
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
         case .retry: retry(action.story)
-        case .cancel: cancel(dice)
+        case .cancel: cancel(random)
         case .reload: reload()
         case .removeUpstream:
             // Callbacks need the upstream that they notify.
@@ -76,14 +76,14 @@ final class Operator {
         case .kill:
             world.promises.coverage.visit("store: open after a kill")
             world.die()
-        case .killInside: (world.deathAfter, world.death) = (dice.from(0...40), .kill)
+        case .killInside: (world.deathAfter, world.death) = (random.from(0...40), .kill)
         case .powerCut:
             world.promises.coverage.visit("store: open after a power cut")
             world.die(.powerCut)
-        case .powerCutInside: (world.deathAfter, world.death) = (dice.from(0...40), .powerCut)
+        case .powerCutInside: (world.deathAfter, world.death) = (random.from(0...40), .powerCut)
         case .killInsideDisk, .powerCutInsideDisk:
             world.death = action.kind == .killInsideDisk ? .kill : .powerCut
-            world.disk.strike(.stop, on: nil, after: dice.from(0...200))
+            world.disk.strike(.stop, on: nil, after: random.from(0...200))
         case .purge: purge(name)
         case .changeKey:
             world.changeKey()
@@ -91,26 +91,26 @@ final class Operator {
         case .retryDropped:
             retry(action.story, #","state":"dropped""#)
         case .probe: world.credentials.probe(name)
-        case .clockBack: world.time.setWallClock(back: dice.span(1...7200))
-        case .clockForward: world.time.setWallClock(back: .zero - dice.span(1...7200))
-        case .clockFarBack: world.time.setWallClock(back: dice.span(10_800...14_400))
+        case .clockBack: world.time.setWallClock(back: random.span(1...7200))
+        case .clockForward: world.time.setWallClock(back: .zero - random.span(1...7200))
+        case .clockFarBack: world.time.setWallClock(back: random.span(10_800...14_400))
         case .suspend: world.time.setWallClock(back: .seconds(-3600))
         case .stall:
-            world.time.advance(by: dice.span(1...1200))
+            world.time.advance(by: random.span(1...1200))
             world.stoodStill()
-        case .flipBit: world.damage(dice)
+        case .flipBit: world.damage(random)
         case .backup: world.takeBackup()
-        case .restore: world.restoreBackup(dice)
+        case .restore: world.restoreBackup(random)
         case .killWhileUncertain: world.diesWhileUncertain = true
         case .wrongEndpointFirst:
-            let isReload = dice.chance(0.3)
+            let isReload = random.chance(0.3)
             if isReload {
                 reload()
             } else {
-                if dice.chance(0.5) { world.stop() } else { world.die() }
+                if random.chance(0.5) { world.stop() } else { world.die() }
                 world.restart()
             }
-            world.endpoints.post(to: action.story, dice)
+            world.endpoints.post(to: action.story, random)
         }
     }
 
@@ -127,7 +127,7 @@ final class Operator {
         outbox.purge(PurgeRequest(.delivered, of: number)) { _ in }
     }
 
-    private func cancel(_ dice: Dice) {
+    private func cancel(_ random: SeededRandom) {
         func mayBeCancelled(_ entry: Expectations.Entry) -> Bool {
             !entry.ids.isEmpty && !entry.isNeeded && !entry.isWaived
         }
@@ -135,7 +135,7 @@ final class Operator {
         var candidates = world.run?.network.underWay.filter(mayBeCancelled) ?? []
         if candidates.isEmpty { candidates = world.expectations.entries.suffix(60).filter(mayBeCancelled) }
         guard !candidates.isEmpty else { return }
-        let entry = dice.pick(candidates)
+        let entry = random.pick(candidates)
         entry.isExempt = true
         // A request without a response may have stored another copy.
         let isOnly = entry.ids.count == 1 && entry.unanswered == 0

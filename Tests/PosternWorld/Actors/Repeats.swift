@@ -30,19 +30,19 @@ final class Repeats {
         let at: MonotonicInstant
     }
     private let plan: CallerPlan
-    private let dice: Dice
+    private let random: SeededRandom
     private let time: any TimeSource
     private var requests: [Accepted<(post: Post, response: HTTPResponse)>] = []
     private var events: [Accepted<Event>] = []
 
     init(_ plan: CallerPlan, _ world: World) {
         self.plan = plan
-        dice = Dice(seed: world.plan.seed, for: "repeats \(plan.number)")
+        random = SeededRandom(seed: world.plan.seed, for: "repeats \(plan.number)")
         time = world.time
     }
 
     /// Whether the next request consists of events.
-    func sendsEvents() -> Bool { dice.chance(plan.events) }
+    func sendsEvents() -> Bool { random.chance(plan.events) }
 
     func accepted(_ post: Post, _ response: HTTPResponse) {
         guard plan.repeats > 0 else { return }
@@ -58,13 +58,13 @@ final class Repeats {
     }
 
     private func known<Value>(_ list: [Accepted<Value>]) -> [Accepted<Value>] {
-        guard dice.chance(plan.repeats) else { return [] }
+        guard random.chance(plan.repeats) else { return [] }
         return list.filter { time.instant - $0.at < Self.longestAge && !$0.entries.contains(where: \.isWaived) }
     }
 
     private func knownRequest() -> (post: Post, response: HTTPResponse)? {
         let known = self.known(requests)
-        return known.isEmpty ? nil : dice.pick(known).value
+        return known.isEmpty ? nil : random.pick(known).value
     }
 
     /// A request that was accepted before.
@@ -82,8 +82,8 @@ final class Repeats {
     func formerEvents() -> [Event] {
         let known = self.known(events)
         guard !known.isEmpty else { return [] }
-        let first = dice.below(known.count)
-        return known[first...].prefix(dice.from(1...3)).map(\.value)
+        let first = random.below(known.count)
+        return known[first...].prefix(random.from(1...3)).map(\.value)
     }
 }
 

@@ -27,7 +27,7 @@ final class Service {
         simulator = type.make(plan.seed, time)
         start = time.instant
         faults = plan.faults.filter { $0.story.name == story.name }
-        let opening = story.opening(Dice(seed: plan.seed, for: "service \(story.name)"))
+        let opening = story.opening(SeededRandom(seed: plan.seed, for: "service \(story.name)"))
         tokenLife = opening.tokenLife
         for text in opening.control { control(text) }
     }
@@ -100,19 +100,19 @@ final class Service {
         }
     }
 
-    func fate(of path: String, at instant: MonotonicInstant, _ dice: Dice) -> (fate: Fate, delay: Duration) {
-        var delay = dice.span(0.002...0.2)
+    func fate(of path: String, at instant: MonotonicInstant, _ random: SeededRandom) -> (fate: Fate, delay: Duration) {
+        var delay = random.span(0.002...0.2)
         for fault in activeFaults(at: instant) {
             switch fault.kind {
-            case .slow: delay += dice.span(1...25)
+            case .slow: delay += random.span(1...25)
             case .tokensDie, .hiccups, .mute: continue
             case .outage: return (.refused, delay)
-            case .hang: return (dice.chance(0.5) ? .hang : .hangAfter, delay)
-            case .maintenance: return (.status(503, retryAfter: retryAfter(dice, atMost: 900)), delay)
-            case .rateLimit where dice.chance(fault.share):
-                return (.status(429, retryAfter: retryAfter(dice, atMost: 120)), delay)
+            case .hang: return (random.chance(0.5) ? .hang : .hangAfter, delay)
+            case .maintenance: return (.status(503, retryAfter: retryAfter(random, atMost: 900)), delay)
+            case .rateLimit where random.chance(fault.share):
+                return (.status(429, retryAfter: retryAfter(random, atMost: 120)), delay)
             case .endpoint where path.hashedShare < 0.5: return (.status(503, retryAfter: nil), delay)
-            case .flaky where dice.chance(fault.share): return (flaky(dice), delay)
+            case .flaky where random.chance(fault.share): return (flaky(random), delay)
             case .unauthorized: return (.status(story.unauthorizedStatus, retryAfter: nil), delay)
             case .wrongURL: return (.status(404, retryAfter: nil), delay)
             case .wrongEndpoint:
@@ -124,8 +124,8 @@ final class Service {
         return (.answered, delay)
     }
 
-    private func flaky(_ dice: Dice) -> Fate {
-        switch dice.below(9) {
+    private func flaky(_ random: SeededRandom) -> Fate {
+        switch random.below(9) {
         case 0: .refused
         case 1: .resetBefore
         case 2: .resetAfter
@@ -134,12 +134,13 @@ final class Service {
         case 5: .garbage
         case 6: .truncated
         default:
-            .status(dice.pick([408, 425, 429, 502, 503, 500]), retryAfter: dice.chance(0.3) ? retryAfter(dice) : nil)
+            .status(
+                random.pick([408, 425, 429, 502, 503, 500]), retryAfter: random.chance(0.3) ? retryAfter(random) : nil)
         }
     }
 
-    private func retryAfter(_ dice: Dice, atMost most: Int = 60) -> Faults.RetryAfter {
-        .init(seconds: dice.from(0...most), form: dice.pick(Faults.RetryAfter.Form.allCases))
+    private func retryAfter(_ random: SeededRandom, atMost most: Int = 60) -> Faults.RetryAfter {
+        .init(seconds: random.from(0...most), form: random.pick(Faults.RetryAfter.Form.allCases))
     }
 }
 

@@ -31,12 +31,12 @@ final class EndpointWatch {
     func disturbed() { trials = [] }
 
     /// Posts a message for the endpoint that does not exist, and behind it some for the others, in one request.
-    func post(to story: any Story, _ dice: Dice) {
+    func post(to story: any Story, _ random: SeededRandom) {
         guard let run = world.run, let service = world.service(story.name),
             let wrong = service.activeFaults(at: world.time.instant).lazy.compactMap(\.wrongEndpoint?.endpoint).first
         else { return }
         let right = story.endpoints.filter { $0.kind != wrong.kind }
-        let chosen = [wrong] + (0..<dice.from(2...12)).map { _ in dice.pick(right) }
+        let chosen = [wrong] + (0..<random.from(2...12)).map { _ in random.pick(right) }
         let entries = chosen.map { _ in world.expectations.begin(story.name, lane: nil, isExempt: true) }
         let lines = zip(chosen, entries).map { endpoint, entry in
             let payload = endpoint.payload(entry.mark)

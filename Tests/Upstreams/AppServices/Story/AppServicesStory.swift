@@ -47,11 +47,11 @@ private final class AppServicesScenario: Scenario {
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
         requests += 1
-        let timed = Dice(seed: stage.dice.seed, for: "timed \(caller) \(requests)")
+        let timed = SeededRandom(seed: stage.random.seed, for: "timed \(caller) \(requests)")
         if let registration, registration.isSettled, !registration.isWaived, timed.chance(0.05) {
             return crossing(stage, timed)
         }
-        if stage.dice.chance(0.1), let item = freshCredential() { return [item] }
+        if stage.random.chance(0.1), let item = freshCredential() { return [item] }
         return (0..<count).map { _ in item(stage) }
     }
 
@@ -75,21 +75,21 @@ private final class AppServicesScenario: Scenario {
     }
 
     /// The lists as a whole, or a change of an entry.
-    private func preferences(_ dice: Dice) -> String {
-        let type = dice.pick(["a", "b", "c"])
-        return dice.pick([
+    private func preferences(_ random: SeededRandom) -> String {
+        let type = random.pick(["a", "b", "c"])
+        return random.pick([
             #"{"whitelist":{"\#(type)":["x"]}}"#, #"{"add":{"whitelist":{"\#(type)":[]}}}"#,
             #"{"remove":{"whitelist":["\#(type)"]},"add":{"blacklist":{"\#(type)":["y"]}}}"#,
         ])
     }
 
     /// Preferences that become due while a registration is sent that was accepted after them.
-    private func crossing(_ stage: Stage, _ dice: Dice) -> [ScenarioItem] {
-        let start = stage.now + dice.span(10...600)
+    private func crossing(_ stage: Stage, _ random: SeededRandom) -> [ScenarioItem] {
+        let start = stage.now + random.span(10...600)
         var items = [
-            saving(stage, dice, auth), registering(stage.begin(lane: nil, leavesMark: false, isExempt: true), auth),
+            saving(stage, random, auth), registering(stage.begin(lane: nil, leavesMark: false, isExempt: true), auth),
         ]
-        items[0].notBefore = start + dice.span(0.01...30)
+        items[0].notBefore = start + random.span(0.01...30)
         items[1].notBefore = start
         return items
     }
@@ -101,24 +101,24 @@ private final class AppServicesScenario: Scenario {
     }
 
     /// Later ones replace it.
-    private func saving(_ stage: Stage, _ dice: Dice, _ auth: String) -> ScenarioItem {
+    private func saving(_ stage: Stage, _ random: SeededRandom, _ auth: String) -> ScenarioItem {
         ScenarioItem(
             "preferences",
-            #"{"userId":"\#(user)","deviceId":"\#(device)","preferences":\#(preferences(dice)),\#(auth)}"#,
+            #"{"userId":"\#(user)","deviceId":"\#(device)","preferences":\#(preferences(random)),\#(auth)}"#,
             stage.begin(lane: nil, leavesMark: false, isExempt: true))
     }
 
     private var auth: String { #""auth":{"token":"\#(token)"}"# }
 
     private func item(_ stage: Stage) -> ScenarioItem {
-        if registration?.isWaived ?? true || stage.dice.chance(0.1) {
+        if registration?.isWaived ?? true || stage.random.chance(0.1) {
             let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
             entry.isNeeded = true
             registration = entry
             return registering(entry, auth)
         }
-        if stage.dice.chance(0.15) {
-            return saving(stage, stage.dice, auth)
+        if stage.random.chance(0.15) {
+            return saving(stage, stage.random, auth)
         }
         let entry = stage.begin(lane: user)
         return ScenarioItem("group_add", #"{"userId":"\#(user)","group":"\#(entry.mark)",\#(auth)}"#, entry)

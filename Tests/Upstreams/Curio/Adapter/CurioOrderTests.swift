@@ -12,7 +12,7 @@ import Testing
 @Suite struct CurioOrderTests {
     @Test(arguments: 0..<24)
     func actions_arriveInOrder_withTheRightCodes(seed: UInt64) throws {
-        var dice = SplitMix64(state: seed)
+        var random = SplitMix64(state: seed)
         let isPeriodic = seed % 3 == 0
         var harness = try CurioHarness([
             "periodicDispatchEnabled": .bool(isPeriodic), "dispatchPeriodMinutes": .integer(2),
@@ -21,17 +21,17 @@ import Testing
         var caller = Caller()
         var posted: [String] = []
         for _ in 0..<60 {
-            for _ in 0..<dice.below(4) {
-                let (sample, name) = caller.next(at: harness.now, &dice)
+            for _ in 0..<random.below(4) {
+                let (sample, name) = caller.next(at: harness.now, &random)
                 try harness.post(sample)
                 posted.append(name)
             }
-            for _ in 0..<dice.below(6) { try play(&harness, &server, &dice, troubles: true) }
-            harness.now = harness.now + .seconds(dice.below(20) == 0 ? 600 : dice.below(20))
+            for _ in 0..<random.below(6) { try play(&harness, &server, &random, troubles: true) }
+            harness.now = harness.now + .seconds(random.below(20) == 0 ? 600 : random.below(20))
         }
         // The faults end, and lanes that wait for their period are sent.
         for _ in 0..<2000 where !harness.queue.isEmpty {
-            if case .waits(let until) = try play(&harness, &server, &dice, troubles: false) { harness.now = until }
+            if case .waits(let until) = try play(&harness, &server, &random, troubles: false) { harness.now = until }
         }
         #expect(harness.queue.isEmpty)
         #expect(server.violations.isEmpty, "\(server.violations.prefix(5))")
@@ -41,13 +41,13 @@ import Testing
 
     @discardableResult
     private func play(
-        _ harness: inout CurioHarness, _ server: inout Server, _ dice: inout SplitMix64, troubles: Bool
+        _ harness: inout CurioHarness, _ server: inout Server, _ random: inout SplitMix64, troubles: Bool
     ) throws -> CurioHarness.Turn {
         let now = harness.now
         return try harness.turn { request in
             guard troubles else { return server.answer(request, at: now) }
-            switch dice.below(12) {
-            case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][dice.below(5)])
+            switch random.below(12) {
+            case 0: return UpstreamResponse(status: [500, 503, 429, 412, 404][random.below(5)])
             case 1: return nil
             case 2:
                 // It arrives, but the answer is lost.
@@ -71,10 +71,10 @@ private struct Caller {
     private var screens: [(mark: String, title: String)] = []
     private var events: [String] = []
 
-    mutating func next(at now: Timestamp, _ dice: inout SplitMix64) -> (UpstreamFixture.Sample, name: String) {
+    mutating func next(at now: Timestamp, _ random: inout SplitMix64) -> (UpstreamFixture.Sample, name: String) {
         count += 1
         // Devices report late at times.
-        let timestamp = now.milliseconds - Int64(dice.below(8) == 0 ? 500_000 : dice.below(1000))
+        let timestamp = now.milliseconds - Int64(random.below(8) == 0 ? 500_000 : random.below(1000))
         func make(_ kind: Kind, _ members: String...) -> UpstreamFixture.Sample {
             let text = members.isEmpty ? "" : "," + members.joined(separator: ",")
             let common = #""visitorCode":"v","sessionCode":"\#(code)","timestamp":\#(timestamp)"#
@@ -89,19 +89,19 @@ private struct Caller {
                 at: Timestamp(milliseconds: 1_421_920_800_000), clockSequence: UInt64(sessions), node: 7)
             return (make("session_start", CurioSample.device), "start")
         }
-        switch dice.below(10) {
+        switch random.below(10) {
         case 0:
             isOpen = false
             return (make("session_end"), "end")
         case 1...3:
-            let mark = "c\(dice.below(2))"
+            let mark = "c\(random.below(2))"
             screens.append((mark, "t\(count)"))
             return (
                 make("screen_start", #""screenClass":"\#(mark)","pageTitle":"t\#(count)","path":"/&+%""#),
                 "open t\(count)"
             )
         case 4...5:
-            guard let index = screens.indices.randomElement(using: &dice) else { fallthrough }
+            guard let index = screens.indices.randomElement(using: &random) else { fallthrough }
             let mark = screens[index].mark
             guard let latest = screens.lastIndex(where: { $0.mark == mark }) else { fallthrough }
             let screen = screens.remove(at: latest)
@@ -111,7 +111,7 @@ private struct Caller {
             return (make("event", #""eventKey":"k\#(count)","eventValue":"""#), "open k\(count)")
         case 8:
             guard !events.isEmpty else { fallthrough }
-            let key = events.remove(at: dice.below(events.count))
+            let key = events.remove(at: random.below(events.count))
             return (make("event_end", #""eventKey":"\#(key)","eventValue":"","eventDuration":1"#), "close \(key)")
         default: return (make("custom_id", #""pushToken":"p","customId":"u\#(count)""#), "id u\(count)")
         }

@@ -13,14 +13,14 @@ package struct CurioStory: Story {
 
     /// In some worlds, screens and events are sent together, once in a while.
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
-        guard Dice(seed: seed, for: "collecting").chance(0.3) else { return [] }
+        guard SeededRandom(seed: seed, for: "collecting").chance(0.3) else { return [] }
         return [
             #""periodicDispatchEnabled":true,"dispatchPeriodMinutes":60,"sessionTimeoutMinutes":120"#,
             #""delivery":{"batchMaxWaitSeconds":0}"#,
         ]
     }
-    package func opening(_ dice: Dice) -> Opening {
-        Opening(dice.chance(0.3) ? [#"{"killSessionRate":0.02,"codeForm":"mixed"}"#] : [])
+    package func opening(_ random: SeededRandom) -> Opening {
+        Opening(random.chance(0.3) ? [#"{"killSessionRate":0.02,"codeForm":"mixed"}"#] : [])
     }
     package func scenario(of caller: Int) -> any Scenario { CurioScenario(caller) }
     package func isDelivery(_ item: [UInt8]) -> Bool { !item.hasBytes(of: #"_end""#) }
@@ -56,9 +56,9 @@ private final class CurioScenario: Scenario {
     }
 
     private func action(_ index: Int, _ stage: Stage, _ poison: Double) -> ScenarioItem {
-        let dice = stage.dice
+        let random = stage.random
         if left == 0 {
-            left = dice.from(2...(isInHaste ? 4 : 30))
+            left = random.from(2...(isInHaste ? 4 : 30))
             sessions += 1
             isOnScreen = false
             let entry = stage.begin(lane: visitor)
@@ -68,11 +68,11 @@ private final class CurioScenario: Scenario {
         }
         left -= 1
         if left == 0 { return item("session_end", "", unmarked(stage), index, stage) }
-        if isOnScreen, dice.chance(0.3) {
+        if isOnScreen, random.chance(0.3) {
             isOnScreen = false
             return item("screen_end", #","screenClass":"c""#, unmarked(stage), index, stage)
         }
-        if !isOnScreen, dice.chance(0.3) {
+        if !isOnScreen, random.chance(0.3) {
             isOnScreen = true
             let entry = stage.begin(lane: visitor)
             // The end of a screen that was cancelled has nothing to end.
@@ -80,7 +80,7 @@ private final class CurioScenario: Scenario {
             return item(
                 "screen_start", #","screenClass":"c","pageTitle":"\#(entry.mark)","path":"p""#, entry, index, stage)
         }
-        let isPoison = dice.chance(poison)
+        let isPoison = random.chance(poison)
         let entry = stage.begin(lane: visitor, isPoison: isPoison)
         if !isPoison, entry.number.isMultiple(of: 8) {
             // The notification is named by its id, or by the payload that the app got.

@@ -10,9 +10,9 @@ package struct SeerStory: Story {
 
     package init() {}
 
-    package func opening(_ dice: Dice) -> Opening {
-        guard dice.chance(0.5) else { return Opening() }
-        let seconds = dice.from(60...3000)
+    package func opening(_ random: SeededRandom) -> Opening {
+        guard random.chance(0.5) else { return Opening() }
+        let seconds = random.from(60...3000)
         return Opening([#"{"tokenLifeSeconds":\#(seconds)}"#], tokenLife: .seconds(seconds))
     }
     package func asksForToken(_ request: SimulatedRequest) -> Bool { request.path == "/oauth/access_token" }
@@ -31,8 +31,8 @@ package struct SeerStory: Story {
 private final class SeerScenario: Scenario {
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
         (0..<count).map { _ in
-            let kind = stage.dice.pick(["activity", "tincan", "instrumentation"])
-            let isPoison = stage.dice.chance(poison)
+            let kind = stage.random.pick(["activity", "tincan", "instrumentation"])
+            let isPoison = stage.random.chance(poison)
             let entry = stage.begin(lane: kind, isPoison: isPoison)
             let more = isPoison ? #","poison":"clear""# : ""
             let text = reportText(kind, entry.mark, more)

@@ -14,10 +14,10 @@ package struct StreamOneStory: Story {
     package init() {}
 
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
-        Dice(seed: seed, for: "stored responses").chance(0.3)
+        SeededRandom(seed: seed, for: "stored responses").chance(0.3)
             ? [#""requestCache":"store","requestCacheBytes":65536"#] : []
     }
-    package func opening(_ dice: Dice) -> Opening { Opening([#"{"failuresUntilRateLimited":0}"#]) }
+    package func opening(_ random: SeededRandom) -> Opening { Opening([#"{"failuresUntilRateLimited":0}"#]) }
     package func scenario(of caller: Int) -> any Scenario { StreamOneScenario(caller) }
     /// A gateway whose clock was set signs with the time that it has.
     package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool {

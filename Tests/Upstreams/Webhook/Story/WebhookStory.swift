@@ -20,10 +20,10 @@ package struct WebhookStory: Story {
         return [#""batch":"\#(form.batch)","orderBy":"/customer""#] + (form.hasToken ? [Self.auth] : [])
     }
 
-    package func opening(_ dice: Dice) -> Opening {
-        let seconds = dice.from(60...3000)
+    package func opening(_ random: SeededRandom) -> Opening {
+        let seconds = random.from(60...3000)
         return Opening(
-            [#"{"batch":"\#(Form(dice.seed).batch)","tokenLifeSeconds":\#(seconds)}"#], tokenLife: .seconds(seconds))
+            [#"{"batch":"\#(Form(random.seed).batch)","tokenLifeSeconds":\#(seconds)}"#], tokenLife: .seconds(seconds))
     }
 
     private static let auth =
@@ -34,9 +34,9 @@ package struct WebhookStory: Story {
         let batch: String
         let hasToken: Bool
         init(_ seed: UInt64) {
-            let dice = Dice(seed: seed, for: "webhook settings")
-            batch = dice.pick(["none", "array", "ndjson", "wrapped"])
-            hasToken = dice.chance(0.5)
+            let random = SeededRandom(seed: seed, for: "webhook settings")
+            batch = random.pick(["none", "array", "ndjson", "wrapped"])
+            hasToken = random.chance(0.5)
         }
     }
 

@@ -52,12 +52,12 @@ struct Answer: Sendable, Equatable {
     }
 
     /// What logins, roles, and the like have at most.
-    private static let mostExpectedBytes = 1 << 20
+    private static let maxExpectedBytes = 1 << 20
 
     /// The result of `body` for the response's `body` member; nil for a response that is too large to be the expected
     /// one.
     func withBody<R>(_ body: (JSONValue) -> R?) -> R? {
-        guard bytes.count <= Self.mostExpectedBytes else { return nil }
+        guard bytes.count <= Self.maxExpectedBytes else { return nil }
         let read = JSONParser.ofThisThread.parse(bytes) { $0["body"].flatMap(body) }
         return (try? read.get()) ?? nil
     }

@@ -2,7 +2,7 @@ import PosternCore
 
 /// All chance of one part of a world. Parts have generators of their own, forked from the world's, so that leaving one
 /// part out changes nothing for the others.
-package final class Dice {
+package final class SeededRandom {
     private var numbers: SplitMix64
     /// What it was forked from.
     package let seed: UInt64

@@ -34,11 +34,11 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
     let toHour: Double
     let draw: UInt64
 
-    init(_ hours: Double, _ dice: Dice) {
-        kind = dice.chance(0.1) ? .lies : dice.pick([.full, .errors, .failedSyncs, .failedSyncs, .short])
-        fromHour = hours * dice.fraction()
-        toHour = min(hours, fromHour + 0.01 + kind.longestHours * dice.fraction())
-        draw = dice.next()
+    init(_ hours: Double, _ random: SeededRandom) {
+        kind = random.chance(0.1) ? .lies : random.pick([.full, .errors, .failedSyncs, .failedSyncs, .short])
+        fromHour = hours * random.fraction()
+        toHour = min(hours, fromHour + 0.01 + kind.longestHours * random.fraction())
+        draw = random.next()
     }
 
     init(_ kind: Kind, fromHour: Double, toHour: Double, draw: UInt64) {
@@ -56,7 +56,7 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
 
     /// What strikes by chance.
     var faults: DiskFaults {
-        let share = 0.2 * Dice(seed: draw, for: "share").fraction()
+        let share = 0.2 * SeededRandom(seed: draw, for: "share").fraction()
         var faults = DiskFaults()
         switch kind {
         case .full, .failedSyncs, .failedCommit: break
@@ -70,30 +70,30 @@ public struct DiskPlan: Sendable, CustomStringConvertible {
 
     /// What strikes the next calls of a sort, however long they take to come.
     func plan(on disk: SimulatedDisk) {
-        let dice = Dice(seed: draw, for: "strikes")
+        let random = SeededRandom(seed: draw, for: "strikes")
         switch kind {
         case .short, .lies, .secretLies, .failedCommit: break
         // A file system that copies what it writes may have no room for that, either.
         case .full where room == nil:
-            disk.strike(.noSpace, on: .write, after: dice.below(40), times: dice.from(1...6))
+            disk.strike(.noSpace, on: .write, after: random.below(40), times: random.from(1...6))
         case .full: break
         case .errors:
-            for _ in 0..<dice.from(1...3) {
-                disk.strike(.ioError, on: .write, after: dice.below(40), times: dice.from(1...3))
+            for _ in 0..<random.from(1...3) {
+                disk.strike(.ioError, on: .write, after: random.below(40), times: random.from(1...3))
             }
         case .failedSyncs:
             disk.strike(
-                .ioError, on: .sync, of: dice.pick(["", "", "-wal", ".sqlite"]), after: dice.below(12),
-                times: dice.from(1...3))
+                .ioError, on: .sync, of: random.pick(["", "", "-wal", ".sqlite"]), after: random.below(12),
+                times: random.from(1...3))
         }
     }
 
     /// Bytes that are left; nil if there is room.
-    var room: Int? { kind == .full && draw % 2 == 0 ? Dice(seed: draw, for: "room").from(0...1 << 20) : nil }
+    var room: Int? { kind == .full && draw % 2 == 0 ? SeededRandom(seed: draw, for: "room").from(0...1 << 20) : nil }
 }
 
 /// Lets the faults of the disk begin and end.
-final class DiskWeather {
+final class DiskFaultPlan {
     /// How long the gateway may take to notice that the disk works again, on its idle loops.
     private static let recovery = Duration.seconds(900)
     private static let capacityBytes = 256 << 20
