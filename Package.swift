@@ -21,10 +21,15 @@ func part(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .target(name: name, dependencies: dependencies, swiftSettings: strict)
 }
 
+/// What most tests build upon.
+let basics: [Target.Dependency] = [
+    "PosternTestKit", "PosternCore", "PosternEvents", "PosternThreads", "PosternUpstream",
+]
+
 func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target {
     .testTarget(
         name: name + "Tests",
-        dependencies: [.init(stringLiteral: name), "PosternTestKit"] + dependencies,
+        dependencies: [.init(stringLiteral: name)] + basics + dependencies,
         swiftSettings: strict)
 }
 
@@ -32,12 +37,10 @@ func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target 
 /// simulated world.
 func upstream(_ name: String) -> [Target] {
     let libraries: [Target.Dependency] = ["CCrypt", crypto]
-    let tests: [Target.Dependency] = [
-        "PosternTestKit", "PosternConformance", "PosternCore", "PosternJSON", "PosternTransport", crypto, logging,
-    ]
+    let tests = basics + ["PosternConformance", "PosternTransport", crypto, logging]
     return [
         .target(
-            name: name + "Adapter", dependencies: ["PosternCore", "PosternJSON", "PosternUpstreamKit"] + libraries,
+            name: name + "Adapter", dependencies: ["PosternCore", "PosternUpstream"] + libraries,
             path: "Sources/Upstreams/\(name)/Adapter", swiftSettings: strict),
         .target(
             name: name + "Simulator", dependencies: ["PosternCore", "PosternHTTP", "PosternSimulatorKit"] + libraries,
@@ -45,7 +48,7 @@ func upstream(_ name: String) -> [Target] {
         .testTarget(
             name: name + "AdapterTests",
             dependencies: [
-                .init(stringLiteral: name + "Adapter"), .init(stringLiteral: name + "Simulator"), "PosternUpstreamKit",
+                .init(stringLiteral: name + "Adapter"), .init(stringLiteral: name + "Simulator"),
                 "PosternSimulatorKit", "PosternMachineDriver", "PosternStore",
             ] + tests,
             path: "Tests/Upstreams/\(name)/Adapter", swiftSettings: strict),
@@ -101,64 +104,74 @@ let package = Package(
         .target(name: "CLocaleData"),
 
         // Values and decisions.
-        part("PosternCore", [deque]),
+        part("PosternCore", []),
         part("PosternMetrics", []),
+        // What an author of a type of upstream imports.
+        part("PosternUpstream", ["PosternCore", "CPosternJSON", crypto]),
+        part("PosternEvents", ["PosternCore", "PosternUpstream"]),
+        // What runs in the background.
+        part("PosternThreads", ["PosternCore", deque]),
         // One library each.
-        part("PosternJSON", ["PosternCore", "CPosternJSON"]),
         part("PosternCompression", ["CZlib"]),
         part(
             "PosternStore",
-            ["CLinux", "CPosternChecksum", "CSQLite", "PosternCore", "PosternMetrics", logging, deque, crypto]),
-        part("PosternHTTP", ["PosternCore", "CMicrohttpd", logging]),
-        part("PosternTransport", ["PosternCore", "CCurl"]),
+            [
+                "CLinux", "CPosternChecksum", "CSQLite", "PosternCore", "PosternEvents", "PosternMetrics",
+                "PosternThreads", "PosternUpstream", logging, deque, crypto,
+            ]),
+        part("PosternHTTP", ["PosternCore", "PosternThreads", "CMicrohttpd", logging]),
+        part("PosternTransport", ["PosternCore", "PosternThreads", "PosternUpstream", "CCurl"]),
         // What Postern is.
-        part("PosternUpstreamKit", ["PosternCore", "PosternJSON", crypto]),
         part(
             "PosternDelivery",
-            ["PosternCore", "PosternMetrics", "PosternStore", "PosternCompression", logging]),
+            [
+                "PosternCore", "PosternEvents", "PosternMetrics", "PosternStore", "PosternThreads", "PosternUpstream",
+                "PosternCompression", logging,
+            ]),
         part(
             "PosternAPI",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternDelivery",
-                "PosternCompression", "COpenAPI", crypto, logging,
+                "PosternCore", "PosternEvents", "PosternMetrics", "PosternThreads", "PosternUpstream", "PosternStore",
+                "PosternHTTP", "PosternDelivery", "PosternCompression", "COpenAPI", crypto, logging,
             ]),
         // Stand-ins for the upstreams, for trials and tests.
-        part("PosternFaultServer", ["PosternCore", "PosternHTTP", logging]),
+        part("PosternFaultServer", ["PosternCore", "PosternHTTP", "PosternThreads", logging]),
         part("PosternSimulatorKit", ["PosternCore", "PosternHTTP", "PosternFaultServer", "CZlib", logging]),
         part(
             "PosternGateway",
             [
-                "CLinux", "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP",
+                "CLinux", "PosternCore", "PosternMetrics", "PosternThreads", "PosternUpstream", "PosternStore",
+                "PosternHTTP",
                 "PosternTransport", "PosternDelivery", "PosternAPI", "PosternProcess", logging,
             ] + adapters),
         part(
             "PosternCommands",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternHTTP", "PosternTransport",
-                "PosternDelivery", "PosternAPI", "PosternGateway", "PosternProcess", logging,
+                "PosternCore", "PosternMetrics", "PosternThreads", "PosternUpstream", "PosternStore", "PosternHTTP",
+                "PosternTransport", "PosternDelivery", "PosternAPI", "PosternGateway", "PosternProcess", logging,
             ]),
         // What a program of ours needs.
-        part("PosternProcess", ["PosternCore", logging]),
+        part("PosternProcess", ["PosternCore", "PosternThreads", logging]),
         part("PosternSimulators", ["PosternSimulatorKit"] + simulators),
         .executableTarget(
             name: "postern-simulate",
             dependencies: [
-                "CLocaleData", "PosternCore", "PosternProcess", "PosternSimulatorKit", "PosternSimulators", arguments,
-                logging,
+                "CLocaleData", "PosternCore", "PosternProcess", "PosternSimulatorKit", "PosternSimulators",
+                "PosternThreads", arguments, logging,
             ],
             swiftSettings: strict),
         .executableTarget(
             name: "postern",
             dependencies: [
                 "CLinux", "CLocaleData", "PosternCommands", "PosternCore", "PosternGateway", "PosternProcess",
-                "PosternStore", arguments, logging,
+                "PosternStore", "PosternThreads", arguments, logging,
             ],
             swiftSettings: strict),
 
         // Tests: one target per module, and one that drives the built binary.
         .target(
             name: "PosternTestKit",
-            dependencies: ["PosternCore"],
+            dependencies: ["PosternCore", "PosternThreads", "PosternUpstream"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
         // A disk that fails: the functions of the C library that concern files, in C, and what tests see of it.
         .target(name: "CSimulatedDisk", path: "Tests/CSimulatedDisk"),
@@ -166,62 +179,66 @@ let package = Package(
             name: "PosternSimulatedDisk",
             dependencies: ["CSimulatedDisk"],
             path: "Tests/PosternSimulatedDisk", swiftSettings: strict),
-        tests(of: "PosternSimulatedDisk", ["PosternCore", "PosternMetrics", "PosternStore", logging]),
+        tests(of: "PosternSimulatedDisk", ["PosternMetrics", "PosternStore", logging]),
         tests(of: "PosternCore"),
-        tests(of: "PosternJSON", ["PosternCore"]),
+        tests(of: "PosternUpstream"),
+        tests(of: "PosternEvents"),
+        tests(of: "PosternThreads"),
         tests(of: "PosternCompression"),
         tests(of: "PosternMetrics"),
-        tests(of: "PosternStore", ["CPosternChecksum", "CSQLite", "PosternCore", "PosternMetrics", logging]),
-        tests(of: "PosternHTTP", ["PosternCore"]),
-        tests(of: "PosternTransport", ["PosternCore", "PosternHTTP", logging]),
+        tests(of: "PosternStore", ["CPosternChecksum", "CSQLite", "PosternMetrics", logging]),
+        tests(of: "PosternHTTP"),
+        tests(of: "PosternTransport", ["PosternHTTP", logging]),
         .target(
             name: "PosternConformance",
             dependencies: [
-                "PosternTestKit", "PosternCore", "PosternJSON", "PosternTransport", "PosternSimulatorKit", logging,
+                "PosternTestKit", "PosternCore", "PosternUpstream", "PosternTransport", "PosternSimulatorKit", logging,
             ],
             path: "Tests/PosternConformance", swiftSettings: strict),
         // Apart from the conformance suite, so that a change of the store compiles only the tests that drive the machine.
         .target(
-            name: "PosternMachineDriver", dependencies: ["PosternCore", "PosternStore", "PosternDelivery"],
+            name: "PosternMachineDriver",
+            dependencies: ["PosternCore", "PosternUpstream", "PosternStore", "PosternDelivery"],
             path: "Tests/PosternMachineDriver", swiftSettings: strict),
         .testTarget(
             name: "ToyTests",
             dependencies: [
-                "PosternTestKit", "PosternConformance", "PosternCore", "PosternUpstreamKit", "PosternSimulatorKit",
+                "PosternTestKit", "PosternConformance", "PosternCore", "PosternUpstream", "PosternSimulatorKit",
                 "PosternStory",
             ],
             path: "Tests/Upstreams/Toy", exclude: ["Fixtures", "storm.py"], swiftSettings: strict),
         tests(
             of: "PosternDelivery",
             [
-                "PosternCore", "PosternMetrics", "PosternJSON", "PosternStore", "PosternTransport", "PosternHTTP",
-                "PosternFaultServer", logging, memoryLogging,
+                "PosternMetrics", "PosternStore", "PosternTransport", "PosternHTTP", "PosternFaultServer", logging,
+                memoryLogging,
             ] + adapters),
         tests(
             of: "PosternAPI",
             [
-                "PosternCore", "PosternJSON", "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery",
-                "PosternCompression", "PosternCommands", logging, memoryLogging,
+                "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", "PosternCompression",
+                "PosternCommands",
+                logging, memoryLogging,
             ] + adapters),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
         tests(
             of: "PosternSimulatorKit",
-            ["PosternConformance", "PosternCore", "PosternHTTP", "PosternTransport", logging] + simulators),
+            ["PosternConformance", "PosternTransport", logging] + simulators),
         .target(
             name: "PosternGatewayTestKit",
-            dependencies: ["PosternTestKit", "PosternCore", "PosternGateway"],
+            dependencies: ["PosternTestKit", "PosternCore", "PosternUpstream", "PosternGateway"],
             path: "Tests/PosternGatewayTestKit", swiftSettings: strict),
         tests(
             of: "PosternGateway",
             [
-                "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternHTTP", "PosternAPI",
+                "PosternGatewayTestKit", "PosternDelivery", "PosternHTTP", "PosternAPI", "PosternProcess",
                 "PosternSimulatorKit", "PosternSimulators", "PosternStore", logging,
             ]),
         tests(
             of: "PosternCommands",
             [
-                "PosternGatewayTestKit", "PosternCore", "PosternDelivery", "PosternMetrics", "PosternProcess",
-                "PosternAPI", "PosternGateway", "PosternStore", crypto, logging,
+                "PosternGatewayTestKit", "PosternDelivery", "PosternMetrics", "PosternProcess", "PosternAPI",
+                "PosternGateway", "PosternStore", crypto, logging,
             ]),
         // The simulated world, what it has to know of each type of upstream, and what runs many of them.
         .target(
@@ -229,10 +246,9 @@ let package = Package(
             path: "Tests/PosternStory", swiftSettings: strict),
         .target(
             name: "PosternWorld",
-            dependencies: [
-                "PosternTestKit", "PosternConformance", "PosternCore", "PosternGateway", "PosternHTTP", "PosternAPI",
-                "PosternCompression", "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit",
-                "PosternSimulators",
+            dependencies: basics + [
+                "PosternConformance", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternCompression",
+                "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit", "PosternSimulators",
                 "PosternStory", logging,
             ] + stories,
             path: "Tests/PosternWorld", swiftSettings: strict),
@@ -241,9 +257,9 @@ let package = Package(
         .testTarget(name: "PosternWorldTests", dependencies: ["PosternWorld"], swiftSettings: strict),
         .testTarget(
             name: "EndToEndTests",
-            dependencies: [
-                "PosternTestKit", "PosternConformance", "PosternCommands", "PosternCore", "PosternHTTP", "PosternAPI",
-                "PosternSimulatorKit", "PosternSimulators", "PosternStore", "PosternTransport", crypto, logging,
+            dependencies: basics + [
+                "PosternConformance", "PosternCommands", "PosternHTTP", "PosternAPI", "PosternSimulatorKit",
+                "PosternSimulators", "PosternStore", crypto, logging,
             ],
             swiftSettings: strict),
     ] + upstreams.flatMap(upstream),

@@ -34,7 +34,7 @@ put() {
     fi
 }
 
-put Sources/PosternGateway/UpstreamRegistry.swift < <(registry UpstreamRegistry UpstreamType Adapter PosternCore \
+put Sources/PosternGateway/UpstreamRegistry.swift < <(registry UpstreamRegistry UpstreamType Adapter PosternUpstream \
     "Every type of upstream there is (see CONTRIBUTING.md).")
 put Sources/PosternSimulators/SimulatorRegistry.swift < <(registry SimulatorRegistry SimulatorType Simulator \
     PosternSimulatorKit "The simulator of every type of upstream, in the order of their ports.")

@@ -2,6 +2,7 @@ import Logging
 import PosternCore
 import PosternHTTP
 import PosternStore
+import PosternThreads
 
 extension APIContext {
     /// Replies with what `body` makes of the store.

@@ -4,6 +4,8 @@ public import PosternDelivery
 import PosternHTTP
 public import PosternMetrics
 public import PosternStore
+public import PosternThreads
+public import PosternUpstream
 import Synchronization
 
 /// What one request may carry.

@@ -1,7 +1,7 @@
 import PosternCompression
 import PosternCore
 import PosternHTTP
-import PosternJSON
+import PosternUpstream
 
 /// A request whose headers are valid: its caller, its route, and the format of its body. Each is determined once.
 final class APIRequest: AdmittedRequest {

@@ -3,6 +3,7 @@ import PosternCore
 public import PosternDelivery
 public import PosternHTTP
 import PosternMetrics
+import PosternThreads
 import Synchronization
 
 /// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It

@@ -1,5 +1,6 @@
 import PosternCore
 public import PosternStore
+import PosternThreads
 
 /// Why a command failed: a sentence for people, and an exit code of sysexits.h for scripts.
 public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertible {

@@ -4,6 +4,7 @@ import PosternCore
 public import PosternGateway
 import PosternMetrics
 public import PosternStore
+import PosternThreads
 
 /// `postern keys rotate-encryption`: encrypts every stored credential with the current key. The gateway does the same
 /// when it starts; this command is for a store that no gateway is using.

@@ -1,5 +1,6 @@
 public import PosternAPI
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// A new API key, and its entry for the configuration.
 public struct NewKey: Sendable, Equatable {

@@ -1,6 +1,7 @@
-public import PosternCore
+import PosternCore
 public import PosternGateway
 import PosternStore
+public import PosternUpstream
 
 /// The location of the store that a command works on, and of the gateway that may be using it.
 public struct StoreLocation: Sendable {

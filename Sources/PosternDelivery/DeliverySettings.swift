@@ -1,5 +1,6 @@
 public import Logging
 public import PosternCore
+public import PosternUpstream
 
 /// How messages are delivered to one upstream: the configuration's `delivery`, with the upstream's overrides.
 public struct DeliverySettings: Sendable, Equatable {

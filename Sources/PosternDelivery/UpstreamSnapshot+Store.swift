@@ -1,5 +1,6 @@
 public import PosternCore
 public import PosternStore
+public import PosternUpstream
 
 extension UpstreamSnapshot {
     /// The status of an upstream from the store alone, without a worker. It does not include requests in flight, and of

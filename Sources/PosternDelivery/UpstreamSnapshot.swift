@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// The status of an upstream, as last published by its worker.
 public struct UpstreamSnapshot: Sendable, Equatable {

@@ -1,5 +1,6 @@
 public import PosternCore
 public import PosternStore
+import PosternUpstream
 
 /// What a queued message waits for, and when it is sent next.
 public struct WaitStatus: Sendable, Equatable {

@@ -1,5 +1,6 @@
 public import PosternCore
 public import PosternStore
+public import PosternThreads
 import Synchronization
 
 /// All workers of a gateway: started together, stopped in order, watched. Any thread may call, but only one at a time may

@@ -1,6 +1,7 @@
 import Glibc
 package import PosternCore
 public import PosternHTTP
+import PosternThreads
 
 /// Responds to one request, correctly or with a fault. The first response counts.
 public struct FaultResponder: Sendable {

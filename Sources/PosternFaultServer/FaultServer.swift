@@ -1,6 +1,7 @@
 public import Logging
-internal import PosternCore
+import PosternCore
 public import PosternHTTP
+import PosternThreads
 
 /// A complete request.
 public struct IncomingRequest: Sendable {

@@ -7,7 +7,9 @@ import PosternHTTP
 import PosternMetrics
 public import PosternProcess
 public import PosternStore
+import PosternThreads
 import PosternTransport
+import PosternUpstream
 
 /// The running gateway: builds the parts, starts them, and stops them in the reverse order.
 public final class App: Sendable {

@@ -1,7 +1,9 @@
 import Logging
 import PosternAPI
 import PosternCore
+import PosternThreads
 import PosternTransport
+import PosternUpstream
 
 /// The environment of the gateway: time, scheduling of threads, randomness, and both networks.
 ///

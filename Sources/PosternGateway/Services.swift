@@ -6,6 +6,8 @@ import PosternHTTP
 import PosternMetrics
 import PosternProcess
 import PosternStore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// The services of the gateway, in the order in which they start.

@@ -2,6 +2,7 @@ import Glibc
 import PosternCore
 import PosternProcess
 import PosternStore
+import PosternThreads
 
 /// The simulators of a run with `--simulate`: a child process that ends with this one, however this one ends.
 struct Simulators {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternProcess
+import PosternThreads
 
 /// The work of the main thread while the gateway runs: reloads the configuration on request, does what is done now and
 /// then, such as loading renewed TLS files, and ends when the gateway has to stop.

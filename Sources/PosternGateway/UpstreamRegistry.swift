@@ -1,7 +1,7 @@
 // Written by scripts/write-registry.sh from the list in Package.swift.
 import AppServicesAdapter
 import CurioAdapter
-public import PosternCore
+public import PosternUpstream
 import SamsaraAdapter
 import SeerAdapter
 import StreamOneAdapter

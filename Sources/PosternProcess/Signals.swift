@@ -1,5 +1,6 @@
 import Glibc
 public import PosternCore
+public import PosternThreads
 
 /// The signals that the process gets, for a thread that waits for them.
 ///

@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 internal import PosternFaultServer
 internal import PosternHTTP
 internal import Synchronization

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// The operations of a worker. All of them run on the writer's thread, in the next commit, and so do their completions.
 extension Outbox {

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// The queues of the upstreams: which there are, and which of them this process sends from.
 extension Outbox {

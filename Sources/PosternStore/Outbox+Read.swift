@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// A message as it is stored.
 public struct MessageRecord: Sendable, Equatable {

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 extension Outbox {
     /// Cancels those of `ids` that are queued and not being sent, all in one transaction, and returns them. The

@@ -1,7 +1,10 @@
 import Foundation
 public import Logging
 public import PosternCore
+public import PosternEvents
 public import PosternMetrics
+public import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// The durable store: queues, receipts, dead letters, upstream state. One process at a time.

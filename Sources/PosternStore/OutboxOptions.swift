@@ -1,5 +1,6 @@
 import Foundation
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// The settings of the store: the configuration's `outbox`.
 public struct OutboxOptions: Sendable, Equatable {

@@ -1,6 +1,7 @@
 import CSQLite
 import Glibc
-public import PosternCore
+import PosternCore
+public import PosternThreads
 
 /// An error of the store: what happened, where, and what to do.
 public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {

@@ -1,6 +1,8 @@
 internal import CCurl
 internal import Glibc
 public import PosternCore
+public import PosternThreads
+public import PosternUpstream
 internal import Synchronization
 
 /// Sends requests with libcurl: one multi handle and the one thread that drives it.

@@ -1,6 +1,7 @@
 internal import CCurl
 import Glibc
-internal import PosternCore
+import PosternCore
+import PosternThreads
 
 /// Owns one `CURL *` and the buffer for its error text. Reused for one transfer after the other.
 final class EasyHandle {

@@ -1,5 +1,6 @@
 internal import CCurl
-internal import PosternCore
+import PosternCore
+import PosternUpstream
 
 /// One request in flight. Owns its easy handle, its header list, and the part of the response that has arrived.
 ///

@@ -1,5 +1,6 @@
 internal import CCurl
-internal import PosternCore
+import PosternCore
+import PosternUpstream
 
 extension TransferFailure {
     /// `bytesSent` counts what was passed to the system for the request. From the first byte on, the upstream may have

@@ -5,6 +5,7 @@ import PosternCore
 import PosternProcess
 public import PosternSimulatorKit
 import PosternSimulators
+import PosternThreads
 
 extension SimulatorHost.Keep: ExpressibleByArgument {}
 

@@ -3,6 +3,7 @@ import PosternCommands
 import PosternCore
 import PosternGateway
 import PosternProcess
+import PosternUpstream
 
 struct Keys: ParsableCommand {
     static let configuration = CommandConfiguration(

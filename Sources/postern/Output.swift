@@ -1,7 +1,6 @@
 import ArgumentParser
 import Glibc
 import PosternCommands
-import PosternCore
 import PosternProcess
 
 extension CommandFailure {

@@ -4,6 +4,7 @@ import PosternCommands
 import PosternCore
 import PosternGateway
 import PosternProcess
+import PosternThreads
 
 @main struct Postern: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -4,6 +4,7 @@ import Logging
 import PosternCore
 import PosternGateway
 import PosternProcess
+import PosternThreads
 
 struct Serve: ParsableCommand {
     static let configuration = CommandConfiguration(

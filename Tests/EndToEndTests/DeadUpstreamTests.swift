@@ -3,6 +3,7 @@ import PosternConformance
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 extension EndToEnd {

@@ -5,6 +5,8 @@ import PosternHTTP
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Synchronization
 import Testing
 

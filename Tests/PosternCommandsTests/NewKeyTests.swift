@@ -4,6 +4,7 @@ import PosternCore
 import PosternGateway
 import PosternGatewayTestKit
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternCommands

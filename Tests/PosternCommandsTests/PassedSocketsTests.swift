@@ -1,4 +1,5 @@
 import Glibc
+import PosternUpstream
 import Testing
 
 @testable import PosternProcess

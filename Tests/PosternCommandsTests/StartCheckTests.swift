@@ -6,6 +6,8 @@ import PosternGatewayTestKit
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternCommands

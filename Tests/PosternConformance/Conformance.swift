@@ -1,7 +1,7 @@
 import Foundation
 import PosternCore
-import PosternJSON
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 /// A rule that every type of upstream follows. Each type has a suite that checks all rules against its fixture.

@@ -1,8 +1,9 @@
 import Logging
-package import PosternCore
+import PosternCore
 package import PosternSimulatorKit
 package import PosternTestKit
 import PosternTransport
+package import PosternUpstream
 import Testing
 
 /// A simulator with its server, and the gateway's transport as its client. It outlives gateways that are killed.

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 
 /// The context of a probe in which every request has the same result.
@@ -15,7 +16,10 @@ final class ProbeContext: UpstreamRouteContext {
     var changes: Int { written.withLock { $0 } }
 
     let time: any TimeSource = ManualTime(now: UpstreamFixture.now)
-    var computations: BlockingExecutor { preconditionFailure("a probe computes nothing that takes long") }
+    func compute(_ work: @escaping @Sendable () -> Void) {
+        preconditionFailure("a probe computes nothing that takes long")
+    }
+    var waitingComputations: Int { 0 }
 
     func check<T: Sendable>(
         _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T

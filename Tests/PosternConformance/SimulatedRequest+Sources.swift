@@ -1,6 +1,7 @@
+import PosternCore
 package import PosternSimulatorKit
-package import PosternCore
 import PosternTestKit
+package import PosternUpstream
 
 extension SimulatedRequest {
     /// The golden request in a file, as a client sends it: with `Host`, and with `Content-Length` if it has a body.

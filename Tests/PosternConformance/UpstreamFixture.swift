@@ -1,6 +1,6 @@
 package import PosternCore
-import PosternJSON
 import PosternTestKit
+package import PosternUpstream
 import Testing
 
 /// What there is to know about a type of upstream for `Conformance`: settings, samples, golden requests and the meaning

@@ -1,11 +1,12 @@
 import InMemoryLogging
 import Logging
 import PosternCore
-import PosternJSON
 import PosternMetrics
-@testable import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
+@testable import PosternStore
 
 @testable import PosternDelivery
 

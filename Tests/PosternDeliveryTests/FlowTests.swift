@@ -5,7 +5,9 @@ import PosternHTTP
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
 import PosternTransport
+import PosternUpstream
 import Synchronization
 import Testing
 

@@ -4,6 +4,7 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
 import Testing
 
 @testable import PosternDelivery

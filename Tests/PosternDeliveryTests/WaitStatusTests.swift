@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 import Testing
 import WebhookAdapter
 

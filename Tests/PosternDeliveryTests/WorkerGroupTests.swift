@@ -1,9 +1,11 @@
 import Logging
 import PosternCore
 import PosternMetrics
-@testable import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
+@testable import PosternStore
 
 @testable import PosternDelivery
 

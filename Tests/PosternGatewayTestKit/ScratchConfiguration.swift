@@ -2,6 +2,7 @@ import Foundation
 public import PosternCore
 public import PosternGateway
 public import PosternTestKit
+public import PosternUpstream
 import Testing
 
 /// A directory for one test, with a configuration file and secret files; removed with the last reference.

@@ -2,9 +2,11 @@ import Logging
 import PosternCore
 import PosternGatewayTestKit
 import PosternHTTP
-@testable import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
+@testable import PosternStore
 
 @testable import PosternGateway
 

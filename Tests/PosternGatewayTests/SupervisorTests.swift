@@ -1,5 +1,6 @@
 import PosternCore
 import PosternProcess
+import PosternThreads
 import Testing
 
 @testable import PosternGateway

@@ -4,6 +4,7 @@ import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

@@ -1,4 +1,5 @@
 package import PosternCore
+package import PosternUpstream
 
 @testable import PosternDelivery
 @testable package import PosternStore

@@ -1,6 +1,9 @@
 import PosternCore
+import PosternEvents
 import PosternSimulatedDisk
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

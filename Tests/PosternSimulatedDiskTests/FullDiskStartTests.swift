@@ -1,6 +1,7 @@
 import PosternCore
 import PosternSimulatedDisk
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

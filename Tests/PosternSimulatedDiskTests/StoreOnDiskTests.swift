@@ -1,6 +1,7 @@
 import Foundation
 import Logging
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternSimulatedDisk
 import PosternTestKit

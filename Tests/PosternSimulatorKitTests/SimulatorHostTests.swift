@@ -4,6 +4,7 @@ import PosternConformance
 import PosternCore
 import PosternTestKit
 import PosternTransport
+import PosternUpstream
 import SamsaraSimulator
 import SeerSimulator
 import Testing

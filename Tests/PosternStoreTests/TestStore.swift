@@ -3,6 +3,8 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

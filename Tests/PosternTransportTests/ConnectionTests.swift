@@ -1,6 +1,7 @@
 import Glibc
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 import Testing
 

@@ -2,6 +2,8 @@ import Dispatch
 import Glibc
 import PosternCore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Synchronization
 import Testing
 

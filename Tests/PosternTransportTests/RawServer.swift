@@ -1,6 +1,7 @@
 import Glibc
 import PosternCore
 import PosternTestKit
+import PosternThreads
 import Synchronization
 
 /// A listener on a free loopback port whose connections are played by a closure, one thread each.

@@ -3,6 +3,7 @@ import Logging
 import PosternCore
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternTransport

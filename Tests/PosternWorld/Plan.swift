@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStory
+import PosternUpstream
 
 @testable import PosternGateway
 

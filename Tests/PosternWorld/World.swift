@@ -6,6 +6,7 @@ import PosternSimulatedDisk
 import PosternStore
 import PosternStory
 import PosternTestKit
+import PosternUpstream
 
 @testable import PosternGateway
 

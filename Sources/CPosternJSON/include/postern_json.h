@@ -13,7 +13,7 @@ extern "C" {
 ///
 /// The first word is the offset behind the value, and `POSTERN_JSON_FLAG` of a string or name that holds an escape, or of
 /// a number without fraction and exponent. The second is the index of the first word after the value and all it contains.
-/// Where a value starts, and of which kind it is, the text shows. `JSONValue` in PosternCore reads this.
+/// Where a value starts, and of which kind it is, the text shows. `JSONValue` in PosternUpstream reads this.
 typedef uint32_t postern_json_word;
 
 #define POSTERN_JSON_FLAG 0x80000000u

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// A key that callers may present. Only its digest is known.
 public struct APIKey: Sendable, Equatable {

@@ -1,5 +1,6 @@
 import Glibc
 import PosternCore
+import PosternEvents
 import PosternHTTP
 
 /// Keeps web pages from using a visitor's browser to reach the gateway: neither by a name that they have pointed at it

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 import Synchronization
 
 /// Decides who may call, by the route table. Any thread.

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternThreads
 import Synchronization
 
 /// Work for callers who have not proven who they are: checking a signature over a large body, inflating it.

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternHTTP
-import PosternJSON
 import PosternStore
+import PosternUpstream
 
 /// A request to change many messages: `{"upstream"?,"state"?,"ids"?,"dryRun"?}`, and the other members of a filter.
 struct BulkRequest: Sendable {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 
 /// The keys that are configured, by name: never their digests. A caller that is restricted to some upstreams sees the keys
 /// for these, and learns of no other upstream.

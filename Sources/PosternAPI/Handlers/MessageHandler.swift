@@ -2,6 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternThreads
 
 /// Reads, cancels, and retries messages.
 struct MessageHandler: Sendable {

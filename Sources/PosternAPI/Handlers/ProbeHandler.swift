@@ -5,6 +5,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 import PosternStore
+import PosternThreads
 import Synchronization
 
 /// The routes for probes and monitoring: liveness, readiness, metrics, and the description of the API.

@@ -3,6 +3,8 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// The services that an asynchronous route may use.
@@ -15,7 +17,8 @@ struct RouteContext: UpstreamRouteContext {
     /// The memory that the request has reserved, until it ends.
     let memory: MemoryLease
     var time: any TimeSource { context.time }
-    var computations: BlockingExecutor { context.computations }
+    func compute(_ work: @escaping @Sendable () -> Void) { context.computations.run(work) }
+    var waitingComputations: Int { context.computations.waiting }
 
     func check<T: Sendable>(
         _ bytes: Int, _ work: @escaping @Sendable (_ isCancelled: () -> Bool) -> T

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 
 /// Tries the credentials of an upstream without a message.
 extension UpstreamHandler {

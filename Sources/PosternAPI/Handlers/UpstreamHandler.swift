@@ -2,6 +2,8 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternThreads
+import PosternUpstream
 
 /// Shows upstreams and changes their state.
 struct UpstreamHandler: Sendable {

@@ -3,6 +3,8 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternThreads
+import PosternUpstream
 
 /// The routes of an upstream's type in addition to ingest: `Traits.routes`.
 struct UpstreamRouteHandler: Sendable {

@@ -1,6 +1,7 @@
 public import PosternCore
-import PosternJSON
+import PosternEvents
 public import PosternStore
+import PosternUpstream
 
 extension Callback {
     /// A callback whose events have the form that the API documents (design, section 4).

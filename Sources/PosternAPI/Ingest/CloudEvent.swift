@@ -1,6 +1,7 @@
 import PosternCore
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// How a request carries CloudEvents (HTTP Protocol Binding for CloudEvents 1.0.2, section 3).
 enum CloudEventMode {

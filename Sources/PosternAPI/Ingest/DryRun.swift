@@ -2,6 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// `dryRun=true`: the requests that would be made, with nothing stored and no secret shown. The response has about 1 MiB at
 /// most: a request may be several times as long as its messages.

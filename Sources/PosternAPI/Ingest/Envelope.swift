@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 
 /// The members of an envelope in addition to the payload, or the attributes of an event that take their place.
 struct EnvelopeOptions {

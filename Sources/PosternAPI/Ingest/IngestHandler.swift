@@ -1,8 +1,9 @@
 import PosternCore
 import PosternHTTP
-import PosternJSON
 import PosternMetrics
 import PosternStore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// Accepts messages: validates them, passes them to the store, and responds with 202 when they are on disk.

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternMetrics
 import PosternStore
+import PosternUpstream
 
 /// The messages of one request: the valid ones, and the faults of the others.
 struct IngestRequest: Sendable {

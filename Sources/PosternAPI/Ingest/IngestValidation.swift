@@ -1,7 +1,7 @@
 import PosternCore
 import PosternHTTP
-import PosternJSON
 import PosternStore
+import PosternUpstream
 
 /// Reads the messages of a request, and has the upstreams validate each.
 struct IngestValidation {

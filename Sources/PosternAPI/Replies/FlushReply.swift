@@ -2,6 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternThreads
 import Synchronization
 
 /// The response to a flush with `Prefer: wait=N`: `200` with counts when it is over, `502` if messages could not be sent,

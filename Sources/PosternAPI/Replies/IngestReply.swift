@@ -1,6 +1,7 @@
 import PosternCore
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// The response to a request that contains messages.
 ///

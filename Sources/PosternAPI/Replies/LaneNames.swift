@@ -1,6 +1,6 @@
 public import PosternCore
-import PosternJSON
 public import PosternStore
+public import PosternUpstream
 
 /// The names of mixed lanes, which are parts of the payloads: one payload is read for each lane.
 public struct LaneNames {

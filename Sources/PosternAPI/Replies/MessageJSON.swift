@@ -1,7 +1,8 @@
 public import PosternCore
 public import PosternDelivery
-import PosternJSON
+import PosternEvents
 public import PosternStore
+import PosternUpstream
 
 /// Messages as the API shows them, and so the command line.
 public enum MessageJSON {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternThreads
 import Synchronization
 
 /// A reply that is held until its messages are settled, or an action is over.

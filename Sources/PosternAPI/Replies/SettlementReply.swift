@@ -1,6 +1,8 @@
 import PosternCore
 import PosternHTTP
 import PosternStore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// A response that is held until its messages are settled (`Prefer: wait=N`).

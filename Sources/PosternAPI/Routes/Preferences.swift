@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 
 /// The preferences of a request that Postern understands; others are ignored, as RFC 7240, section 2, requires.
 struct Preferences: Equatable {

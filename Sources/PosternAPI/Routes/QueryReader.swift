@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 
 /// Reads the parameters of a query, and collects what is wrong with them, so that one response reports all of it.
 struct QueryReader: Sendable {

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// One row of the route table: everything that is known about a route before a request arrives.
 ///

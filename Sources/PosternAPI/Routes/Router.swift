@@ -2,6 +2,7 @@ import PosternCore
 import PosternHTTP
 import PosternMetrics
 import PosternStore
+import PosternUpstream
 
 /// Finds the route of a request in the route table, or the problem with it.
 final class Router: Sendable {

@@ -1,5 +1,7 @@
 import PosternCore
+import PosternEvents
 import PosternHTTP
+import PosternThreads
 import Synchronization
 
 /// Sends events to the clients of `GET /v1/stream`, the listeners. Any thread.

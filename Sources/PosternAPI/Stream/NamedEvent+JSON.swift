@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 extension NamedEvent {
     /// The member `sdk` of an event and of a receipt: the words of the SDK's response objects.

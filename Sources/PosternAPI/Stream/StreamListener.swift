@@ -1,4 +1,5 @@
 import PosternCore
+import PosternEvents
 import PosternHTTP
 
 /// A client that listens to the events (`GET /v1/stream`). All but the constants is used under the lock of its

@@ -1,7 +1,8 @@
 import Foundation
-public import PosternCore
+import PosternCore
 public import PosternGateway
 import PosternHTTP
+public import PosternUpstream
 
 /// Where a command reaches a gateway, and which certificate it accepts there.
 public struct GatewayAddress: Sendable, Equatable {

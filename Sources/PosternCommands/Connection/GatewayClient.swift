@@ -1,8 +1,9 @@
 public import Foundation
-public import PosternCore
+import PosternCore
 public import PosternGateway
-import PosternJSON
+import PosternThreads
 import PosternTransport
+public import PosternUpstream
 
 /// A client of a running gateway's API.
 public final class GatewayClient: Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// `postern healthcheck`: whether a gateway is ready.
 public enum Healthcheck {

@@ -1,6 +1,6 @@
 public import PosternCore
-import PosternJSON
 import PosternProcess
+import PosternUpstream
 
 /// What `postern upstreams` and `postern failures` ask of a running gateway, whose answers they show as text for people or
 /// as the JSON of the API.

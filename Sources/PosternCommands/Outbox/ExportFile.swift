@@ -1,7 +1,7 @@
 import Glibc
 public import PosternCore
-import PosternJSON
 import PosternStore
+import PosternUpstream
 
 /// The file of an export, which can be continued after an interruption.
 public final class ExportFile {

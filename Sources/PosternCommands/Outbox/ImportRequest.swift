@@ -1,7 +1,7 @@
 import Crypto
 import Foundation
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// Consecutive lines of an export, as one request to a gateway.
 struct ImportRequest {

@@ -3,6 +3,7 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternStore
+import PosternThreads
 
 /// A store that no gateway is using, opened to change messages in it.
 struct OfflineStore {

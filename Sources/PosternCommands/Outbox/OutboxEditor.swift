@@ -1,5 +1,6 @@
 public import PosternCore
 public import PosternStore
+import PosternUpstream
 
 /// Changes messages: through the gateway that runs on the store, or else in the store itself.
 public struct OutboxEditor: Sendable {

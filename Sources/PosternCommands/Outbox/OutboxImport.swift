@@ -1,6 +1,6 @@
 import Glibc
 public import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// `postern outbox import`: posts the messages of an export to a gateway.
 ///

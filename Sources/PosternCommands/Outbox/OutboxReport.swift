@@ -4,6 +4,7 @@ public import PosternCore
 import PosternDelivery
 import PosternProcess
 public import PosternStore
+public import PosternUpstream
 
 /// What `postern outbox` shows: text for people, or JSON for programs, in the shapes that `docs/cli.md` describes.
 ///

@@ -2,6 +2,8 @@ public import Logging
 public import PosternCore
 public import PosternMetrics
 public import PosternStore
+public import PosternThreads
+public import PosternUpstream
 import Synchronization
 
 /// Moves one upstream's messages from its queue to the upstream: claims, sends, judges, settles.

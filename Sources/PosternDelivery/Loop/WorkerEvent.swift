@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// An event for a worker.
 enum WorkerEvent: Sendable {

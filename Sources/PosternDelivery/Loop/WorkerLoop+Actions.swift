@@ -1,7 +1,10 @@
 import Logging
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternStore
+import PosternThreads
+import PosternUpstream
 
 /// Carries out what the machine has decided.
 extension WorkerLoop {

@@ -2,6 +2,8 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternStore
+import PosternThreads
+import PosternUpstream
 
 /// From a response to its result on disk.
 extension WorkerLoop {

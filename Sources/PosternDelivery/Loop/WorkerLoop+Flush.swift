@@ -1,7 +1,9 @@
 import Logging
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternStore
+import PosternUpstream
 
 /// Flushes, and events under the names that the upstream's own clients define.
 extension WorkerLoop {

@@ -1,8 +1,11 @@
 import Logging
 import PosternCompression
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternStore
+import PosternThreads
+import PosternUpstream
 
 /// From a claim to a request.
 extension WorkerLoop {

@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// Publishes the snapshot and persists the health record.
 extension WorkerLoop {

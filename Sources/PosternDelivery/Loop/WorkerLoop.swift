@@ -2,6 +2,8 @@ import Logging
 import PosternCore
 import PosternMetrics
 import PosternStore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// The part of the worker that runs on its thread: a turn processes events, sends what may be sent, and returns when

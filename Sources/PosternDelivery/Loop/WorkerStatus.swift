@@ -1,4 +1,6 @@
 import PosternCore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// The status that a worker's loop publishes to other threads.

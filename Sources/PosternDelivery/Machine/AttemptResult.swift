@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// What was decided about a request: by the upstream's adapter if there was a response, by the worker if there was none.
 struct AttemptResult: Sendable {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// Requests of operators, and changes of the clock or the configuration.
 extension DeliveryMachine {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// Doubtful responses: either the messages or the upstream may be the cause.
 ///

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// The effect of a verdict on the messages, the circuits, and the token.
 extension DeliveryMachine {

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// All decisions about delivering to one upstream: what may be sent, what a response means for its batch, the circuits,
 /// and the token, and which messages fail.

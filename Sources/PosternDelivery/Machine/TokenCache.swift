@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStore
+import PosternUpstream
 
 /// The token of an upstream that requires one: when to fetch it, and which requests were sent under which token.
 ///

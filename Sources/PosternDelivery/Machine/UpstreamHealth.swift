@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Which requests may be sent: one circuit for the upstream as a whole, and one for each of its endpoints.
 ///

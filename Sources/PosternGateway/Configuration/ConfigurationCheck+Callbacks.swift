@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 extension ConfigurationCheck {
     typealias Callback = GatewayConfiguration.CallbackConfiguration

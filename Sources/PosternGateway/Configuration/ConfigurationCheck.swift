@@ -5,6 +5,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// Builds a `GatewayConfiguration` from the sources and collects all problems.
 struct ConfigurationCheck {

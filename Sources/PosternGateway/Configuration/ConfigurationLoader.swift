@@ -1,7 +1,8 @@
 import Foundation
 import PosternAPI
-public import PosternCore
+import PosternCore
 import PosternProcess
+public import PosternUpstream
 
 /// Reads the configuration from its sources, checks all of it, and creates the upstreams.
 public struct ConfigurationLoader: Sendable {

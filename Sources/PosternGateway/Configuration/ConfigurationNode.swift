@@ -1,5 +1,5 @@
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// A value of a configuration file.
 indirect enum ConfigurationNode: Sendable, Equatable {

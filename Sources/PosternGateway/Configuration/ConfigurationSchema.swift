@@ -2,6 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// The settings that exist, given the upstreams of a file.
 struct ConfigurationSchema {

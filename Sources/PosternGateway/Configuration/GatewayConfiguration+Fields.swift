@@ -1,7 +1,9 @@
 import Logging
 import PosternAPI
-public import PosternCore
-import PosternHTTP
+import PosternCore
+public import PosternHTTP
+import PosternThreads
+public import PosternUpstream
 
 // The settings of the gateway itself: name, range, property, meaning. The defaults are those of the properties.
 
@@ -58,6 +60,16 @@ extension SettingRule<[String]> {
             return !authority.isEmpty && authority.utf8.allSatisfy { !"/@?#* ,".utf8.contains($0) }
         }
     }
+}
+
+extension TLSFiles: SettingsSection {
+    public static let fields: [SettingField<Self>] = [
+        .text("certificateFile", \.certificateFile, "PEM file with the certificate chain; empty: plain HTTP."),
+        .text("keyFile", \.keyFile, "PEM file with the certificate's private key."),
+        .text(
+            "clientCAFile", \.clientCAFile,
+            "PEM file with the authorities of client certificates; empty: none is requested."),
+    ]
 }
 
 extension GatewayConfiguration.Admin: SettingsSection {

@@ -4,6 +4,7 @@ public import PosternCore
 public import PosternDelivery
 public import PosternHTTP
 public import PosternStore
+public import PosternUpstream
 
 /// All settings of an operator, checked and in the units of the code.
 ///

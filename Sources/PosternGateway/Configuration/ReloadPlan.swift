@@ -2,6 +2,7 @@ public import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// What a reloaded configuration changes in a running gateway.
 public struct ReloadPlan: Sendable, Equatable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 extension Setting {
     /// The value that `raw` represents.

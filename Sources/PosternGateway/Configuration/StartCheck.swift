@@ -4,6 +4,7 @@ import PosternAPI
 import PosternCore
 import PosternHTTP
 import PosternStore
+import PosternUpstream
 
 /// Problems that would prevent `serve` from starting although every setting is valid alone: files that cannot be used,
 /// and addresses that cannot be listened on.

@@ -1,6 +1,7 @@
 import Glibc
 import PosternCore
 import PosternHTTP
+import PosternThreads
 
 /// What the gateway requires of the system, checked before anything is opened: a library that is refused a thread later
 /// may wait for it without end (libdispatch does).

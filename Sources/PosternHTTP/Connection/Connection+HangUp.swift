@@ -1,5 +1,5 @@
 import Glibc
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 // Clients that hang up while their request is being answered. Called by the reaper's thread, except `onHangUp`.

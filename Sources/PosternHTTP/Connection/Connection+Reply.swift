@@ -1,5 +1,5 @@
 internal import CMicrohttpd
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 // Sends responses, on the connection's worker thread.

@@ -1,6 +1,6 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 // Receiving a request. All of it runs on the connection's worker thread.

@@ -1,6 +1,6 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 /// A client's connection and its current request.

@@ -1,6 +1,7 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
+import PosternThreads
 import Synchronization
 
 /// Ends connections, on a thread next to the workers: it cuts off those that are past their deadline, which

@@ -1,5 +1,5 @@
 import Glibc
-internal import PosternCore
+import PosternCore
 
 /// Detects clients that hang up while their connection is suspended and libmicrohttpd does not watch its socket.
 /// Belongs to the reaper's thread.

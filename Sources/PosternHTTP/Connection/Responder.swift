@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 /// Responds to one request, from any thread. The first response counts; later ones, and one to a client that has hung

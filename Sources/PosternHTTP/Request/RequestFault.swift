@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 
 /// Why a request is rejected by its form alone. The connection is closed, because what follows cannot be framed.
 enum RequestFault: Error, Equatable {

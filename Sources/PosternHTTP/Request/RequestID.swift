@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 /// Ids for requests without their own.

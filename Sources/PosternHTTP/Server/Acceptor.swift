@@ -1,6 +1,7 @@
 import Glibc
 import Logging
-internal import PosternCore
+import PosternCore
+import PosternThreads
 import Synchronization
 
 /// Accepts connections and distributes them to the workers in turn.

@@ -1,6 +1,7 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
+import PosternThreads
 
 /// Wakes a thread that waits in `poll`. A signal while no thread waits is remembered. If no file descriptor was left, it is
 /// not open, and must not be waited on.

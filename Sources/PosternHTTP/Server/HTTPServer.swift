@@ -2,6 +2,7 @@ internal import CMicrohttpd
 import Glibc
 public import Logging
 public import PosternCore
+import PosternThreads
 import Synchronization
 
 /// An HTTP/1.1 server on libmicrohttpd.

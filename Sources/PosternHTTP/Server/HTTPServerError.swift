@@ -1,4 +1,5 @@
-public import PosternCore
+import PosternCore
+public import PosternThreads
 
 /// Why a server did not start.
 public struct HTTPServerError: Error, Sendable, Equatable, CustomStringConvertible {

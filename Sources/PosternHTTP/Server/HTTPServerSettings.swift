@@ -1,5 +1,3 @@
-public import PosternCore
-
 /// How a server listens, and its limits.
 public struct HTTPServerSettings: Sendable, Equatable {
     /// Address or name to listen on; the first address of a name is taken.
@@ -50,7 +48,7 @@ public struct HTTPServerSettings: Sendable, Equatable {
 }
 
 /// Paths of PEM files, or empty: the configuration's `server.tls`. Certificate and key are given together.
-public struct TLSFiles: SettingsSection {
+public struct TLSFiles: Sendable, Equatable {
     /// The certificate, followed by its chain. Empty means plain HTTP.
     public var certificateFile = ""
     /// The private key of the certificate.
@@ -63,12 +61,4 @@ public struct TLSFiles: SettingsSection {
     public var isOn: Bool { !certificateFile.isEmpty }
 
     public init() {}
-
-    public static let fields: [SettingField<Self>] = [
-        .text("certificateFile", \.certificateFile, "PEM file with the certificate chain; empty: plain HTTP."),
-        .text("keyFile", \.keyFile, "PEM file with the certificate's private key."),
-        .text(
-            "clientCAFile", \.clientCAFile,
-            "PEM file with the authorities of client certificates; empty: none is requested."),
-    ]
 }

@@ -1,6 +1,7 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
+import PosternThreads
 import Synchronization
 
 /// One libmicrohttpd daemon, without a listener of its own, and the thread that drives it.

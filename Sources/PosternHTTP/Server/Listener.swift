@@ -1,6 +1,7 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
+import PosternThreads
 
 /// A listening socket. It is created here and not by libmicrohttpd, so that errors name the cause.
 struct Listener {

@@ -1,7 +1,7 @@
 internal import CMicrohttpd
 import Glibc
 import Logging
-internal import PosternCore
+import PosternCore
 import Synchronization
 
 /// The context of libmicrohttpd's callbacks. It exists from before the daemon's start until after its end.

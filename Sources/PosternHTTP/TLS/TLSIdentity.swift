@@ -1,6 +1,6 @@
 internal import CMicrohttpd
 import Glibc
-internal import PosternCore
+import PosternCore
 
 /// The server's certificate and key, and the authority of its clients' certificates.
 ///

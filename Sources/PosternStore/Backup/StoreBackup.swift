@@ -1,5 +1,6 @@
 import Glibc
 import PosternCore
+import PosternUpstream
 
 /// Copies a store to a file, also while a gateway is using it.
 ///

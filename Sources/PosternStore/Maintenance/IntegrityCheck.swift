@@ -2,6 +2,7 @@ import CSQLite
 import Glibc
 import Logging
 import PosternCore
+import PosternThreads
 import Synchronization
 
 /// Runs SQLite's `quick_check` when the store is opened.

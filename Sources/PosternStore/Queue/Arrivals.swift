@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The committed messages of a queue that no claim has examined yet, as far as the writer has announced them. A plain
 /// value; the mailbox holds it.

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The parameters of a claim.
 struct ClaimRequest {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The position of the worker in a mixed queue, and the rows that it has skipped. A plain value, which the worker owns.
 ///

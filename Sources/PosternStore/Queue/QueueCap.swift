@@ -1,4 +1,5 @@
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// The limits of one upstream's queue.
 public struct QueueCap: Sendable, Equatable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// What the writer's thread and the worker of a queue report to each other: arrivals, scheduled times, what is being
 /// sent, and what is being removed. A plain value, locked for a few instructions only.

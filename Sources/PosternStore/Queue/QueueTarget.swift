@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 import Synchronization
 
 /// The queue of one upstream as everything sees it that writes to the store: appends, settlements, callbacks, steering

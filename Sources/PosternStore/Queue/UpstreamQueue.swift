@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 import Synchronization
 
 /// The claims of a queue that this process has adopted, for its worker: what to send next, and what is being sent.

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The state of one upstream, read inside a transaction or on a snapshot.
 struct StoredState {

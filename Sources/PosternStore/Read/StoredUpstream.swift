@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 extension Outbox {
     /// Registers all stored upstreams that are not, so that their messages can be listed, cancelled, retried, and purged,

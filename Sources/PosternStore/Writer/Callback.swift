@@ -1,4 +1,5 @@
 public import PosternCore
+import PosternEvents
 
 /// What is stored when messages settle: an event for each, which is a message for the upstream that is notified.
 public struct Callback: Sendable {

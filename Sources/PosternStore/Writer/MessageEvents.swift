@@ -1,4 +1,5 @@
 import PosternCore
+import PosternEvents
 
 /// What a transaction does with messages, in order; published after its commit.
 struct MessageEvents {

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// A message to be stored.
 public struct NewMessage: Sendable {

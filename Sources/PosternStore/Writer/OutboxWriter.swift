@@ -2,6 +2,7 @@ import Glibc
 import Logging
 import PosternCore
 import PosternMetrics
+import PosternThreads
 import Synchronization
 
 /// The only code that writes to the store: a thread that collects the submitted jobs and commits them together.

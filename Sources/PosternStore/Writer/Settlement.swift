@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// The changes of an attempt in the store, all in one transaction.
 public struct Settlement: Sendable {

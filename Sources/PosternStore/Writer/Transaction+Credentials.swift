@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The owner of the credential.
 struct CredentialOwner: Hashable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 // A row of `lanes` exists as long as a message of the lane is queued. `readyAtMs` is the time at which it is due, and
 // orders lanes among each other; NULL while it is parked. If `isHeld`, arrivals do not make it due earlier: its first

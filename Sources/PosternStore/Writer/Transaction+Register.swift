@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 extension Transaction {
     /// Registers an upstream in the store. A number is never assigned twice: the rows of an upstream that is no longer

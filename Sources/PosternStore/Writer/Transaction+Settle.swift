@@ -1,4 +1,6 @@
 import PosternCore
+import PosternEvents
+import PosternUpstream
 
 extension Transaction {
     /// Records that a request is about to be sent, so that the next start finds it if the process dies before the

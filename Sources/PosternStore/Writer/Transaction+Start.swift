@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// An attempt that was open when the owner of its queue ended.
 struct LeftAttempt: Sendable {

@@ -1,4 +1,6 @@
 public import PosternCore
+import PosternEvents
+import PosternUpstream
 
 /// One write transaction. Used only on the writer's thread, while the writer commits.
 ///

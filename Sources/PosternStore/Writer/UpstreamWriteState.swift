@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The writer's state of one upstream: its ledger, and the changes of the current transaction.
 ///

@@ -3,6 +3,7 @@ import Foundation
 import Glibc
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @Suite struct CommandTests {

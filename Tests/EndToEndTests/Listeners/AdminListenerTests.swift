@@ -2,6 +2,7 @@ import Foundation
 import Glibc
 import PosternConformance
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 extension EndToEnd {

@@ -5,6 +5,7 @@ import Logging
 import PosternCore
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 import Testing
 

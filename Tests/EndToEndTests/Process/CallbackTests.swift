@@ -3,6 +3,7 @@ import Glibc
 import PosternConformance
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 extension EndToEnd {

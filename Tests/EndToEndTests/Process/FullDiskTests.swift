@@ -5,6 +5,7 @@ import PosternCore
 import PosternSimulatorKit
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 extension EndToEnd {

@@ -1,6 +1,7 @@
 import Foundation
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

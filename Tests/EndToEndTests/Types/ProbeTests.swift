@@ -1,6 +1,7 @@
 import Foundation
 import PosternConformance
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 extension EndToEnd {

@@ -2,6 +2,7 @@ import Foundation
 import PosternConformance
 import PosternSimulatorKit
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 extension EndToEnd {

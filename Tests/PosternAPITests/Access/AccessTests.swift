@@ -1,5 +1,7 @@
 import PosternCore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Synchronization
 import Testing
 

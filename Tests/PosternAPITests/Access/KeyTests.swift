@@ -1,6 +1,7 @@
 import PosternCore
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 import Testing
 

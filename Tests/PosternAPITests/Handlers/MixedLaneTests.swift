@@ -2,6 +2,7 @@ import PosternCommands
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

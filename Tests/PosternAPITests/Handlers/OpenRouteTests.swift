@@ -2,6 +2,7 @@ import PosternCompression
 import PosternCore
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 import Testing
 

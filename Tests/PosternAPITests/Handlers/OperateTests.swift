@@ -1,6 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

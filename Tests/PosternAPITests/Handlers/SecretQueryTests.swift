@@ -5,6 +5,7 @@ import PosternCore
 import PosternDelivery
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 import WebhookAdapter
 

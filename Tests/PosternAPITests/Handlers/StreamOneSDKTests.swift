@@ -2,6 +2,7 @@ import InMemoryLogging
 import Logging
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

@@ -1,9 +1,12 @@
 import Glibc
 import PosternCore
 import PosternDelivery
+import PosternEvents
 import PosternHTTP
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

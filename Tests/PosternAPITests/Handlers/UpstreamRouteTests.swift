@@ -4,6 +4,7 @@ import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

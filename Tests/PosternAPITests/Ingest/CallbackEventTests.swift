@@ -1,8 +1,10 @@
 import Foundation
 import PosternCore
 import PosternDelivery
+import PosternEvents
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 import WebhookAdapter
 

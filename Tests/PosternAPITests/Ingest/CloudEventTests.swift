@@ -2,6 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

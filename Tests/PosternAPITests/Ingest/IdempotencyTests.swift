@@ -2,6 +2,8 @@ import PosternCore
 import PosternHTTP
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

@@ -2,6 +2,7 @@ import AppServicesAdapter
 import CurioAdapter
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import SamsaraAdapter
 import SeerAdapter
 import StreamOneAdapter

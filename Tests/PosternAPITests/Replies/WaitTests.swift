@@ -6,6 +6,8 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Synchronization
 import Testing
 

@@ -2,6 +2,7 @@ import PosternCompression
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

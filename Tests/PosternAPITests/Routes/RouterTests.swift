@@ -4,6 +4,8 @@ import PosternDelivery
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

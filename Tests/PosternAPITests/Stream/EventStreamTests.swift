@@ -1,5 +1,8 @@
 import PosternCore
+import PosternEvents
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

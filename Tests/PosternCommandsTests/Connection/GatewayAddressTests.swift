@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternGatewayTestKit
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternCommands

@@ -3,6 +3,7 @@ import PosternCore
 import PosternMetrics
 import PosternProcess
 import PosternTestKit
+import PosternThreads
 import Testing
 
 @testable import PosternCommands

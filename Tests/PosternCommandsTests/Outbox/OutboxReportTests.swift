@@ -2,6 +2,7 @@ import PosternAPI
 import PosternCore
 import PosternDelivery
 import PosternProcess
+import PosternUpstream
 import Testing
 
 @testable import PosternCommands

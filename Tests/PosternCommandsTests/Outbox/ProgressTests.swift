@@ -1,5 +1,6 @@
 import PosternCore
 import PosternTestKit
+import PosternThreads
 import Testing
 
 @testable import PosternCommands

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 import Testing
 import WebhookAdapter

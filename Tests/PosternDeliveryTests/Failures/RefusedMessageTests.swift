@@ -4,6 +4,7 @@ import Logging
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import SamsaraAdapter
 import SeerAdapter
 import Testing

@@ -2,6 +2,7 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternDelivery

@@ -2,6 +2,8 @@ import InMemoryLogging
 import Logging
 import PosternCore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternDelivery

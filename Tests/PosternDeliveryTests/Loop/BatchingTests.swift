@@ -1,6 +1,7 @@
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternDelivery

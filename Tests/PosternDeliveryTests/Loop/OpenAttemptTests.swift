@@ -1,9 +1,10 @@
 import PosternCore
 import PosternMetrics
-@testable import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Synchronization
 import Testing
+@testable import PosternStore
 
 @testable import PosternDelivery
 

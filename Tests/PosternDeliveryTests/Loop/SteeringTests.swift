@@ -3,6 +3,8 @@ import PosternCore
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternDelivery

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 @testable import PosternDelivery
 @testable import PosternStore

@@ -1,9 +1,10 @@
+import AppServicesAdapter
 import Foundation
 import PosternCore
 import PosternMetrics
 import PosternStore
 import PosternTestKit
-import AppServicesAdapter
+import PosternUpstream
 import Synchronization
 import Testing
 

@@ -3,6 +3,7 @@ import Foundation
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternDelivery

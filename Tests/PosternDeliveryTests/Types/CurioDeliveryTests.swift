@@ -1,8 +1,9 @@
+import CurioAdapter
 import Foundation
 import PosternCore
 import PosternStore
 import PosternTestKit
-import CurioAdapter
+import PosternUpstream
 import Testing
 
 @testable import PosternDelivery

@@ -1,9 +1,12 @@
 import Foundation
 import InMemoryLogging
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternStore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import SeerAdapter
 import Testing
 

@@ -1,8 +1,9 @@
-import InMemoryLogging
 import Foundation
+import InMemoryLogging
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import StreamOneAdapter
 import Synchronization
 import Testing

@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 import WebhookAdapter
 

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternGatewayTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

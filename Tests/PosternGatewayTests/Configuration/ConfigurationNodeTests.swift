@@ -1,3 +1,4 @@
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

@@ -4,6 +4,7 @@ import PosternSimulatorKit
 import PosternSimulators
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

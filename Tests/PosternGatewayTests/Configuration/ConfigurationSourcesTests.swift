@@ -2,10 +2,11 @@ import Foundation
 import Glibc
 import PosternCore
 import PosternDelivery
+import PosternGatewayTestKit
 import PosternHTTP
 import PosternStore
 import PosternTestKit
-import PosternGatewayTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

@@ -2,9 +2,10 @@ import Logging
 import PosternAPI
 import PosternCore
 import PosternDelivery
+import PosternGatewayTestKit
 import PosternHTTP
 import PosternStore
-import PosternGatewayTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

@@ -5,6 +5,7 @@ import PosternDelivery
 import PosternGatewayTestKit
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway

@@ -1,6 +1,8 @@
 import Foundation
 import PosternCore
+import PosternEvents
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

@@ -1,6 +1,7 @@
 import Glibc
 import PosternCore
 import PosternTestKit
+import PosternThreads
 import Synchronization
 import Testing
 

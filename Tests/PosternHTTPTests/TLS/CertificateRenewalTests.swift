@@ -13,9 +13,8 @@ import Testing
     private func withServer(
         _ first: TestCertificate, _ body: (HTTPServer, UInt16, TLSFiles) throws -> Void
     ) throws {
-        let files = TLSFiles.with {
-            ($0.certificateFile, $0.keyFile) = (folder.file("current.crt"), folder.file("current.key"))
-        }
+        var files = TLSFiles()
+        (files.certificateFile, files.keyFile) = (folder.file("current.crt"), folder.file("current.key"))
         try install(first.certificate, first.key, as: files)
         try PosternHTTPTests.withServer(tls: files) { server, port in try body(server, port, files) }
     }

@@ -42,7 +42,8 @@ import Testing
         defer { withExtendedLifetime(folder) {} }
         let own = try TestCertificate("own", in: folder)
         var answers = ""
-        let files = TLSFiles.with { ($0.certificateFile, $0.keyFile) = (own.certificate, own.key) }
+        var files = TLSFiles()
+        (files.certificateFile, files.keyFile) = (own.certificate, own.key)
         try withServer(tls: files) { _, port in
             answers = try openSSLClient(port, ["-quiet", "-ign_eof"] + arguments, sending: text)
         }

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 import PosternTestKit
+import PosternThreads
 import Synchronization
 import Testing
 

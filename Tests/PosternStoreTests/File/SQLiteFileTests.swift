@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternMetrics
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

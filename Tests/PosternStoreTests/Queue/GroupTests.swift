@@ -1,5 +1,7 @@
 import PosternCore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

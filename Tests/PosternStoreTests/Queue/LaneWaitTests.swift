@@ -1,5 +1,6 @@
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

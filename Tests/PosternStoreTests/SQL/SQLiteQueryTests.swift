@@ -2,6 +2,7 @@ import CSQLite
 import Foundation
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

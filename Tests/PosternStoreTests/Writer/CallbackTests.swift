@@ -1,7 +1,10 @@
 import Logging
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternStore

@@ -1,7 +1,10 @@
 import Foundation
 import PosternCore
+import PosternEvents
 import PosternMetrics
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Synchronization
 import Testing
 

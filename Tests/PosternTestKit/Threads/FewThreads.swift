@@ -1,5 +1,6 @@
 import Glibc
 public import PosternCore
+public import PosternThreads
 import Synchronization
 
 /// Threads of the machine, of which the system gives only some.

@@ -1,5 +1,6 @@
 import Glibc
 public import PosternCore
+public import PosternThreads
 
 /// Drives loops on the thread of the test, in virtual time. A loop turns when the test says so, or when the test's thread
 /// waits for something; then what is due turns in the order of its start, or as `choose` decides, and time goes on when

@@ -1,5 +1,6 @@
 import Glibc
-public import PosternCore
+import PosternCore
+public import PosternThreads
 
 /// How long a test waits for what has to happen. It ends a test that would otherwise hang, and decides nothing: a machine
 /// that does other work at the same time takes minutes for what usually takes milliseconds.

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// The state of an upstream, set by a test.
 public struct DictionaryState: UpstreamState, Sendable {

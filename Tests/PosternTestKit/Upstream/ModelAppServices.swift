@@ -1,5 +1,6 @@
 import Foundation
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// A model of AppServices, for what a gateway's requests lead to: users, devices, who is connected, groups, tokens.
 /// Believes every request; whether its form is right is for golden requests and the simulator.

@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternUpstream
 
 /// An upstream without a service: takes any payload, joins a batch with commas, and judges by the status alone.
 ///

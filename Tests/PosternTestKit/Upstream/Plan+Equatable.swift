@@ -1,4 +1,5 @@
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// Equal plans do the same with the messages. What they change in the state is computed when it is stored.
 extension Plan: Equatable {

@@ -1,4 +1,5 @@
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 import Synchronization
 
 /// A transport that plays a list of results and records what it was sent. A request beyond the list is answered by

@@ -1,4 +1,4 @@
-public import PosternCore
+public import PosternUpstream
 
 extension SettingsSection {
     /// The defaults with some changes.

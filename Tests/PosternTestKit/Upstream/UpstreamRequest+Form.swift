@@ -1,5 +1,6 @@
 import Foundation
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// The names and values of a form or a query, decoded.
 public func formPairs(_ text: some StringProtocol) -> [String: String] {

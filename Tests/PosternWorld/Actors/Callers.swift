@@ -1,7 +1,9 @@
 import PosternCompression
 import PosternCore
+import PosternEvents
 import PosternStory
 import PosternTestKit
+import PosternThreads
 
 @testable import PosternHTTP
 

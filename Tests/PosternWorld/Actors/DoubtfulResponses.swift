@@ -1,5 +1,6 @@
 import PosternCore
 import PosternStory
+import PosternUpstream
 
 /// Doubtful answers to messages with which nothing is wrong: 500, while other requests are taken. No message gets as
 /// many of them as would make the gateway give it up.

@@ -3,6 +3,8 @@ import PosternCore
 import PosternSimulatorKit
 import PosternStory
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 
 @testable import PosternGateway
 

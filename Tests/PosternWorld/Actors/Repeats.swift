@@ -1,4 +1,5 @@
 import PosternCore
+import PosternEvents
 import PosternHTTP
 import PosternStory
 import PosternTestKit

@@ -2,6 +2,7 @@ import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
 import PosternStory
+import PosternUpstream
 
 /// One upstream: its strict simulator, in process, with what is wrong with it at times.
 final class Service {

@@ -2,6 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternStory
 import PosternTestKit
+import PosternUpstream
 
 @testable import PosternGateway
 @testable import PosternHTTP

@@ -3,6 +3,7 @@ import PosternDelivery
 import PosternStore
 import PosternStory
 import PosternTestKit
+import PosternUpstream
 
 @testable import PosternGateway
 @testable import PosternHTTP

@@ -4,6 +4,7 @@ import PosternSimulatorKit
 import PosternStore
 import PosternStory
 import PosternTestKit
+import PosternUpstream
 
 @testable import PosternGateway
 

@@ -5,6 +5,7 @@ import PosternDelivery
 import PosternSimulatedDisk
 import PosternStory
 import PosternTestKit
+import PosternUpstream
 
 @testable import PosternGateway
 @testable import PosternHTTP

@@ -2,6 +2,7 @@ import PosternCore
 import PosternSimulatorKit
 import PosternStory
 import PosternTestKit
+import PosternUpstream
 
 /// The token of one upstream in one run of the gateway: as long as it is good, no other is fetched.
 final class TokenWatch {

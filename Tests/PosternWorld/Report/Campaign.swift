@@ -1,5 +1,7 @@
 import Glibc
 import PosternCore
+import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// Many worlds, each on one thread: what `make simulate` runs.

@@ -1,6 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternStory
+import PosternUpstream
 
 /// Which states and transitions of the diagrams in ARCHITECTURE.md were visited, by name.
 public struct Coverage: Sendable {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Interprets a notification's payload as the framework does (section 7).
 enum APNsPayload {

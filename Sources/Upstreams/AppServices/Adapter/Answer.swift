@@ -1,5 +1,5 @@
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// What a response means (section 10). The body is examined before the status, because a missing entity may be reported
 /// as 401.

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The progress of a message's sequence, stored with the message.
 struct AppServicesProgress: Equatable {

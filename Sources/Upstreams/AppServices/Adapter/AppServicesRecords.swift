@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 // What is known about users, devices, and their owners: values of the upstream's state, each a text of a few words.
 

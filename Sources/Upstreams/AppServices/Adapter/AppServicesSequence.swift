@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Determines the next request of an item, by its progress and by what was accepted since (sections 5 and 6).
 struct AppServicesSequence {

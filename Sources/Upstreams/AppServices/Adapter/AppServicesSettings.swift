@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 struct AppServicesSettings: SettingsSection {
     var baseURL = BaseURL(known: "https://mobileservices.openclasslabs.com/appservices")

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// What follows from a response, by the step that got it and by the rules of its sequence (sections 5.2, 5.3, 6, and
 /// 10.5).

@@ -1,5 +1,5 @@
-public import PosternCore
-import PosternJSON
+import PosternCore
+public import PosternUpstream
 
 /// Pearson's AppServices knows users, their devices and groups, for push notifications.
 ///

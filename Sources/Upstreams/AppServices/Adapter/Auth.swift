@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The identity provider that issued a user's token (section 3.1).
 enum Provider: String, CaseIterable, Sendable {

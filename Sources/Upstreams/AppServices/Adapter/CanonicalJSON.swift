@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The form of the specification's test vectors (section 4.0): members sorted by name, no white space, `/` not escaped,
 /// characters outside ASCII not escaped. Numbers keep their spelling.

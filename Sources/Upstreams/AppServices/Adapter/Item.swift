@@ -1,5 +1,5 @@
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// An item that has passed `Rules`, with the values that its requests need.
 struct Item {

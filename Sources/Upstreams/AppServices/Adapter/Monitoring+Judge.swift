@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// What follows from the responses of monitoring (section 4.11).
 extension Monitoring {

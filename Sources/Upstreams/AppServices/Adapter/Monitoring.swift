@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// App monitoring (section 4.11): its configuration is requested first, then the text of a crash is stored under a name,
 /// and then metrics, which name it, are sent once.

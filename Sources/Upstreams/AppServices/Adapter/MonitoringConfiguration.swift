@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// What the platform's configuration of monitoring says (section 4.11), as far as it is kept in the state: an object
 /// with those of its members that matter, the application's defaults among them, and when it was fetched.

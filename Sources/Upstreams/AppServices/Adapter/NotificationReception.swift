@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// What the framework adds to a notification when a device receives it (section 7), from the query of the request.
 struct NotificationReception {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// The whitelist or the blacklist: types of notifications, each with the canonical text of its exceptions (section 4.4).
 ///

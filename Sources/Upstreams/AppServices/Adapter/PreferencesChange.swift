@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// What an item does to the preferences of its device.
 enum PreferencesChange {

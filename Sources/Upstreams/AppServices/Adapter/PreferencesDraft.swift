@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The preferences of the devices that the messages of a request change. Each device's are read and written once, however
 /// many messages change them.

@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Builds the requests (sections 3 and 4).
 struct Requests: Sendable {

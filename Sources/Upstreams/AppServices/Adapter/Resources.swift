@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// The routes of an AppServices upstream in addition to ingest.
 enum Resources {

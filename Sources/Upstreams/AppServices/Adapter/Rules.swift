@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The rules for items (specification, section 9).
 struct Rules: Sendable {

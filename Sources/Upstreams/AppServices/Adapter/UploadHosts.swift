@@ -1,4 +1,4 @@
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Where the platform's configuration may have metrics sent: only to hosts that the operator has named.
 ///

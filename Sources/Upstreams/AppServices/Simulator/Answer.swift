@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// Writes the responses of the platform and of the proxy in front of it (specification, sections 4.0 and 10).

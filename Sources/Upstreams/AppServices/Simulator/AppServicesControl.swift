@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// The commands of a `POST /control`.

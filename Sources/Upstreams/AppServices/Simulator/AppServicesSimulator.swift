@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 public import PosternSimulatorKit
 internal import Synchronization
 

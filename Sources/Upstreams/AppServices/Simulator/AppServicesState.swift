@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// The state of the simulator. A value; `AppServicesSimulator` guards it.

@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// What the gateway knows so far, and so what it must not send next (specification, sections 3.4, 5, and 6).

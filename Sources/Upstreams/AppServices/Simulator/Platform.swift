@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// What the platform holds: users, devices, groups, and who is tied to what. Names are compared without regard to case.

@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 
 /// The tokens that were declared or seen, by their text.
 struct Tokens: Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Whether an action fits what was accepted before it, and what has to be stored about it (the specification's A17).
 ///

@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// What may be posted to an upstream of this type.
 enum CurioKind: String, CaseIterable, Sendable {

@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// What a response of Curio means (the specification's section 6).
 struct Answer {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Codes of sessions, screens, and events that the gateway generates.
 ///

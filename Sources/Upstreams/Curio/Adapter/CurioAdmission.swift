@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Validates payloads (the specification's section 7).
 struct CurioAdmission: Sendable {

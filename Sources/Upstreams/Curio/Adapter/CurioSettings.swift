@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// The configuration of one application, checked.
 struct CurioSettings: SettingsSection {

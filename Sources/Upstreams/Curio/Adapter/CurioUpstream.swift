@@ -1,5 +1,5 @@
-public import PosternCore
-import PosternUpstreamKit
+import PosternCore
+public import PosternUpstream
 
 /// The analytics backend Curio, to which devices report visits, screens, events, and data about push notifications.
 ///

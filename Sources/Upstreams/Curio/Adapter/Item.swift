@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// A queued action with what is known about its session, which determines how it is sent.
 struct Item {

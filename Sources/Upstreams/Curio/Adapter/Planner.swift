@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// What to do with the oldest messages of a visitor (the specification's 5.2 to 5.4).
 struct Planner {

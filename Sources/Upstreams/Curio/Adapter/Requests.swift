@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The endpoints of requests (the specification's endpoint table).
 enum Endpoint: String, CaseIterable, Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The form that a member of a payload must have.
 enum Rule: Equatable, Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 // What is kept of a session is stored below `s/<its code>`. Each value has one author, since acceptance and delivery
 // read and write side by side: what acceptance writes delivery only reads (or removes, when it is no longer needed),

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Shows what is known about a session: `GET /v1/{name}/sessions/{sessionCode}`.
 struct SessionView {

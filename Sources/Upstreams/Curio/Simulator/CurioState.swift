@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// The state of the simulated server. A value; `CurioSimulator` guards it.

@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 
 /// One session as the server knows it.
 struct Session {

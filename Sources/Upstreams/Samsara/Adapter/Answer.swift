@@ -1,5 +1,5 @@
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// What a response of Samsara means (the specification's "Interpreting responses").
 struct Answer {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Validates events, and fills in defaults (the specification's "Event schema" and "Defaults").
 struct SamsaraAdmission: Sendable {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 struct SamsaraSettings: SettingsSection {
     enum Compression: String, CaseIterable { case gzip, none }

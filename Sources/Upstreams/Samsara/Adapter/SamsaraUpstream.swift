@@ -1,6 +1,5 @@
-public import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternCore
+public import PosternUpstream
 
 /// The ingestion API of the analytics platform Samsara: events are sent as a JSON array.
 ///

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// What a response of Seer means, where it differs from the default (the specification's "Interpreting responses").
 struct Answer {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// `GET /v1/{name}/endpoints`: the SDK's endpoint table with what it means here.
 enum EndpointTable {

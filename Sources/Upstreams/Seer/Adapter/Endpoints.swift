@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// The endpoints of Seer: the SDK's table, with the SDK's names (the specification's "Endpoints").
 struct Endpoints: Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Validates payloads (the specification's "Validation"). Each is checked on its own, and nothing is checked beyond
 /// these rules: no formats, no trimming; extra members are accepted.

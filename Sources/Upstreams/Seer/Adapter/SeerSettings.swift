@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 struct SeerSettings: SettingsSection {
     var baseURL = BaseURL(known: "https://seer-beacon.qaprod.ecollege.com")

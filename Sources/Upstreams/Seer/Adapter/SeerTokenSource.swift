@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// How to obtain Seer's token (the specification's "Authentication"). It is renewed before it expires (Assumption 3), and
 /// used for 5 minutes if it has no readable date (Assumption 4).

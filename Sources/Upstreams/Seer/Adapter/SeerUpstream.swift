@@ -1,4 +1,5 @@
-public import PosternCore
+import PosternCore
+public import PosternUpstream
 
 /// Pearson's Seer collects activity streams, instrumentation and Tin Can statements.
 ///

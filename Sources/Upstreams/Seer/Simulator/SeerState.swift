@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// The state of the Seer simulator: settings, tokens, counts. A value; `SeerSimulator` guards it.

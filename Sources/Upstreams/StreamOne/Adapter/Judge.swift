@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// What a response to a queued call means (the specification's section 8).
 struct Judge {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// A pause for calls, which grows each time in a row.
 struct Pause: Sendable, Equatable {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 struct StreamOneSettings: SettingsSection {
     var apiURL = BaseURL(known: "https://api.streamonecloud.net")

@@ -1,6 +1,5 @@
-public import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternCore
+public import PosternUpstream
 
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///

@@ -1,5 +1,5 @@
 internal import Glibc
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// One request as the platform reads it.

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The body of a request: the payloads as they were received, and what is around them.
 struct Body: Sendable {

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// The member of a payload whose equal values keep their order: a JSON Pointer (RFC 6901).
 struct Pointer: Sendable, Equatable {

@@ -1,7 +1,7 @@
 import Crypto
 import Foundation
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Signs requests as Standard Webhooks 1.0.0 says ("Signature scheme", "Webhook headers"): HMAC-SHA256 over id,
 /// timestamp and body, with a full stop between each two.

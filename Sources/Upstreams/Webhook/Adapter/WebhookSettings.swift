@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 struct WebhookSettings: SettingsSection {
     var url = Self.exampleURL

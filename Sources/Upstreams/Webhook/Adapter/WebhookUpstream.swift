@@ -1,6 +1,6 @@
 import Foundation
-public import PosternCore
-import PosternUpstreamKit
+import PosternCore
+public import PosternUpstream
 
 /// Any HTTP API that takes JSON by POST, PUT or PATCH.
 ///

@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// The settings of the webhook simulator: the members of `/control` that can be set.

@@ -1,4 +1,4 @@
-internal import PosternCore
+import PosternCore
 import PosternSimulatorKit
 
 /// The state of the webhook simulator: settings, tokens, and the requests that were seen. A value; `WebhookSimulator`

@@ -3,6 +3,7 @@ import PosternCore
 import PosternMachineDriver
 import PosternStore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import AppServicesAdapter

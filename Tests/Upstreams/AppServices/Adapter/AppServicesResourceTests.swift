@@ -1,7 +1,7 @@
 import PosternConformance
 import PosternCore
-import PosternJSON
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import AppServicesAdapter

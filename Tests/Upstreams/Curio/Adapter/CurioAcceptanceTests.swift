@@ -1,6 +1,7 @@
 import PosternConformance
 import PosternCore
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import CurioAdapter

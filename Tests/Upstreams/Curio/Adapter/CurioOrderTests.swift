@@ -3,6 +3,7 @@ import PosternConformance
 import PosternCore
 import PosternSimulatorKit
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import CurioAdapter

@@ -2,6 +2,7 @@ import PosternConformance
 import PosternCore
 import PosternTestKit
 import PosternTransport
+import PosternUpstream
 import Testing
 
 @testable import CurioSimulator

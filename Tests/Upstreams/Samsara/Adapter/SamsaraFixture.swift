@@ -1,7 +1,8 @@
 import PosternConformance
 import PosternCore
-@testable import SamsaraAdapter
+import PosternUpstream
 import Testing
+@testable import SamsaraAdapter
 
 @Suite struct SamsaraConformance {
     @Test(arguments: Conformance.rules) func samsara(keepsTo rule: Conformance) async throws {

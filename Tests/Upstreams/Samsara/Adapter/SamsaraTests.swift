@@ -2,7 +2,7 @@ import Crypto
 import PosternConformance
 import PosternCore
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 @testable import SamsaraAdapter

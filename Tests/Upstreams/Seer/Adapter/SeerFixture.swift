@@ -1,7 +1,8 @@
 import PosternConformance
 import PosternCore
-@testable import SeerAdapter
+import PosternUpstream
 import Testing
+@testable import SeerAdapter
 
 @Suite struct SeerConformance {
     @Test(arguments: Conformance.rules) func seer(keepsTo rule: Conformance) async throws {

@@ -1,9 +1,9 @@
 import Crypto
 import PosternConformance
 import PosternCore
-import PosternJSON
+import PosternEvents
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 @testable import SeerAdapter

@@ -1,7 +1,6 @@
 import PosternCore
-import PosternJSON
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 /// Numbers without their exponents, which StreamOne, Curio and AppServices need.

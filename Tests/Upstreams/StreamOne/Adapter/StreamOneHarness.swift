@@ -1,6 +1,8 @@
 import Foundation
 import PosternCore
 import PosternTestKit
+import PosternThreads
+import PosternUpstream
 import Synchronization
 import Testing
 
@@ -12,7 +14,9 @@ final class StreamOneHarness: UpstreamRouteContext {
     let transport = ScriptedTransport()
     private let stored = Mutex(DictionaryState())
     var time: any TimeSource { clock }
-    let computations = try! BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
+    private let computations = try! BlockingExecutor(name: "test-computing", atATime: 1, on: DedicatedThreads())
+    func compute(_ work: @escaping @Sendable () -> Void) { computations.run(work) }
+    var waitingComputations: Int { computations.waiting }
     var state: DictionaryState { stored.withLock { $0 } }
     /// How many times state was read.
     let reads = Mutex(0)

@@ -1,6 +1,6 @@
 import PosternCore
-import PosternJSON
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Synchronization
 import Testing
 

@@ -1,7 +1,6 @@
 import PosternCore
-import PosternJSON
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter

@@ -1,8 +1,7 @@
 import PosternConformance
 import PosternCore
-import PosternJSON
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter

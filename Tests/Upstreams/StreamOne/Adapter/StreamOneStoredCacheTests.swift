@@ -1,7 +1,7 @@
 import PosternConformance
 import PosternCore
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Synchronization
 import Testing
 

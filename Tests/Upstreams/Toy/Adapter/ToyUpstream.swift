@@ -1,5 +1,5 @@
-public import PosternCore
-import PosternUpstreamKit
+import PosternCore
+public import PosternUpstream
 
 /// A service that takes notes, one per request: as small as a type of upstream can be.
 struct ToyUpstream: ConfigurableUpstream {

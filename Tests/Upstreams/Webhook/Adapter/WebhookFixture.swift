@@ -1,5 +1,6 @@
 import PosternConformance
 import PosternCore
+import PosternUpstream
 import Testing
 @testable import WebhookAdapter
 

@@ -1,6 +1,6 @@
 import PosternConformance
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 @testable import WebhookAdapter

@@ -1,9 +1,8 @@
 import Foundation
 import PosternConformance
 import PosternCore
-import PosternJSON
 import PosternTestKit
-import PosternUpstreamKit
+import PosternUpstream
 import Testing
 
 @testable import WebhookAdapter

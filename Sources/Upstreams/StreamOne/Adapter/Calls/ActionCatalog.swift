@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Which actions read and which write (the specification's section 9). The platform does not document it; the names
 /// show it, and settings add to either list.

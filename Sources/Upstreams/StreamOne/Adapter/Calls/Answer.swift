@@ -1,6 +1,6 @@
 import Foundation
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// A valid response of the platform (the specification's 7.1 and 7.2).
 struct Answer: Sendable, Equatable {

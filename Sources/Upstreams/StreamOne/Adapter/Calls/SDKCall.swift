@@ -1,6 +1,7 @@
 import Crypto
 import Foundation
 import PosternCore
+import PosternUpstream
 
 /// A call as one of the platform's SDKs makes it (the specification's section 10). Its query is parsed strictly. Its body
 /// is parsed only after `proof` has shown that the call is authentic.

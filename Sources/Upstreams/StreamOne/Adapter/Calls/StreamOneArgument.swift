@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// The text of an argument's value (the specification's 3.4).
 enum StreamOneArgument {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// One call to the platform, before it is signed.
 struct StreamOneCall: Hashable, Sendable {

@@ -1,7 +1,7 @@
 import Crypto
 import Foundation
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// The signing actor: a user or an application, each with an id and a pre-shared key.
 struct StreamOneActor: Hashable, Sendable {

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 import Synchronization
 
 /// The copies of cached responses in the store.

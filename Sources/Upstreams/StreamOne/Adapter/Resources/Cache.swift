@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 import Synchronization
 
 /// Cached responses, and reads in flight that several callers share (the specification's 7.4).

@@ -1,7 +1,7 @@
 import Crypto
 import Foundation
 import PosternCore
-import PosternJSON
+import PosternUpstream
 
 /// A cached response as the store keeps it.
 struct StoredResponse: Sendable {

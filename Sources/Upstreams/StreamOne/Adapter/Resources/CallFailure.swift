@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Why a call that has to be answered at once has no response of the platform. Reported as a response of the gateway
 /// (`answer`) or, to SDKs, in the form of the platform (`refusal`).

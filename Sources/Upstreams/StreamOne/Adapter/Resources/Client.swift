@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// Makes the calls that are answered at once: reads the cache, sends, parses the response, and applies its consequences
 /// for the session, the cache, and the actor.

@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 import Synchronization
 
 /// `POST /v1/{name}/sessions`, `GET` and `DELETE /v1/{name}/sessions/{sessionCode}`, and `POST /v1/{name}/passwords` (the
@@ -98,7 +97,7 @@ struct Login: Sendable {
     private func computed(
         _ credentials: Credentials, _ context: any UpstreamRouteContext, _ hash: @escaping @Sendable () -> String?
     ) async throws(UpstreamRouteResponse) -> String {
-        guard context.computations.waiting < Self.maxWaiting else {
+        guard context.waitingComputations < Self.maxWaiting else {
             let overload = UpstreamRouteResponse.problem(
                 slug: .overloaded, status: 503, detail: "Too many logins are in progress; try again later.")
             throw .later(overload, after: .seconds(5))
@@ -106,7 +105,7 @@ struct Login: Sendable {
         let isAbandoned = Flag()
         let hashed: Result<String, UpstreamRouteResponse> = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                context.computations.run {
+                context.compute {
                     guard context.time.instant < credentials.deadline, !isAbandoned.value.load(ordering: .relaxed)
                     else {
                         let late = CallFailure.late("The login could not be processed in time.")

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// `GET /v1/{name}/tokens/{token}` and `GET /v1/{name}/roles`: what an actor may do (the specification's section 6).
 struct Permissions: Sendable {

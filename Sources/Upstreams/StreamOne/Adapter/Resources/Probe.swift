@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 extension Client {
     /// Tries id and psk by a read that is cheap: the roles of the actor, past the cache. A failed authentication counts

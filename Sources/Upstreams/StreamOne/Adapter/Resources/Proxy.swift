@@ -1,6 +1,5 @@
 import PosternCore
-import PosternJSON
-import PosternUpstreamKit
+import PosternUpstream
 
 /// `POST /v1/{name}/proxy/{command}/{action}`: a call that is made at once and whose response is that of the platform.
 struct Proxy: Sendable {

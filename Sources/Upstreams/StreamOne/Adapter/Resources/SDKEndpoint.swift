@@ -1,5 +1,5 @@
 import PosternCore
-import PosternUpstreamKit
+import PosternUpstream
 
 /// `POST /v1/{name}/api/{command}/{action}`: the platform's API in the protocol of its own SDKs, for backends that use
 /// the gateway as their `apiUrl` (the specification's section 10).

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 import Synchronization
 
 /// A user's session at the platform (the specification's section 5). Its description does not show the key.
