@@ -49,7 +49,7 @@ import Testing
     @Test func event_isWrittenWithItsIDAndData() {
         let bench = Bench()
         let listener = bench.listen()
-        bench.log(.messageDelivered, count: 2)
+        bench.emit(.messageDelivered, count: 2)
         let event = listener.read().first
         #expect(event?.id == "a-2" && event?.type == "message.delivered")
         #expect(event?.data == #"{"upstream":"one","ids":["0000000000001","0000000000002"],"count":2}"#)
@@ -104,10 +104,10 @@ import Testing
         let byUpstream = bench.listen(.init(upstream: two))
         let byKey = bench.listen(.init(visible: [two]))
         let none = bench.listen(.init(upstream: one, visible: [two]))
-        bench.log(.messageQueued, "one")
+        bench.emit(.messageQueued, "one")
         #expect(byType.wakes + byUpstream.wakes + byKey.wakes == 0)
-        bench.log(.messageFailed, "one")
-        bench.log(.messageFailed, "two")
+        bench.emit(.messageFailed, "one")
+        bench.emit(.messageFailed, "two")
         #expect(byType.read().map(\.type) == ["message.failed", "message.failed"])
         #expect(byUpstream.read().map { $0.json["upstream"].string } == ["two"])
         #expect(byKey.read().map { $0.json["upstream"].string } == ["two"])
@@ -119,11 +119,11 @@ import Testing
         let listeners = (0..<9).map { index in
             bench.listen(.init(types: [index % 3 == 0 ? .messageFailed : .messageExpired]))
         }
-        bench.log(.messageFailed)
+        bench.emit(.messageFailed)
         #expect(listeners.map(\.wakes) == [1, 0, 0, 1, 0, 0, 1, 0, 0])
-        bench.log(.messageFailed)
+        bench.emit(.messageFailed)
         #expect(listeners[0].wakes == 1, "it has not read yet")
-        bench.log(.messageExpired)
+        bench.emit(.messageExpired)
         #expect(listeners.map(\.wakes) == [1, 1, 1, 1, 1, 1, 1, 1, 1])
         #expect(listeners.map { $0.read().count } == [2, 1, 1, 2, 1, 1, 2, 1, 1])
     }
@@ -150,7 +150,7 @@ import Testing
         for _ in 0..<3 { bench.emit() }
         let events = listener.read()
         listener.leave()
-        bench.log(.messageFailed)
+        bench.emit(.messageFailed)
         for (index, event) in events.enumerated() {
             let back = ManualListener(bench.stream, lastID: event.id)
             #expect(back.read().map(\.id) == events.dropFirst(index + 1).map(\.id) + ["a-5"])
@@ -170,7 +170,7 @@ import Testing
         let first = back.read()
         #expect(first.map(\.type) == ["gap"], "\(first)")
         #expect(first.first?.id == "a-2", "what follows can be resumed")
-        bench.log(.messageFailed)
+        bench.emit(.messageFailed)
         #expect(back.read().map(\.type) == ["message.failed"])
     }
 
@@ -226,7 +226,7 @@ import Testing
         #expect(slow.isCut && !quick.isCut && !unconcerned.isCut)
         while slow.readPart() {}
         #expect(slow.hasEnded, "nothing more is read for it")
-        bench.log(.flushFinished)
+        bench.emit(.flushFinished)
         #expect(unconcerned.read().count == 1)
     }
 
