@@ -17,7 +17,7 @@ extension Lane {
     /// FNV-1a of 64 bits. Digests are stored, so this never changes.
     ///
     /// Worked values of the hash: `` is 0xcbf29ce484222325, `a` is 0xaf63dc4c8601ec8c, `foobar` is 0x85944171f73967e8.
-    public static func digest(of bytes: some Sequence<UInt8>) -> Lane {
+    @inlinable public static func digest(of bytes: some Sequence<UInt8>) -> Lane {
         var hash: UInt64 = 0xCBF2_9CE4_8422_2325
         for byte in bytes { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01B3 }
         return .digest(Int64(bitPattern: hash))
