@@ -13,7 +13,9 @@ struct StreamHandler: Sendable {
         do throws(Problem) {
             guard !context.isDraining.load(ordering: .acquiring) else { throw Self.shuttingDown }
             let filter = try filter(reply)
-            guard let place = StreamPlace.take(in: context.stream) else { throw Self.noPlace }
+            guard let place = StreamPlace.take(in: context.stream, for: reply.caller?.key.name) else {
+                throw Self.noPlace
+            }
             // Some clients send it empty if they have no id.
             let lastID = reply.head.header("Last-Event-ID").flatMap { $0.isEmpty ? nil : $0 }
             let response = HTTPResponse(
@@ -50,6 +52,7 @@ struct StreamHandler: Sendable {
 
     private static let noPlace = Problem(
         slug: .overloaded, status: 503,
-        detail: "\(EventStream.maxListeners) clients listen already, the maximum; listen again later.",
+        detail: "Too many clients listen already: at most \(EventStream.maxListeners), of which "
+            + "\(EventStream.maxListenersOfKey) may have the same key. Listen again later.",
         headers: [("Retry-After", "5")])
 }

@@ -13,6 +13,8 @@ final class EventStream: Sendable {
     /// How many clients may listen at the same time. That bounds what they cost those who write: libmicrohttpd looks at
     /// all suspended connections of a worker whenever it resumes one, and each round sends to each listener.
     static let maxListeners = 64
+    /// How many of them may have the same key, so that one caller leaves room for others.
+    static let maxListenersOfKey = 32
     /// The time between two rounds.
     static let roundTime = Duration.milliseconds(100)
     /// The time between two comments that keep a connection alive (design, section 3.2).
@@ -38,8 +40,8 @@ final class EventStream: Sendable {
     private let state: Mutex<State>
     /// When the next round may be, in monotonic nanoseconds. An atomic, so that the writer waits for no listener.
     private let nextRound = Atomic<Int64>(0)
-    /// How many places are taken; see `StreamPlace`.
-    let places = Atomic<Int>(0)
+    /// How many places are taken, by the names of keys; nil for callers without one. See `StreamPlace`.
+    let places = Mutex<[String?: Int]>([:])
 
     /// `run` distinguishes this run of the gateway from others.
     init(

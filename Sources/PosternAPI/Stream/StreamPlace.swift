@@ -4,18 +4,22 @@ import Synchronization
 /// listener: from before the head of its response is sent until its connection has nothing more to send.
 final class StreamPlace: Sendable {
     let stream: EventStream
-    private let number: Int
+    private let key: String?
 
-    private init(in stream: EventStream) {
-        self.stream = stream
-        number = stream.places.wrappingAdd(1, ordering: .relaxed).newValue
-    }
+    private init(in stream: EventStream, for key: String?) { (self.stream, self.key) = (stream, key) }
 
-    deinit { stream.places.wrappingSubtract(1, ordering: .relaxed) }
+    deinit { stream.places.withLock { $0[key, default: 0] -= 1 } }
 
-    /// Nil if all places are taken.
-    static func take(in stream: EventStream) -> StreamPlace? {
-        let place = StreamPlace(in: stream)
-        return place.number <= EventStream.maxListeners ? place : nil
+    /// Nil if all places are taken, or all that callers with this key may have.
+    static func take(in stream: EventStream, for key: String?) -> StreamPlace? {
+        let isFree = stream.places.withLock { places in
+            let ofKey = key == nil ? 0 : places[key, default: 0]
+            guard places.values.reduce(0, +) < EventStream.maxListeners, ofKey < EventStream.maxListenersOfKey else {
+                return false
+            }
+            places[key, default: 0] += 1
+            return true
+        }
+        return isFree ? StreamPlace(in: stream, for: key) : nil
     }
 }

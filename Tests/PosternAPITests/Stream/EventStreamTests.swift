@@ -91,10 +91,23 @@ import Testing
     @Test func place_isFreeAgain_whenItsListenerHasLeft() {
         let bench = Bench()
         let listeners = (0..<EventStream.maxListeners).map { _ in bench.listen() }
-        #expect(StreamPlace.take(in: bench.stream) == nil)
+        #expect(StreamPlace.take(in: bench.stream, for: nil) == nil)
         listeners[0].leave()
-        let place = StreamPlace.take(in: bench.stream)
-        #expect(place != nil && StreamPlace.take(in: bench.stream) == nil)
+        let place = StreamPlace.take(in: bench.stream, for: "key")
+        #expect(place != nil && StreamPlace.take(in: bench.stream, for: nil) == nil)
+    }
+
+    @Test func places_areLeftForOtherKeys() {
+        let stream = Bench().stream
+        func take(_ key: String?, _ count: Int) -> [StreamPlace] {
+            (0..<count).compactMap { _ in StreamPlace.take(in: stream, for: key) }
+        }
+        var first = take("first", 33)
+        #expect(first.count == EventStream.maxListenersOfKey)
+        let others = [take("second", 31), take(nil, 1)]
+        #expect(others.map(\.count) == [31, 1] && take("third", 1).isEmpty)
+        first.removeLast()
+        #expect(take("third", 1).count == 1)
     }
 
     @Test func filters_selectByTypeAndUpstream_andDoNotWakeForOthers() throws {
@@ -380,7 +393,7 @@ final class ManualListener: ResponseTarget, @unchecked Sendable {
     ) {
         self.bufferBytes = bufferBytes
         let responder = Responder(self, requestNumber: 0)
-        let place = StreamPlace.take(in: stream)!
+        let place = StreamPlace.take(in: stream, for: caller?.key.name)!
         listener = StreamListener(filter, lastID: lastID, caller: caller, responder, at: place)
         responder.hangUp()
         listener.began()
