@@ -65,7 +65,7 @@ public final class APIContext: Sendable {
     let unprovenBodies: ByteBudget
 
     public init(
-        outbox: Outbox, upstreams: [(type: String, worker: UpstreamWorker)], limits: RequestLimits, memory: ByteBudget,
+        outbox: Outbox, upstreams: [ServedUpstream], limits: RequestLimits, memory: ByteBudget,
         isSimulated: Bool = false, time: any TimeSource,
         random: @escaping @Sendable () -> (UInt64, UInt64) = AdmissionContext.systemRandom, metrics: Metrics,
         logger: Logger,
@@ -89,8 +89,7 @@ public final class APIContext: Sendable {
         unprovenBodies = ByteBudget(memory.limit / 4)
         unproven = try UnprovenWork(
             .init(maxBodyBytes: limits.maxBodyBytes, memory: memory.limit), on: outbox.threads)
-        let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
-        directory = Mutex(UpstreamDirectory(targets))
+        directory = Mutex(UpstreamDirectory(upstreams.map { ConfiguredUpstream($0, metrics: metrics) }))
         pendingReplies = PendingReplies(outbox, timer)
         stream = EventStream(
             outbox.events, run: UInt64(clamping: time.now.milliseconds), keys: keys, timer: timer, time: time)
@@ -107,10 +106,9 @@ public final class APIContext: Sendable {
     public var reasonsNotReady: [String] { ReadinessReport(self).reasons }
 
     /// Rebuilds the directory after a reload; upstreams may be new, gone, or have other kinds.
-    func refreshUpstreams(_ upstreams: [(type: String, worker: UpstreamWorker)]?) {
-        let upstreams = upstreams ?? targets.map { ($0.type, $0.worker) }
-        let targets = upstreams.map { ConfiguredUpstream(type: $0.type, worker: $0.worker, metrics: metrics) }
-        directory.withLock { $0 = UpstreamDirectory(targets) }
+    func refreshUpstreams(_ upstreams: [ServedUpstream]?) {
+        let upstreams = (upstreams ?? targets.map(\.served)).map { ConfiguredUpstream($0, metrics: metrics) }
+        directory.withLock { $0 = UpstreamDirectory(upstreams) }
     }
 
     /// Makes the gateway unready. Requests that are running are still answered; those that wait for their messages are
@@ -159,7 +157,7 @@ public final class APIContext: Sendable {
     func disabledUpstreams(besides targets: [ConfiguredUpstream]) throws(StoreError) -> [UpstreamSummary] {
         try outbox.disabledUpstreams(besides: Set(targets.map(\.queue.number)))
     }
-    func target(_ number: UpstreamNumber) -> ConfiguredUpstream? { targets.first { $0.worker.queue.number == number } }
+    func target(_ number: UpstreamNumber) -> ConfiguredUpstream? { targets.first { $0.queue.number == number } }
 }
 
 /// The configured upstreams between two reloads.
@@ -175,11 +173,13 @@ private final class UpstreamDirectory: Sendable {
 
 /// A configured upstream, as the API sees it between two reloads.
 final class ConfiguredUpstream: Sendable {
-    let type: String
-    let worker: UpstreamWorker
+    let served: ServedUpstream
     let kinds: [KindEndpoint]
-    var queue: QueueTarget { worker.queue.target }
-    var name: UpstreamName { worker.name }
+    var type: String { served.type }
+    var queue: QueueTarget { served.queue }
+    /// For requests that are not stored.
+    var client: UpstreamClient { served.client }
+    var name: UpstreamName { served.name }
     let upstream: RegisteredUpstream
 
     /// A kind and its counter, because looking the counter up by its labels would cost more than counting.
@@ -202,14 +202,13 @@ final class ConfiguredUpstream: Sendable {
         }
     }
 
-    init(type: String, worker: UpstreamWorker, metrics: Metrics) {
-        self.type = type
-        self.worker = worker
-        upstream = worker.queue.upstream
+    init(_ served: ServedUpstream, metrics: Metrics) {
+        self.served = served
+        upstream = served.queue.upstream
         kinds = upstream.kinds.map { [upstream] kind in
             KindEndpoint(
-                kind, of: worker.name, isTimed: upstream.traits.timedKinds.contains(kind),
-                accepted: metrics.accepted("\(worker.name)", "\(kind)"))
+                kind, of: served.name, isTimed: upstream.traits.timedKinds.contains(kind),
+                accepted: metrics.accepted("\(served.name)", "\(kind)"))
         }
         createSeries(in: metrics)
     }
@@ -226,6 +225,11 @@ final class ConfiguredUpstream: Sendable {
         _ = (metrics.attemptDuration(name), metrics.batchMessages(name), metrics.ambiguousSends(name))
         guard upstream.tokenSource != nil else { return }
         for outcome in Metrics.tokenOutcomes { _ = metrics.tokenRefreshes(name, outcome) }
+    }
+
+    /// May read the store.
+    func snapshot(in context: APIContext) -> UpstreamSnapshot {
+        served.snapshot(in: context.outbox, now: context.time.now)
     }
 
     func endpoint(_ text: some StringProtocol) -> KindEndpoint? { kinds.first { $0.text == text } }

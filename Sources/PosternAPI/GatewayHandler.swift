@@ -50,7 +50,7 @@ public final class GatewayHandler: HTTPHandler {
     /// Call after upstreams have been replaced: their kinds and routes may have changed.
     ///
     /// - Parameter upstreams: All upstreams, if some were added or removed.
-    public func refreshUpstreams(_ upstreams: [(type: String, worker: UpstreamWorker)]? = nil) {
+    public func refreshUpstreams(_ upstreams: [ServedUpstream]? = nil) {
         context.refreshUpstreams(upstreams)
         let fresh = Routers(handlers, hasAdminListener: hasAdminListener)
         routers.withLock { $0 = fresh }

@@ -33,7 +33,7 @@ public final class WorkerGroup: Sendable {
     /// Starts one thread per worker. Call once.
     public func start() throws(SystemLimitError) { for worker in workers { try worker.start() } }
 
-    /// Nil if the upstream is disabled or not configured.
+    /// Nil if the upstream is disabled or not configured, or if its queue is not adopted.
     public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
 
     // MARK: Changing while the gateway runs
@@ -55,23 +55,34 @@ public final class WorkerGroup: Sendable {
         worker?.beginStopping()
     }
 
-    /// Ends the threads of retired workers whose requests have ended. Their queues are then kept as those of upstreams
-    /// that are not configured. Call it again if it throws: a worker whose queue could not be stored as such is still
-    /// retired, and the others have ended.
-    public func endRetired() throws(StoreError) {
+    /// Ends the threads of retired workers whose requests have ended, and drops their queues. Unless its upstream is still
+    /// `configured`, a queue is then kept as that of an upstream that is not. Call it again if it throws: a worker whose
+    /// queue could not be stored as such is still retired, and the others have ended.
+    public func endRetired(configured: [UpstreamName] = []) throws(StoreError) {
         var failure: StoreError?
         for worker in members.withLock({ $0.retired.filter(\.isIdle) }) {
-            // Does nothing in a second call.
+            // Both do nothing in a second call.
             worker.join()
+            outbox.drop(worker.queue)
             do throws(StoreError) {
-                outbox.drop(worker.queue)
-                try outbox.disable(worker.queue.target)
+                if !configured.contains(worker.name) { try outbox.disable(worker.queue.target) }
                 members.withLock { members in members.retired.removeAll { $0 === worker } }
             } catch {
                 failure = failure ?? error
             }
         }
         if let failure { throw failure }
+    }
+
+    /// Ends the thread of a retired worker although its requests may be in flight, and drops its queue: what they carried
+    /// is in doubt for the next owner. The caller aborts them before the queue is adopted again.
+    public func abandon(_ name: UpstreamName) {
+        let worker = members.withLock { members in
+            members.retired.firstIndex { $0.name == name }.map { members.retired.remove(at: $0) }
+        }
+        guard let worker else { return }
+        worker.join()
+        outbox.drop(worker.queue)
     }
 
     /// Whether the worker of an upstream that was removed has not ended yet.

@@ -130,14 +130,14 @@ public final class App: Sendable {
                 "stored credentials cannot be decrypted with the configured keys; their messages wait for new ones",
                 metadata: ["credentials": .stringConvertible(keyRotation.unreadable)])
         }
-        warnOfMissingSettings(services.upstreams)
+        warnOfMissingSettings(services.upstreams.map(\.queue.upstream))
         warnOfDisabledUpstreams(services)
         let server = services.configuration.server
         var metadata: Logger.Metadata = [
             "version": "\(PosternVersion.current)", "host": "\(server.http.host)",
             "port": .stringConvertible(ports.main),
             "store": "\(services.outbox.path)",
-            "upstreams": "\(services.upstreamNames.map(\.description).joined(separator: ","))",
+            "upstreams": "\(services.upstreams.map(\.name.description).joined(separator: ","))",
         ]
         if let port = ports.admin { metadata["admin"] = "\(server.admin.host):\(port)" }
         logger.notice("started", metadata: metadata)
@@ -156,7 +156,7 @@ public final class App: Sendable {
     private func warnOfDisabledUpstreams(_ services: Services) {
         let outbox = services.outbox
         do throws(StoreError) {
-            let served = Set(services.workerGroup.workers.map(\.queue.number))
+            let served = Set(services.upstreams.map(\.queue.number))
             for upstream in try outbox.disabledUpstreams(besides: served) {
                 logger.warning(
                     "upstream is disabled or not configured; messages wait",
@@ -213,7 +213,7 @@ public final class App: Sendable {
         }
         warn(of: loaded)
         let plan = services.adopt(loaded)
-        warnOfMissingSettings(services.upstreams.filter { plan.added.contains($0.name) })
+        warnOfMissingSettings(services.upstreams.map(\.queue.upstream).filter { plan.added.contains($0.name) })
         if !plan.removed.isEmpty { warnOfDisabledUpstreams(services) }
         var metadata: Logger.Metadata = [
             "changed": "\(plan.live.joined(separator: ","))",

@@ -21,6 +21,8 @@ final class Services: Sendable {
     private let logger: Logger
     private let time: any TimeSource
     private let current: Mutex<GatewayConfiguration>
+    /// The upstreams that are configured and enabled, without their workers.
+    private let upstreamsInForce: Mutex<[ServedUpstream]>
     private let dependencies: UpstreamWorker.Dependencies
     private let certificateWarning = Mutex(CertificateWarning())
     /// With the settings of the last reload, for workers that continue with their previous ones, because the store failed.
@@ -55,7 +57,7 @@ final class Services: Sendable {
         }
         do throws(StoreError) {
             var workers: [UpstreamWorker] = []
-            var described: [(type: String, worker: UpstreamWorker)] = []
+            var served: [ServedUpstream] = []
             let dependencies = UpstreamWorker.Dependencies(
                 outbox: outbox, transport: transport, time: time, metrics: metrics, logger: logger,
                 random: { Double(random() >> 11) * 0x1p-53 })
@@ -64,17 +66,20 @@ final class Services: Sendable {
                 guard let settings = configuration.upstreams.first(where: { $0.name == upstream.name }) else {
                     continue
                 }
-                let worker = try UpstreamWorker(upstream, settings, dependencies)
+                var next = try ServedUpstream(upstream, settings, dependencies)
+                let worker = try next.makeWorker(settings, dependencies)
                 workers.append(worker)
-                described.append((settings.type, worker))
+                next.worker = worker
+                served.append(next)
             }
+            upstreamsInForce = Mutex(served)
             try outbox.registerStored()
             try outbox.markDisabled()
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
             do throws(SystemLimitError) {
                 context = try APIContext(
-                    outbox: outbox, upstreams: described, limits: configuration.server.limits, memory: memory,
+                    outbox: outbox, upstreams: served, limits: configuration.server.limits, memory: memory,
                     isSimulated: options.simulate, time: time, random: { (random(), random()) }, metrics: metrics,
                     logger: logger, stalledWorkers: { workerGroup.stalledWorkers(at: time.instant) })
             } catch {
@@ -90,8 +95,8 @@ final class Services: Sendable {
             hasAdminListener: configuration.server.adminHTTP != nil)
         handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         context.setEventTypes(configuration.cloudEvents.types)
-        outbox.adopt(workerGroup.callbacks(configuration.callbacks) ?? [])
         listeners = environment.makeListeners(configuration.server, memory, handler, logger)
+        outbox.adopt(callbacks ?? [])
     }
 
     /// Starts delivering, then listening. Returns the ports.
@@ -109,12 +114,22 @@ final class Services: Sendable {
         outbox.close()
     }
 
-    var upstreamNames: [UpstreamName] { workerGroup.workers.map(\.name) }
-    var upstreams: [RegisteredUpstream] { workerGroup.workers.map(\.queue.upstream) }
+    /// The upstreams that are configured and enabled.
+    var upstreams: [ServedUpstream] {
+        let workers = workerGroup.workers
+        return upstreamsInForce.withLock { $0 }.map { upstream in
+            var upstream = upstream
+            upstream.worker = workers.first { $0.name == upstream.name }
+            return upstream
+        }
+    }
+
+    private func upstream(named name: UpstreamName) -> ServedUpstream? { upstreams.first { $0.name == name } }
 
     /// The condition that is reported to the service manager.
     var condition: ServiceReport.Condition {
-        let snapshots = workerGroup.workers.map { (name: $0.name.description, snapshot: $0.snapshot) }
+        let now = time.now
+        let snapshots = upstreams.map { (name: $0.name.description, snapshot: $0.snapshot(in: outbox, now: now)) }
         return ServiceReport.Condition(
             reasons: context.reasonsNotReady, isStalled: !workerGroup.stalledWorkers(at: time.instant).isEmpty,
             queued: outbox.ledgers.values.reduce(0) { $0 + $1.queued },
@@ -175,16 +190,14 @@ final class Services: Sendable {
         context.setEventTypes(plan.configuration.cloudEvents.types)
         outbox.adopt(maxBytes: plan.configuration.outbox.maxBytes)
         for upstream in plan.configuration.upstreams {
-            if let queue = workerGroup.worker(named: upstream.name)?.queue {
-                outbox.adopt(upstream.queue, of: queue.target)
-            }
+            if let queue = self.upstream(named: upstream.name)?.queue { outbox.adopt(upstream.queue, of: queue) }
         }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
         let hadPostponed = !postponedUpstreams.isEmpty
         postponed.withLock { postponed in postponed.removeAll { plan.removed.contains($0.name) } }
         for name in plan.upstreams {
-            guard let worker = workerGroup.worker(named: name),
+            guard let served = self.upstream(named: name),
                 let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
                 let upstream = loaded.upstreams.first(where: { $0.name == name })
             else { continue }
@@ -194,7 +207,7 @@ final class Services: Sendable {
                     postponed.append(upstream)
                 }
             } else if !postponedUpstreams.contains(name) {
-                worker.adopt(settings.deliverySettings)
+                served.adopt(settings.deliverySettings)
             }
         }
         for (name, error) in replacePostponed() {
@@ -203,9 +216,9 @@ final class Services: Sendable {
                 metadata: ["upstream": "\(name)", "error": "\(error)"])
         }
         adoptCallbacks()
-        plan.removed.forEach { workerGroup.retire($0) }
+        plan.removed.forEach(remove)
         // Also of upstreams whose settings are the same: an address may have changed.
-        for worker in workerGroup.workers { worker.renewConnections() }
+        for upstream in upstreams { upstream.client.renewConnections() }
         if hadPostponed || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
         return plan
@@ -218,29 +231,41 @@ final class Services: Sendable {
     private func replacePostponed() -> [(name: UpstreamName, error: StoreError)] {
         var failures: [(name: UpstreamName, error: StoreError)] = []
         for upstream in postponed.withLock({ $0 }) {
-            guard let worker = workerGroup.worker(named: upstream.name),
+            guard let served = self.upstream(named: upstream.name),
                 let settings = configuration.upstreams.first(where: { $0.name == upstream.name })
             else { continue }
             do throws(StoreError) {
-                try outbox.replace(upstream, of: worker.queue.target)
+                try outbox.replace(upstream, of: served.queue)
             } catch {
                 failures.append((upstream.name, error))
                 continue
             }
-            worker.adopt(settings.deliverySettings, upstream: upstream)
+            served.adopt(settings.deliverySettings, upstream: upstream)
             postponed.withLock { postponed in postponed.removeAll { $0.name == upstream.name } }
         }
         return failures
     }
 
     private func adoptCallbacks() {
-        if let callbacks = workerGroup.callbacks(configuration.callbacks) { outbox.adopt(callbacks) }
+        if let callbacks { outbox.adopt(callbacks) }
     }
 
-    private func refreshUpstreams() {
-        let types = Dictionary(uniqueKeysWithValues: configuration.upstreams.map { ($0.name, $0.type) })
-        handler.refreshUpstreams(workerGroup.workers.map { (types[$0.name] ?? "", $0) })
+    /// Callbacks to configured upstreams; nil if one of them lacks the kind, because a reload could not store its new
+    /// kinds.
+    private var callbacks: [Callback]? {
+        var callbacks: [Callback] = []
+        for callback in configuration.callbacks {
+            guard let queue = upstream(named: callback.upstream)?.queue, queue.upstream.kinds.contains(callback.kind)
+            else { return nil }
+            callbacks.append(
+                Callback(
+                    to: queue, as: callback.kind, of: callback.states, in: callback.upstreams,
+                    includesPayload: callback.includesPayload))
+        }
+        return callbacks
     }
+
+    private func refreshUpstreams() { handler.refreshUpstreams(upstreams) }
 
     /// Tries again what the store refused in a reload, and ends the workers of removed upstreams whose requests have
     /// ended. Call it now and then, on the thread that reloads.
@@ -270,14 +295,14 @@ final class Services: Sendable {
                 guard !workerGroup.isRetiring(name) else {
                     throw .failed(detail: "the former upstream of this name has not ended yet")
                 }
-                let worker = try UpstreamWorker(upstream, settings, dependencies)
-                do throws(SystemLimitError) {
-                    try workerGroup.add(worker)
+                let served = try ServedUpstream(upstream, settings, dependencies)
+                do throws(StoreError) {
+                    try begin(served, settings)
                 } catch {
-                    outbox.drop(worker.queue)
-                    try outbox.disable(worker.queue.target)
-                    throw .systemLimit(error)
+                    try outbox.disable(served.queue)
+                    throw error
                 }
+                upstreamsInForce.withLock { $0.append(served) }
             } catch {
                 // As if it were disabled, so that the next reload tries again.
                 current.withLock { current in
@@ -295,43 +320,85 @@ final class Services: Sendable {
     /// Ends the workers of removed upstreams whose requests have ended.
     private func endRetired() {
         do throws(StoreError) {
-            try workerGroup.endRetired()
+            try workerGroup.endRetired(configured: upstreams.map(\.name))
         } catch {
             logger.error("cannot store that an upstream was removed", metadata: ["error": "\(error)"])
         }
     }
+
+    private func remove(_ name: UpstreamName) {
+        guard let removed = upstream(named: name) else { return }
+        upstreamsInForce.withLock { upstreams in upstreams.removeAll { $0.name == name } }
+        workerGroup.retire(name)
+        // The worker ends later, and its queue follows then.
+        guard !workerGroup.isRetiring(name) else { return }
+        do throws(StoreError) {
+            try outbox.disable(removed.queue)
+        } catch {
+            logger.error("cannot store that an upstream was removed", metadata: ["error": "\(error)"])
+        }
+    }
+
+    // MARK: Queues of configured upstreams
+
+    /// Adopts a queue, and starts a worker that sends from it.
+    private func begin(
+        _ upstream: ServedUpstream, _ settings: GatewayConfiguration.UpstreamConfiguration
+    ) throws(StoreError) {
+        let worker = try upstream.makeWorker(settings, dependencies)
+        do throws(SystemLimitError) {
+            try workerGroup.add(worker)
+        } catch {
+            outbox.drop(worker.queue)
+            throw .systemLimit(error)
+        }
+    }
+
+    /// Sends from the queue of an upstream again that was released.
+    func adopt(_ name: UpstreamName) throws(StoreError) {
+        guard let upstream = upstream(named: name), upstream.worker == nil, !workerGroup.isRetiring(name),
+            let settings = configuration.upstreams.first(where: { $0.name == name })
+        else { return }
+        try begin(upstream, settings)
+        refreshUpstreams()
+    }
+
+    /// Stops sending from the queue of an upstream that stays configured. Requests in flight may finish; the worker ends
+    /// with the next `finishReload` after that. `isHurried`: they are given up instead, and the caller aborts them.
+    func release(_ name: UpstreamName, isHurried: Bool = false) {
+        workerGroup.retire(name)
+        refreshUpstreams()
+        if isHurried { workerGroup.abandon(name) }
+    }
 }
 
-extension UpstreamWorker {
-    /// The worker of a configured upstream, on its queue.
-    fileprivate convenience init(
-        _ upstream: any Upstream, _ settings: GatewayConfiguration.UpstreamConfiguration, _ dependencies: Dependencies
+extension ServedUpstream {
+    fileprivate init(
+        _ upstream: any Upstream, _ settings: GatewayConfiguration.UpstreamConfiguration,
+        _ dependencies: UpstreamWorker.Dependencies
     ) throws(StoreError) {
-        let target = try dependencies.outbox.register(upstream, type: settings.type, cap: settings.queue)
-        try self.init(
-            queue: try dependencies.outbox.adopt(target), settings: settings.deliverySettings,
-            dependencies: dependencies)
+        let queue = try dependencies.outbox.register(upstream, type: settings.type, cap: settings.queue)
+        self.init(
+            type: settings.type, queue: queue,
+            client: UpstreamClient(upstream.name, settings.deliverySettings, dependencies))
+    }
+
+    /// Adopts the queue for a worker, which is not started yet.
+    fileprivate func makeWorker(
+        _ settings: GatewayConfiguration.UpstreamConfiguration, _ dependencies: UpstreamWorker.Dependencies
+    ) throws(StoreError) -> UpstreamWorker {
+        let queue = try dependencies.outbox.adopt(self.queue)
+        do throws(StoreError) {
+            return try UpstreamWorker(
+                queue: queue, client: client, settings: settings.deliverySettings, dependencies: dependencies)
+        } catch {
+            dependencies.outbox.drop(queue)
+            throw error
+        }
     }
 }
 
 // MARK: From the operator's units to those of the services
-
-extension WorkerGroup {
-    /// Callbacks to upstreams of these workers; nil if one of them lacks the kind, because a reload could not store its
-    /// new kinds.
-    fileprivate func callbacks(_ configured: [GatewayConfiguration.CallbackConfiguration]) -> [Callback]? {
-        var callbacks: [Callback] = []
-        for callback in configured {
-            guard let queue = worker(named: callback.upstream)?.queue, queue.upstream.kinds.contains(callback.kind)
-            else { return nil }
-            callbacks.append(
-                Callback(
-                    to: queue.target, as: callback.kind, of: callback.states, in: callback.upstreams,
-                    includesPayload: callback.includesPayload))
-        }
-        return callbacks
-    }
-}
 
 extension GatewayConfiguration.UpstreamConfiguration {
     /// `delivery` with the other settings that concern a worker.

@@ -53,6 +53,25 @@ extension Outbox {
             }, completion: completion)
     }
 
+    /// Stores whether an upstream is paused for which no worker sends, and tells one that has begun to meanwhile.
+    public func setPaused(_ isPaused: Bool, of target: QueueTarget) {
+        setPaused(isPaused, of: target.number) { [queues] _ in queues.adopted(target.number)?.paused(isPaused) }
+    }
+
+    /// Makes everything due now in a queue from which no worker sends, and stores what the flush covers.
+    public func flush(_ target: QueueTarget) {
+        let now = time.now
+        writer.change { transaction in
+            let newest = MessageID(rawValue: Int64(transaction.accounts[target.number].ledger.lastID))
+            try transaction.sql.run(
+                "UPDATE upstreams SET flushedThrough = ? WHERE number = ?", newest, target.number)
+            switch target.upstream.traits.laneRule {
+            case .mixed: try transaction.makeRetriesDue(of: target, at: now)
+            case .separate: try transaction.makeLanesDue(of: target, at: now)
+            }
+        }
+    }
+
     /// Stores, also for later runs, what a flush covers.
     public func setFlushed(through id: MessageID, of number: UpstreamNumber) {
         writer.change { transaction in

@@ -134,7 +134,8 @@ final class TestGateway: GatewayHarness {
         outbox.adopt([])
         let stalled = setup.stalled
         context = try APIContext(
-            outbox: outbox, upstreams: workers.map { ("plain", $0) }, limits: setup.limits, memory: setup.memory,
+            outbox: outbox, upstreams: workers.map { ServedUpstream(type: "plain", worker: $0) }, limits: setup.limits,
+            memory: setup.memory,
             time: time, metrics: metrics, logger: logger, stalledWorkers: { stalled })
         try workers.forEach { try $0.start() }
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)

@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternDelivery
 import PosternGatewayTestKit
 import PosternHTTP
 import PosternTestKit
@@ -41,7 +42,7 @@ import Testing
         }
     }
 
-    private var kinds: [Kind] { services.upstreams.flatMap(\.kinds) }
+    private var kinds: [Kind] { services.upstreams.flatMap(\.queue.upstream.kinds) }
 
     @Test func settings_areInForceLater_ifTheStoreFails() throws {
         _ = try services.start()
@@ -59,6 +60,35 @@ import Testing
         services.finishReload()
         #expect(services.postponedUpstreams.isEmpty)
         #expect(kinds == ["a", "b"])
+    }
+
+    @Test func upstream_isServed_whileNoWorkerSends_andIsDisabledByAReload() throws {
+        _ = try services.start()
+        defer { services.stop { true } }
+        let name = try #require(services.upstreams.first?.name)
+        let queue = services.upstreams[0].queue
+        for isHurried in [false, true] {
+            services.release(name, isHurried: isHurried)
+            #expect(
+                eventually {
+                    services.finishReload(); return !services.workerGroup.isRetiring(name)
+                })
+            #expect(services.upstreams.map { $0.worker == nil } == [true])
+            let message = NewMessage(queue: queue, kind: "a", acceptedAt: SystemTime().now, bytes: Array("{}".utf8))
+            _ = try DedicatedThreads().result { services.outbox.append([message], completion: $0) }
+            #expect(services.condition.queued > 0)
+            try services.adopt(name)
+            #expect(services.upstreams.map { $0.worker == nil } == [false])
+        }
+        services.release(name)
+        #expect(
+            eventually {
+                services.finishReload(); return !services.workerGroup.isRetiring(name)
+            })
+        try scratch.write(#"{"outbox": {"path": "\#(scratch.directory)/store.sqlite"}}"#, to: "config.json")
+        _ = services.adopt(try scratch.loader(types: []).load())
+        #expect(services.upstreams.isEmpty)
+        #expect(services.outbox.target(queue.number)?.isDisabled == true)
     }
 
     @Test func postponedSettings_areForgotten_withTheirUpstream_andIfTheyAreChangedBack() throws {
@@ -148,7 +178,7 @@ private struct NoListeners: Listeners {
             """
         try scratch.write(text, to: "config.json")
         _ = services.adopt(try scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load())
-        #expect(services.upstreamNames.map(\.description) == ["listed"])
+        #expect(services.upstreams.map(\.name.description) == ["listed"])
         #expect(services.configuration.upstreams.first { $0.name.description == "other" }?.isEnabled == false)
     }
 

@@ -133,7 +133,7 @@ struct ProbeHandler: Sendable {
     private func writeUpstreams(to exposition: inout Exposition) {
         let targets = context.targets
         let snapshots =
-            targets.map { ($0.name.description, $0.worker.snapshot) }
+            targets.map { ($0.name.description, $0.snapshot(in: context)) }
             + ((try? context.disabledUpstreams(besides: targets)) ?? []).map {
                 ($0.name.description, UpstreamSnapshot.disabled)
             }

@@ -58,7 +58,7 @@ struct RouteContext: UpstreamRouteContext {
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         var request = request
         request.add(traceParent: traceParent)
-        let result = await target.worker.send(request, timeout: timeout, isAbortable: isAbortable)
+        let result = await target.client.send(request, timeout: timeout, isAbortable: isAbortable)
         if case .failure(let failure) = result, failure.reason != .cancelled {
             context.logger.info(
                 "request of a caller failed",
@@ -105,5 +105,5 @@ struct RouteContext: UpstreamRouteContext {
         }
     }
 
-    func report(_ notice: UpstreamNotice) { target.worker.report(notice.masked(by: target.upstream.mask)) }
+    func report(_ notice: UpstreamNotice) { target.served.worker?.report(notice.masked(by: target.upstream.mask)) }
 }

@@ -10,7 +10,7 @@ extension UpstreamHandler {
         do throws(Problem) { query = try LaneQuery(reply) } catch { return reply.send(error) }
         context.read(reply) { [context] () throws(StoreError) in
             let (target, now) = (context.target(number), context.time.now)
-            let snapshot = target?.worker.snapshot ?? .disabled
+            let snapshot = target?.snapshot(in: context) ?? .disabled
             let page = try context.outbox.lanes(
                 of: number, in: query.state, after: query.cursor, limit: query.limit,
                 waits: { kind in target.flatMap { snapshot.wait(of: kind, for: $0.upstream) } }

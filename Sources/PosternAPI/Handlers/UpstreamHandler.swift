@@ -58,13 +58,10 @@ struct UpstreamHandler: Sendable {
     }
 
     func perform(_ action: UpstreamAction, on target: ConfiguredUpstream, _ reply: MeteredResponder) {
-        switch action {
-        case .flush:
-            if let seconds = Preferences(reply.head).wait { return flush(target, seconds: seconds, reply) }
-            target.worker.flush()
-        case .pause: target.worker.pause()
-        case .resume: target.worker.resume()
+        if action == .flush, let seconds = Preferences(reply.head).wait {
+            return flush(target, seconds: seconds, reply)
         }
+        target.served.steer(action, in: context.outbox)
         reply.send(
             .json(
                 202,
@@ -79,7 +76,7 @@ struct UpstreamHandler: Sendable {
     private func flush(_ target: ConfiguredUpstream, seconds: Int, _ reply: MeteredResponder) {
         let answer = FlushReply(target, seconds: seconds, reply, context)
         context.pendingReplies.hold(answer, seconds: seconds)
-        target.worker.flush { [context] report in
+        target.served.steer(.flush, in: context.outbox) { [context] report in
             answer.ended(report)
             context.pendingReplies.release(answer)
         }
@@ -87,7 +84,7 @@ struct UpstreamHandler: Sendable {
 
     private func describe(_ target: ConfiguredUpstream) -> String {
         describe(
-            target.name, type: target.type, number: target.queue.number, target.worker.snapshot,
+            target.name, type: target.type, number: target.queue.number, target.snapshot(in: context),
             kinds: target.kinds.map(\.text), mask: target.upstream.mask)
     }
 
@@ -142,9 +139,6 @@ struct UpstreamHandler: Sendable {
         json.decimal("oldestQueuedSeconds", oldest.map { (context.time.now - $0).inSeconds } ?? 0)
     }
 }
-
-/// What an operator can do with an upstream.
-enum UpstreamAction: String { case flush, pause, resume }
 
 extension Circuit.State {
     var name: String {

@@ -117,7 +117,7 @@ extension WaitStatus {
         let target = context.target(record.id.upstream)
         var facts = record.facts
         facts.isInFlight = context.outbox.isInFlight(record.id)
-        let snapshot = target?.worker.snapshot ?? .disabled
+        let snapshot = target?.snapshot(in: context) ?? .disabled
         if let wait = target.flatMap({ snapshot.wait(of: record.kind, for: $0.upstream) }) { facts.add(wait) }
         self = snapshot.wait(of: facts, now: context.time.now) {
             context.outbox.isHeldUp(record.id, lane: record.lane)

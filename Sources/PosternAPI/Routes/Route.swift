@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternHTTP
 import PosternStore
 import PosternUpstream

@@ -13,6 +13,7 @@ import Synchronization
 public final class UpstreamWorker: Sendable {
     /// The queue that it empties; no other worker claims from it.
     public let queue: UpstreamQueue
+    public let client: UpstreamClient
     public var name: UpstreamName { queue.name }
 
     private let inbox = Inbox<WorkerEvent>()
@@ -20,6 +21,7 @@ public final class UpstreamWorker: Sendable {
     private let loop: WorkerLoop
     private let threads: any Threads
     private let running = Mutex<(any RunningLoop)?>(nil)
+    private let isJoined = Atomic<Bool>(false)
     private let time: any TimeSource
 
     /// What all workers of a gateway share.
@@ -46,13 +48,18 @@ public final class UpstreamWorker: Sendable {
     }
 
     /// A worker that continues in the state of the previous run: paused, or with its circuit open.
-    public init(queue: UpstreamQueue, settings: DeliverySettings, dependencies: Dependencies) throws(StoreError) {
+    /// `client`: nil for one of its own.
+    public init(
+        queue: UpstreamQueue, client: UpstreamClient? = nil, settings: DeliverySettings, dependencies: Dependencies
+    ) throws(StoreError) {
         self.queue = queue
+        let client = client ?? UpstreamClient(queue.name, settings, dependencies)
+        self.client = client
         time = dependencies.time
         threads = dependencies.outbox.threads
         status = WorkerStatus(at: dependencies.time.instant)
         loop = try WorkerLoop(
-            queue: queue, settings: settings, dependencies: dependencies, inbox: inbox, status: status)
+            queue: queue, client: client, settings: settings, dependencies: dependencies, inbox: inbox, status: status)
     }
 
     /// Starts delivering, on the threads of the outbox. Call once.
@@ -74,32 +81,25 @@ public final class UpstreamWorker: Sendable {
     /// Stops sending; messages are still accepted. Requests in flight finish.
     public func pause() { inbox.put(.pause) }
     /// Ends a pause, and probes now what waits for a circuit or an operator.
-    public func resume() { inbox.put(.resume) }
+    public func resume() {
+        client.renewConnections()
+        inbox.put(.resume)
+    }
     /// Sends now what waits to be collected, for a schedule, for a retry, or for the circuit. `completion` is called on
     /// the worker's thread when everything that could be sent has been sent. It is not called if the worker ends before
     /// that.
     public func flush(completion: @escaping @Sendable (FlushReport) -> Void = { _ in }) {
+        client.renewConnections()
         inbox.put(.flush(completion))
     }
 
-    /// Sends a request that carries no message, outside the queue and independently of its waits. `isAbortable`:
-    /// whether cancelling the task aborts it.
-    public func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
-        var options = status.transfer
-        options.requestTimeout = timeout
-        return await loop.transport.send(request, options: options, isAbortable: isAbortable)
-    }
-
-    /// Sends no further request on a connection that is open now, and resolves names again. `resume`, `flush` and
-    /// `adopt` do so, too.
-    public func renewConnections() { inbox.put(.renewConnections) }
-
-    /// Logs a notice in the response to such a request, unless it is the same as the last one.
+    /// Logs a notice in the response to a request of its client, unless it is the same as the last one.
     public func report(_ notice: UpstreamNotice) { inbox.put(.noticed(notice)) }
 
     /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
     /// other credentials or another URL.
     public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+        client.adopt(settings)
         inbox.put(.adopt(settings, upstream: upstream.map { RegisteredUpstream($0) }))
     }
 
@@ -119,9 +119,13 @@ public final class UpstreamWorker: Sendable {
 
     /// Ends the thread. Every transfer must have been completed or cancelled before.
     public func join() {
+        isJoined.store(true, ordering: .releasing)
         inbox.put(.end)
         running.withLock { $0.take() }?.join()
     }
+
+    /// Whether the thread has ended, or is about to.
+    var hasEnded: Bool { isJoined.load(ordering: .acquiring) }
 
     // MARK: For tests, which turn the loop by hand instead of starting it
 

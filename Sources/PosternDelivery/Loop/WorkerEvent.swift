@@ -17,8 +17,6 @@ enum WorkerEvent: Sendable {
     /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan
     case adopt(DeliverySettings, upstream: RegisteredUpstream?)
-    /// Connections that are open take no further request.
-    case renewConnections
     /// A request outside the queue got a response with a notice.
     case noticed(UpstreamNotice)
 }

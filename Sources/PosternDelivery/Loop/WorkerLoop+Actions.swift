@@ -114,7 +114,7 @@ extension WorkerLoop {
         guard let source = upstream.tokenSource, let due = machine.tokens.nextFetch, due <= now else { return }
         let isCheck = checksToken
         guard isCheck || somethingWaits, let fetch = machine.fetchToken(isCheck: isCheck, now: now) else { return }
-        transport.submit(source.tokenRequest, options: transferOptions) { [inbox] result in
+        client.transport.submit(source.tokenRequest, options: client.options) { [inbox] result in
             inbox.put(.tokenAnswered(result, fetch: fetch))
         }
     }

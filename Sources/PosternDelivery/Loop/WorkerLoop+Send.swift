@@ -176,7 +176,7 @@ extension WorkerLoop {
         guard let request = flight.batch.request else { return }
         metrics.batchMessages(queue.name.description).observe(Double(flight.batch.messages.count))
         outbox.events.record(Event(.batchSent, queue.name, ids: flight.batch.messages.map(\.id)))
-        transport.submit(compressed(request), options: transferOptions) { [inbox, flight] result in
+        client.transport.submit(compressed(request), options: client.options) { [inbox, flight] result in
             inbox.put(.answered(flight, result))
         }
     }

@@ -26,7 +26,7 @@ extension WorkerLoop {
                 failures: tokens.failures,
                 credentialsRefused: tokens.credentialsRefused, retryAt: tokens.failures > 0 ? tokens.nextFetch : nil)
         }
-        status.show(snapshot, transfer: transferOptions)
+        status.show(snapshot)
         status.show(unsettled: machine.unsettled)
     }
 

@@ -13,7 +13,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     var name: String { "to-\(queue.name)" }
     let queue: UpstreamQueue
     let outbox: Outbox
-    let transport: any Transport
+    let client: UpstreamClient
     let time: any TimeSource
     let metrics: Metrics
     let random: @Sendable () -> Double
@@ -50,27 +50,26 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     private var isEnding = false
     /// When the queue was last asked for the rest of a flush.
     var flushCheckedAt: MonotonicInstant?
-    private var connections: ConnectionGroup
     /// Whether the last claim found nothing although something seemed to be ready.
     var lastClaimWasEmpty = false
 
     init(
-        queue: UpstreamQueue, settings: DeliverySettings, dependencies: UpstreamWorker.Dependencies,
-        inbox: Inbox<WorkerEvent>,
-        status: WorkerStatus
+        queue: UpstreamQueue, client: UpstreamClient, settings: DeliverySettings,
+        dependencies: UpstreamWorker.Dependencies, inbox: Inbox<WorkerEvent>, status: WorkerStatus
     ) throws(StoreError) {
         self.queue = queue
-        connections = ConnectionGroup(queue.name.description)
+        self.client = client
         self.inbox = inbox
         self.status = status
         upstream = queue.upstream
         outbox = dependencies.outbox
-        transport = dependencies.transport
         time = dependencies.time
         metrics = dependencies.metrics
         gatewayLogger = dependencies.logger
         logger = gatewayLogger.at(settings.logLevel)
         random = dependencies.random
+        // What is stored before the summary is read is in it.
+        queue.onPause { [inbox] isPaused in inbox.put(isPaused ? .pause : .resume) }
         let summary = try outbox.summary(of: queue.number)
         saved = summary?.circuit ?? CircuitRecord()
         var reopensAt = saved.reopensAtMs.map(Timestamp.init(milliseconds:))
@@ -106,11 +105,6 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     }
 
     var settings: DeliverySettings { machine.settings }
-    var transferOptions: TransferOptions {
-        var options = settings.transfer
-        options.connections = connections
-        return options
-    }
     var limits: BatchLimits { upstream.limits(settings.limits) }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
@@ -149,17 +143,12 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .recorded(let flight, let settlement, let result): recorded(flight, settlement, result)
         case .tokenAnswered(let result, let fetch): tokenAnswered(result, fetch: fetch)
         case .pause: perform(machine.pause())
-        case .resume:
-            renewConnections()
-            perform(machine.resume(now: time.now))
+        case .resume: perform(machine.resume(now: time.now))
         case .pauseStored(let result): pauseStored(result)
         case .waitNotStored(let error): waitNotStored(error)
-        case .flush(let completion):
-            renewConnections()
-            flush(completion)
+        case .flush(let completion): flush(completion)
         case .flushBegan: machine.flushBegan()
         case .adopt(let settings, let upstream): adopt(settings, upstream)
-        case .renewConnections: renewConnections()
         case .noticed(let notice): perform(machine.noticed(notice).map(DeliveryMachine.Action.notify))
         case .stop: stop()
         case .end:
@@ -202,12 +191,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             self.upstream = upstream
         }
         logger = gatewayLogger.at(settings.logLevel)
-        renewConnections()
         perform(machine.adopted(settings, isReplaced: upstream != nil, now: time.now))
         listen()
     }
-
-    private func renewConnections() { connections.renewedAt = time.instant }
 
     /// Waits are measured on the monotonic clock, but their ends are stored in wall-clock time, because they outlive
     /// this run. If that clock is set back, also between two runs, waits would grow by the difference, so all of them

@@ -5,7 +5,7 @@ import Synchronization
 
 /// The status that a worker's loop publishes to other threads.
 final class WorkerStatus: Sendable {
-    private let latest = Mutex((snapshot: UpstreamSnapshot(), transfer: TransferOptions()))
+    private let latest = Mutex(UpstreamSnapshot())
     private let unsettled = Atomic<Int>(0)
     private let hasStopped = Atomic<Bool>(false)
     private let lastTurn: Atomic<Int64>
@@ -13,12 +13,8 @@ final class WorkerStatus: Sendable {
 
     init(at instant: MonotonicInstant) { lastTurn = Atomic(instant.nanoseconds) }
 
-    var snapshot: UpstreamSnapshot { latest.withLock { $0.snapshot } }
-    /// Timeouts, TLS and connections of requests, including those outside the queue.
-    var transfer: TransferOptions { latest.withLock { $0.transfer } }
-    func show(_ snapshot: UpstreamSnapshot, transfer: TransferOptions) {
-        latest.withLock { $0 = (snapshot, transfer) }
-    }
+    var snapshot: UpstreamSnapshot { latest.withLock { $0 } }
+    func show(_ snapshot: UpstreamSnapshot) { latest.withLock { $0 = snapshot } }
 
     func turned(at instant: MonotonicInstant) { lastTurn.store(instant.nanoseconds, ordering: .relaxed) }
 

@@ -23,7 +23,13 @@ public final class UpstreamQueue: Sendable {
     private let health: StoreHealth
     let writer: OutboxWriter
     let time: any TimeSource
-    private let wakeWorker = Mutex<@Sendable () -> Void>({})
+    private let listener = Mutex(Listener())
+
+    /// The worker.
+    private struct Listener {
+        var wake: @Sendable () -> Void = {}
+        var pause: @Sendable (Bool) -> Void = { _ in }
+    }
 
     /// Nothing of it has been examined. `Outbox.adopt` makes it known to the writer.
     init(_ target: QueueTarget, of outbox: Outbox) {
@@ -56,11 +62,16 @@ public final class UpstreamQueue: Sendable {
         _ wake: @escaping @Sendable () -> Void
     ) {
         target.collecting = .init(limits: limits, wait: wait, expireAfter: expireAfter)
-        wakeWorker.withLock { $0 = wake }
+        listener.withLock { $0.wake = wake }
     }
 
+    /// Calls `body`, on the writer's thread, when the upstream was paused or resumed by a request that found no worker.
+    public func onPause(_ body: @escaping @Sendable (Bool) -> Void) { listener.withLock { $0.pause = body } }
+
     /// Wakes the worker.
-    func wake() { wakeWorker.withLock { $0 }() }
+    func wake() { listener.withLock { $0.wake }() }
+
+    func paused(_ isPaused: Bool) { listener.withLock { $0.pause }(isPaused) }
 
     /// Called after the commit.
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {

@@ -45,7 +45,8 @@ import Testing
             dependencies: .init(
                 outbox: outbox, transport: ScriptedTransport(), time: SystemTime(), metrics: metrics, logger: logger))
         let context = try APIContext(
-            outbox: outbox, upstreams: [("plain", worker)], limits: .init(), memory: ByteBudget(.max),
+            outbox: outbox, upstreams: [ServedUpstream(type: "plain", worker: worker)], limits: .init(),
+            memory: ByteBudget(.max),
             time: SystemTime(), metrics: metrics, logger: logger, stalledWorkers: { [] })
         try body(Router(Handlers(context)))
     }

@@ -45,7 +45,7 @@ import Testing
         case "resume": harness.worker.resume()
         case "flush": harness.worker.flush()
         case "adopt": harness.worker.adopt(settings)
-        default: harness.worker.renewConnections()
+        default: harness.worker.client.renewConnections()
         }
         try harness.turn()
         try harness.accept(1)

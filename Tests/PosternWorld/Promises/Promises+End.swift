@@ -1,4 +1,5 @@
 import PosternCore
+import PosternDelivery
 import PosternStory
 
 @testable import PosternGateway
@@ -108,7 +109,7 @@ extension Promises {
     }
 
     private func checkLostOutcomes(_ run: World.Run) {
-        for upstream in run.gateway.upstreamNames {
+        for upstream in run.gateway.upstreams.map(\.name) {
             let counted = run.gateway.ambiguousSends(upstream)
             let lost = lostOutcomes[upstream.description, default: 0]
             if counted < lost {

@@ -1,0 +1,59 @@
+public import PosternCore
+public import PosternStore
+public import PosternUpstream
+
+/// A request of an operator that concerns a whole upstream.
+public enum UpstreamAction: String, Sendable { case flush, pause, resume }
+
+/// A configured upstream of a running gateway: messages are accepted for it, and it can be called, whether this process
+/// sends from its queue or not.
+public struct ServedUpstream: Sendable {
+    public let type: String
+    public let queue: QueueTarget
+    public let client: UpstreamClient
+    /// Sends from the queue; nil while this process does not.
+    public var worker: UpstreamWorker?
+    public var name: UpstreamName { queue.name }
+
+    public init(type: String, queue: QueueTarget, client: UpstreamClient, worker: UpstreamWorker? = nil) {
+        self.type = type
+        self.queue = queue
+        self.client = client
+        self.worker = worker
+    }
+
+    public init(type: String, worker: UpstreamWorker) {
+        self.init(type: type, queue: worker.queue.target, client: worker.client, worker: worker)
+    }
+
+    /// The status, as the worker has published it. Without a worker, as the store has it, which blocks.
+    public func snapshot(in outbox: Outbox, now: Timestamp) -> UpstreamSnapshot {
+        if let worker { return worker.snapshot }
+        // A store that cannot be read is reported where messages are.
+        let summary = (try? outbox.summary(of: queue.number)) ?? nil
+        return summary.flatMap { UpstreamSnapshot(stored: $0, now: now) } ?? UpstreamSnapshot()
+    }
+
+    /// Carries out the request of an operator, soon. Without a worker, its effect on the queue is stored, and the next
+    /// worker begins with that. `completion`: see `UpstreamWorker.flush`.
+    public func steer(
+        _ action: UpstreamAction, in outbox: Outbox,
+        completion: @escaping @Sendable (FlushReport) -> Void = { _ in }
+    ) {
+        // One that has ended carries out nothing.
+        let worker = self.worker.flatMap { $0.hasEnded ? nil : $0 }
+        switch action {
+        case .flush:
+            if let worker { worker.flush(completion: completion) } else { outbox.flush(queue) }
+        case .pause:
+            if let worker { worker.pause() } else { outbox.setPaused(true, of: queue) }
+        case .resume:
+            if let worker { worker.resume() } else { outbox.setPaused(false, of: queue) }
+        }
+    }
+
+    /// Continues with new settings. `upstream`: see `UpstreamWorker.adopt`.
+    public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+        if let worker { worker.adopt(settings, upstream: upstream) } else { client.adopt(settings) }
+    }
+}
