@@ -67,6 +67,14 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// Queues pass from worker to worker.
+    mutating func addMoves() {
+        let random = SeededRandom(seed: seed, for: "moves")
+        guard random.chance(0.5) else { return }
+        for _ in 0..<random.from(1...5) { actions.append(ActionPlan([.moveQueue], stories, hours, random)) }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// A backup, and what happens before it is restored: nothing else that matters, or a clock that is set back.
     mutating func addBackups() {
         let random = SeededRandom(seed: seed, for: "backups")

@@ -57,6 +57,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addDoubts()
         addMuteness(of: types)
         addWrongEndpoints()
+        addMoves()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -274,6 +275,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case killWhileUncertain
         /// A message for an endpoint that does not exist is the first one after a start or a reload.
         case wrongEndpointFirst
+        /// Another worker takes the queue over.
+        case moveQueue
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })

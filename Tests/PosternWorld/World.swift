@@ -41,6 +41,7 @@ public final class World {
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)
     private(set) lazy var holds = HoldWatch(self)
+    private(set) lazy var moves = QueueMoves(self)
     private let chance: SeededRandom
     /// Hand-overs until the process ends; nil: it is not going to.
     var deathAfter: Int?
@@ -86,9 +87,16 @@ public final class World {
         let gateway: Services
         let ingress: IngressStub
         let network: Network
-        let workers: [(story: any Story, worker: UpstreamWorker, loop: String)]
+        /// Those that send.
+        private(set) var workers: [(story: any Story, worker: UpstreamWorker, loop: String)] = []
+        private let stories: [any Story]
         init(_ gateway: Services, _ ingress: IngressStub, _ network: Network, _ stories: [any Story]) {
-            (self.gateway, self.ingress, self.network) = (gateway, ingress, network)
+            (self.gateway, self.ingress, self.network, self.stories) = (gateway, ingress, network, stories)
+            findWorkers()
+        }
+
+        /// Call it when there are others.
+        func findWorkers() {
             workers = gateway.workerGroup.workers.compactMap { worker in
                 stories.first { $0.name == worker.name.description }.map { ($0, worker, "to-\($0.name)") }
             }
@@ -192,6 +200,9 @@ public final class World {
     /// Has every step shown.
     public func watch(_ show: @escaping (String) -> Void) { history.watch = show }
 
+    /// Whether a worker began with what another one had left.
+    var wasTakenOver: Bool { runs > 0 || moves.count > 0 }
+
     // MARK: The clock
 
     func clockWillBeSet() {
@@ -224,7 +235,8 @@ public final class World {
             if let damagedUntil, time.instant >= damagedUntil { endDamage() }
             let change = weather.change(at: time.instant, since: began)
             let action = operators.act(at: time.instant, since: began)
-            let deadline = min(change, action, damagedUntil ?? .distantFuture, endpoints.look())
+            let moved = moves.look()
+            let deadline = min(change, action, damagedUntil ?? .distantFuture, endpoints.look(), moved)
             guard time.instant < end, promises.broken == nil else { break }
             if time.instant >= waits.nextAt { waits.look() }
             if run == nil { restart() } else { step(until: min(deadline, end, waits.nextAt)) }

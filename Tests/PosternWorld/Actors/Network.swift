@@ -203,6 +203,16 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     /// The messages of requests that were not answered yet.
     var underWay: [Expectations.Entry] { transfers.flatMap(\.entries).filter { !$0.isProxied } }
 
+    /// Whether a request for messages has been sent there that was not answered.
+    func isSending(to name: String) -> Bool { transfers.contains { $0.service.name == name && $0.holdsMessages } }
+
+    /// The worker that has sent messages there gives their requests up.
+    func abort(to name: String) {
+        let open = transfers.filter { $0.service.name == name && $0.holdsMessages }
+        transfers.removeAll { transfer in open.contains { $0 === transfer } }
+        for transfer in open { abort(transfer) }
+    }
+
     /// Whether something has been sent there that was not answered.
     func isBusy(with service: Service) -> Bool { transfers.contains { $0.service === service } }
 

@@ -102,6 +102,7 @@ final class Operator {
         case .backup: world.takeBackup()
         case .restore: world.restoreBackup(random)
         case .killWhileUncertain: world.diesWhileUncertain = true
+        case .moveQueue: world.moves.begin(action.story, random)
         case .wrongEndpointFirst:
             let isReload = random.chance(0.3)
             if isReload {

@@ -25,6 +25,9 @@ final class CredentialsWatch {
         sending = Dictionary(uniqueKeysWithValues: run.workers.map { ($0.story.name, world.time.instant) })
     }
 
+    /// A worker begins with what another one has left.
+    func began(_ name: String) { sending[name] = world.time.instant }
+
     /// Called whenever what the gateway shows of an upstream has changed.
     func look(at snapshot: UpstreamSnapshot, of name: String) {
         if snapshot.isPaused { sending[name] = world.time.instant }

@@ -33,6 +33,12 @@ final class HoldWatch {
     /// A process begins with the holds of the one before it.
     func started() { (holds, known) = ([:], []) }
 
+    /// So does another worker of an upstream.
+    func began(_ name: String) {
+        holds[name] = nil
+        known.remove(name)
+    }
+
     /// Called whenever what the gateway shows of an upstream has changed, and from time to time.
     func look(at snapshot: UpstreamSnapshot, of story: any Story) {
         let isFirst = known.insert(story.name).inserted

@@ -64,7 +64,7 @@ extension Promises {
         case .dropped:
             // A process that was killed may have recorded a request, and not sent it.
             if !world.plan.settings.dropsOldest(of: entry.upstream), !mayHaveArrived(entry),
-                !entry.isSentOnce || world.runs == 0
+                !entry.isSentOnce || !world.wasTakenOver
             {
                 fail("nothing is dropped unless a queue is full", "\(entry.mark), \(id)")
             }

@@ -267,7 +267,7 @@ final class Promises: @unchecked Sendable {
         losses > 0 || world.restores > 0
             // A token is recognized by a digest with the encryption key.
             || world.keyChanges > 0 && violation.hasSuffix("a refused token is sent again")
-            || story.forgives(violation, wasRestarted: world.runs > 0, wasClockSet: world.wasClockSet)
+            || story.forgives(violation, wasRestarted: world.wasTakenOver, wasClockSet: world.wasClockSet)
     }
 
     // MARK: After a start
@@ -309,6 +309,43 @@ final class Promises: @unchecked Sendable {
             let record = records(entries, run)
             for entry in entries { look(at: entry, record) }
             world.isRestored = false
+        }
+    }
+
+    // MARK: A queue that is moved
+
+    /// The requests of its worker were given up, and what came back is forgotten.
+    func gaveUp(_ upstream: String) {
+        guard let run = world.run else { return }
+        world.weather.quietly {
+            let entries = world.expectations.entries.filter { $0.upstream == upstream && !$0.isWaived }
+            let record = records(entries, run)
+            for entry in entries { look(at: entry, record) }
+        }
+    }
+
+    /// Another worker begins with the queue.
+    func adopted(_ story: any Story) {
+        guard let run = world.run, let worker = run.workers.first(where: { $0.story.name == story.name })?.worker
+        else { return fail("a queue can be adopted", "\(story.name) has no worker") }
+        world.rateCheck.began(story.name, worker)
+        world.credentials.began(story.name)
+        world.holds.began(story.name)
+        world.endpoints.disturbed()
+        run.network.tokens[story.name]?.workerBegan()
+        let (outbox, number) = (run.gateway.outbox, worker.queue.number)
+        let open = world.weather.quietly {
+            try? outbox.read { sql in
+                try sql.value(
+                    "SELECT count(*) FROM attempts WHERE upstream = ? AND endedAtMs IS NULL", number, as: Int.self)
+            }
+        }
+        if let open, open > 0 {
+            fail("what a worker left is known to be in doubt", "\(open) attempts of \(story.name) are still open")
+        }
+        let claimed = world.expectations.entries.lazy.filter { $0.upstream == story.name }.flatMap(\.ids)
+        if let id = claimed.first(where: outbox.isInFlight) {
+            fail("a queue is adopted without claims", "\(id) of \(story.name) counts as being sent")
         }
     }
 

@@ -76,17 +76,19 @@ final class RateCheck {
 
     /// A process has ended without a loss: what was certain holds for the next one.
     func started(_ run: World.Run) {
-        for (story, worker, _) in run.workers {
-            let name = story.name
-            known[name]?.rests = false
-            guard let since = known[name]?.pausedSince else { continue }
-            guard !worker.snapshot.isPaused else { continue }
-            if world.time.instant - since > Self.certain {
-                world.promises.fail("a pause outlasts a restart", "\(name) was paused, and is not after a start")
-            }
-            known[name]?.pausedSince = nil
-        }
+        for (story, worker, _) in run.workers { began(story.name, worker) }
         look()
+    }
+
+    /// A worker begins with what another one has left.
+    func began(_ name: String, _ worker: UpstreamWorker) {
+        known[name]?.rests = false
+        known[name]?.asked = nil
+        guard let since = known[name]?.pausedSince, !worker.snapshot.isPaused else { return }
+        if world.time.instant - since > Self.certain {
+            world.promises.fail("a pause outlasts a restart", "\(name) was paused, and is not after a start")
+        }
+        known[name]?.pausedSince = nil
     }
 
     func lossHappened() { known = [:] }

@@ -14,6 +14,7 @@ final class TokenWatch {
     private(set) var wasFetched = false
     /// Probes that were not answered yet. Their tokens are not used, and cannot be distinguished from others.
     private var probes = 0
+    private var beganAt = MonotonicInstant.distantPast
 
     init(_ service: Service, _ world: World) { (self.service, self.world) = (service, world) }
 
@@ -25,13 +26,16 @@ final class TokenWatch {
         world.promises.fail("a good token is not fetched again", "another was fetched after \(age)")
     }
 
+    /// Another worker fetches a token of its own, and does not get what its predecessor has asked for.
+    func workerBegan() { (held, beganAt) = (nil, world.time.instant) }
+
     func probeBegins() { probes += 1 }
 
     func probeEnds() { probes -= 1 }
 
     func ended(_ request: SimulatedRequest, with response: UpstreamResponse) {
         if service.story.asksForToken(request) {
-            guard response.status == 200 else { return }
+            guard response.status == 200, request.sentAt.map({ $0 >= beganAt }) ?? true else { return }
             wasFetched = true
             guard probes == 0 else { return held = nil }
             held = Self.token(in: String(decoding: response.body, as: UTF8.self)).map { ($0, world.time.instant) }

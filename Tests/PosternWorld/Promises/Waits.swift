@@ -84,7 +84,7 @@ final class Waits {
             return world.promises.coverage.visit("message waits: \(reason)")
         }
         guard let service = world.service(entry.upstream), let run = world.run, !run.network.isBusy(with: service),
-            !world.weather.isExcuse
+            !world.weather.isExcuse, world.snapshot(of: entry.upstream) != nil
         else {
             silent[entry.number] = nil
             return

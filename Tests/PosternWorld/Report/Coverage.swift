@@ -8,13 +8,15 @@ public struct Coverage: Sendable {
     public private(set) var visited: Set<String> = []
 
     /// Those there are.
-    public static let all = states + repeats + callbacks + probes
+    public static let all = states + repeats + callbacks + probes + queues
 
     private static let repeats = [
         "a request gets its first response", "what was stored is not stored again", "another under a key is refused",
     ].map { "repeat: \($0)" }
 
     private static let probes = ["ok", "unauthorized", "misconfigured", "failed", "unreachable"].map { "probe: \($0)" }
+
+    private static let queues = ["dropped with requests under way", "adopted again"].map { "queue: \($0)" }
 
     private static let callbacks = ["delivered", "failed", "expired", "dropped"].map { "callback: \($0)" }
 
