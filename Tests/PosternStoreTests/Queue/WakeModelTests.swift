@@ -35,7 +35,7 @@ import Testing
 
     /// A late message could not be distinguished from one that the look has seen.
     @Test func model_findsTheLateMessage_ofALookThatDoesNotReadTheAnnouncementsFirst() {
-        var model = WakeModel<QueueMailbox>(maxPerClaim: 10, commits: [[2], [1]], announcements: .atAnyTime)
+        var model = WakeModel<QueueMailbox>(maxPerClaim: 10, commits: [[1], [3], [2]], announcements: .atAnyTime)
         model.explore()
         #expect(model.violations.contains(.forgotten))
     }
