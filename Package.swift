@@ -36,21 +36,22 @@ func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target 
 /// A type of upstream: its adapter and its simulator, which share no code, the tests of each, and its part in the
 /// simulated world.
 func upstream(_ name: String) -> [Target] {
-    let libraries: [Target.Dependency] = ["CCrypt", crypto]
+    let client: [Target.Dependency] = name == "StreamOne" ? ["StreamOneClient"] : []
     let tests = basics + ["PosternConformance", "PosternTransport", crypto, logging]
     return [
         .target(
-            name: name + "Adapter", dependencies: ["PosternCore", "PosternUpstream"] + libraries,
+            name: name + "Adapter", dependencies: ["PosternCore", "PosternUpstream", crypto] + client,
             path: "Sources/Upstreams/\(name)/Adapter", swiftSettings: strict),
         .target(
-            name: name + "Simulator", dependencies: ["PosternCore", "PosternHTTP", "PosternSimulatorKit"] + libraries,
+            name: name + "Simulator",
+            dependencies: ["CCrypt", "PosternCore", "PosternHTTP", "PosternSimulatorKit", crypto],
             path: "Sources/Upstreams/\(name)/Simulator", swiftSettings: strict),
         .testTarget(
             name: name + "AdapterTests",
             dependencies: [
                 .init(stringLiteral: name + "Adapter"), .init(stringLiteral: name + "Simulator"),
                 "PosternSimulatorKit", "PosternMachineDriver", "PosternStore",
-            ] + tests,
+            ] + client + tests,
             path: "Tests/Upstreams/\(name)/Adapter", swiftSettings: strict),
         .testTarget(
             name: name + "SimulatorTests",
@@ -153,6 +154,10 @@ let package = Package(
         // What a program of ours needs.
         part("PosternProcess", ["PosternCore", "PosternThreads", logging]),
         part("PosternSimulators", ["PosternSimulatorKit"] + simulators),
+        // StreamOne's calls that are answered at once: the queue's adapter tells it what its own calls show.
+        .target(
+            name: "StreamOneClient", dependencies: ["CCrypt", "PosternCore", "PosternUpstream", crypto],
+            path: "Sources/Upstreams/StreamOne/Client", swiftSettings: strict),
         .executableTarget(
             name: "postern-simulate",
             dependencies: [
@@ -164,7 +169,7 @@ let package = Package(
             name: "postern",
             dependencies: [
                 "CLinux", "CLocaleData", "PosternCommands", "PosternCore", "PosternGateway", "PosternProcess",
-                "PosternStore", "PosternThreads", arguments, logging,
+                "PosternStore", "PosternThreads", "PosternUpstream", arguments, logging,
             ],
             swiftSettings: strict),
 

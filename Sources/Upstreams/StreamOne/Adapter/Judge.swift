@@ -1,5 +1,6 @@
 import PosternCore
 import PosternUpstream
+import StreamOneClient
 
 /// What a response to a queued call means (the specification's section 8).
 struct Judge {
@@ -61,16 +62,8 @@ struct Judge {
     /// (A2).
     private func clock(_ answer: Answer, _ response: UpstreamResponse) -> Outcome {
         var outcome = paused(.clock, answer)
-        outcome.judgement.notice = Self.skew(response, now: now).map { UpstreamNotice($0) }
+        outcome.judgement.notice = response.clockSkew(now: now).map { UpstreamNotice($0) }
         return outcome
-    }
-
-    /// For the operator: how far this clock is off; nil if that is a minute at most, or not known.
-    static func skew(_ response: UpstreamResponse, now: Timestamp) -> String? {
-        guard let date = response.header("Date").flatMap({ Timestamp(httpDate: $0, now: now) }) else { return nil }
-        let seconds = (now - date).components.seconds
-        guard seconds.magnitude > 60 else { return nil }
-        return "the clock here is \(seconds.magnitude) s \(seconds > 0 ? "ahead of" : "behind") the platform's"
     }
 
     /// Signed again once. After that every further call would fail, too, and lead to status 8 (A3).

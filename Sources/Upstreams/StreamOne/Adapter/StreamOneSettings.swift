@@ -1,5 +1,6 @@
 import PosternCore
 import PosternUpstream
+import StreamOneClient
 
 struct StreamOneSettings: SettingsSection {
     var apiURL = BaseURL(known: "https://api.streamonecloud.net")

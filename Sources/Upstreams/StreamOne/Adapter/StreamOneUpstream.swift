@@ -1,5 +1,6 @@
 import PosternCore
 public import PosternUpstream
+import StreamOneClient
 
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
@@ -16,9 +17,7 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
 
     private let platform: StreamOnePlatform
     private let actions: ActionCatalog
-    // In-memory state, which calls of both kinds write. It may be lost.
-    private let cache: Cache
-    private let backoff: AuthenticationBackoff
+    /// Makes the calls that are answered at once. Its state in memory, which calls of both kinds write, may be lost.
     private let client: Client
 
     init(_ name: UpstreamName, _ settings: StreamOneSettings) {
@@ -28,16 +27,10 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
             base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
             psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
         actions = ActionCatalog(reads: settings.readActions, writes: settings.writeActions)
-        cache = Cache(settings.cache, seal: settings.cache.usesStore ? CacheSeal(platform) : nil)
-        backoff = AuthenticationBackoff(settings.pauses)
-        client = Client(
-            platform: platform, actions: actions, cache: cache, sessions: Sessions(of: platform),
-            backoff: backoff, policy: settings.cache)
+        client = Client(platform, actions, cache: settings.cache, pauses: settings.pauses)
         traits = Traits { [client] traits in
             traits.hasSessions = true
-            traits.routes =
-                [Proxy(client: client).resource, SDKEndpoint(client: client).resource]
-                + Login(client).resources + Permissions(client: client).resources
+            traits.routes = client.routes
         }
     }
 
@@ -110,7 +103,7 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
         guard let call = call(of: batch.messages[0]) else { return Decision(.reject(reason: "cannot be read")) }
         let answer = Answer(response)
         let (mayHaveArrived, lengths, now) = (batch.messages[0].mayHaveArrived, settings.pauses, context.now)
-        let stale = settings.cache.usesStore ? Self.staleCopies(after: answer, to: call) : []
+        let stale = client.staleCopies(after: answer, to: call)
         var decision = Decision(in: context.state) { state in
             let judge = Judge(
                 call: call, mayHaveArrived: mayHaveArrived, pause: Pause(in: state), lengths: lengths, now: now)
@@ -118,37 +111,8 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
             outcome.changes += stale
             return outcome
         }
-        decision.afterwards = { [cache, backoff] in Self.note(answer, to: call, with: $0, cache, backoff) }
+        decision.afterwards = { [client] in client.settled(answer, to: call, with: $0) }
         return decision
-    }
-
-    /// The stored responses that are to be removed with the settlement.
-    private static func staleCopies(after answer: Answer?, to call: StreamOneCall) -> [StateChange] {
-        switch answer?.status.meaning {
-        case .ok, .fault, .settledBefore, nil: CacheSeal.removal(of: [call.command])
-        case .denied: CacheSeal.removal(of: ActionCatalog.commandsAboutRights)
-        default: []
-        }
-    }
-
-    /// Passes on what calls that are answered at once have to know.
-    private static func note(
-        _ answer: Answer?, to call: StreamOneCall, with changes: [StateChange], _ cache: Cache,
-        _ backoff: AuthenticationBackoff
-    ) -> [StateChange] {
-        let copies: [StateChange] =
-            switch answer?.status.meaning {
-            case .ok, .fault, .settledBefore, nil: cache.invalidate(call.command, call.scope)
-            case .denied: cache.forgetRights(of: nil)
-            default: []
-            }
-        if answer?.isSuccess ?? false { backoff.end(.actor) }
-        for case .set(Pause.key, let value, _) in changes {
-            guard let pause = Pause(stored: value), pause.holdsActor else { continue }
-            backoff.begin(.actor, as: pause)
-        }
-        // The settlement has removed all that was stored until then. This is for reads that ended since.
-        return cache.needsLoading ? [] : copies
     }
 
     /// What was accepted is sent unchanged: the lane contains the default account of that time.

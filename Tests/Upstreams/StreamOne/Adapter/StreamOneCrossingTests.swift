@@ -5,6 +5,7 @@ import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// A kept or shared answer is only ever given to those it is about: random interleavings of reads, writes, answers and
 /// time, over two instances, their actors, and several sessions of several users.

@@ -5,6 +5,7 @@ import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 @Suite struct StreamOneConformance {
     @Test(arguments: Conformance.rules) func streamone(keepsTo rule: Conformance) async throws {

@@ -1,6 +1,6 @@
 import Testing
 
-@testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The specification's 5.1.
 @Suite struct StreamOnePasswordTests {

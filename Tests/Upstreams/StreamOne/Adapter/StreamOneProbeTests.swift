@@ -4,7 +4,7 @@ import PosternUpstream
 import Synchronization
 import Testing
 
-@testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// A probe is a call that authenticates: failed ones lead to blocks (Assumptions A3, A4).
 @Suite struct StreamOneProbeTests {

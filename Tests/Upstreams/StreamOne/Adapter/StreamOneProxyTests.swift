@@ -6,6 +6,7 @@ import Synchronization
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// Calls that are answered at once (the specification's sections 7.4 to 9).
 @Suite struct StreamOneProxyTests {

@@ -4,6 +4,7 @@ import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// What an actor may do (the specification's section 6).
 @Suite struct StreamOneRightsTests {

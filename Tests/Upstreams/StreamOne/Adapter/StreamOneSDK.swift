@@ -3,7 +3,7 @@ import PosternTestKit
 import PosternUpstream
 import Testing
 
-@testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The part of one of the platform's SDKs that builds and signs calls.
 struct StreamOneSDK {

@@ -3,7 +3,7 @@ import PosternTestKit
 import PosternUpstream
 import Testing
 
-@testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// Only calls that an SDK has signed are accepted (the specification's section 10).
 @Suite struct StreamOneSDKCallTests {

@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The endpoint for the platform's own SDKs (the specification's section 10).
 @Suite struct StreamOneSDKTests {

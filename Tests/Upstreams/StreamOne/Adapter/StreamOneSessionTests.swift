@@ -5,6 +5,7 @@ import Synchronization
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// Logging in, using a session and logging out (the specification's section 5).
 @Suite(.timeLimit(.minutes(10))) struct StreamOneSessionTests {

@@ -3,7 +3,7 @@ import PosternTestKit
 import PosternUpstream
 import Testing
 
-@testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The specification's sections 3 and 4, and the encodings of 12.
 @Suite struct StreamOneSigningTests {

@@ -5,6 +5,7 @@ import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The specification's sections 7 and 8.
 @Suite struct StreamOneStatusTests {

@@ -6,6 +6,7 @@ import Synchronization
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The caches by the settings, and what of them outlives a restart.
 @Suite struct StreamOneStoredCacheTests {

@@ -5,6 +5,7 @@ import PosternUpstream
 import Testing
 
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// What is specific to queued calls of StreamOne; the rest is in `Conformance`.
 @Suite struct StreamOneTests {

@@ -1,22 +1,24 @@
 import PosternCore
 
 /// Which responses are cached, where, and for how long.
-struct CachePolicy: Sendable, Equatable {
-    enum Place: String, Sendable, CaseIterable {
+package struct CachePolicy: Sendable, Equatable {
+    package enum Place: String, Sendable, CaseIterable {
         case none, memory
         /// In memory, with a copy in the store that outlives a restart.
         case store
     }
 
-    var requests = Place.memory
-    var tokens = Place.none
-    var requestLifetime = Duration.seconds(60)
+    package var requests = Place.memory
+    package var tokens = Place.none
+    package var requestLifetime = Duration.seconds(60)
     /// Zero means that of requests.
-    var tokenLifetime = Duration.zero
+    package var tokenLifetime = Duration.zero
     /// Whether roles and tokens that were requested in a session are kept with it, and end with it, whatever `tokens`
     /// is. If not, they are kept like the others, for all sessions of their user.
-    var usesSession = true
-    var maxBytes = 16 << 20
+    package var usesSession = true
+    package var maxBytes = 16 << 20
+
+    package init() {}
 
     var usesStore: Bool { requests == .store || tokens == .store }
 

@@ -1,9 +1,9 @@
-import PosternCore
-import PosternUpstream
+package import PosternCore
+package import PosternUpstream
 
 /// A pause for calls, which grows each time in a row.
-struct Pause: Sendable, Equatable {
-    enum Reason: String, Sendable {
+package struct Pause: Sendable, Equatable {
+    package enum Reason: String, Sendable {
         /// Status 10: writes wait.
         case readOnly
         /// Status 8: the actor does not authenticate.
@@ -14,13 +14,13 @@ struct Pause: Sendable, Equatable {
         case authentication
     }
 
-    let reason: Reason
+    package let reason: Reason
     /// 0 for the first.
-    let step: Int
-    let until: Timestamp
+    package let step: Int
+    package let until: Timestamp
     /// `StreamOnePlatform.fingerprint` of the credentials that the platform rejected in a call that was answered at once.
     /// Nil for any other pause: after such a queued call, the upstream itself is held.
-    var credentials: String?
+    package var credentials: String?
 
     /// Whether it keeps the actor from authenticating at all.
     var holdsActor: Bool {
@@ -32,9 +32,11 @@ struct Pause: Sendable, Equatable {
     }
 
     /// The first pause of each kind and the longest (Assumptions A2 to A5).
-    struct Lengths: Sendable, Equatable {
-        var readOnly = Duration.seconds(30)
-        var rateLimited = Duration.seconds(60)
+    package struct Lengths: Sendable, Equatable {
+        package var readOnly = Duration.seconds(30)
+        package var rateLimited = Duration.seconds(60)
+
+        package init() {}
 
         func length(_ reason: Reason, step: Int) -> Duration {
             let doubled = Double(1 << min(step, 10))
@@ -49,12 +51,12 @@ struct Pause: Sendable, Equatable {
     }
 
     /// Whether it has ended. One that would go on for longer than its length began before the clock was set back.
-    func isOver(at now: Timestamp, _ lengths: Lengths) -> Bool {
+    package func isOver(at now: Timestamp, _ lengths: Lengths) -> Bool {
         until <= now || until - now > lengths.length(reason, step: step)
     }
 
     /// The pause that follows `former`: the same one while it lasts, and the next longer one if it has ended.
-    static func after(
+    package static func after(
         _ former: Self?, _ reason: Reason, now: Timestamp, lengths: Lengths, firstStep: Int = 0
     ) -> Self {
         guard let former, former.reason == reason else {
@@ -69,9 +71,9 @@ struct Pause: Sendable, Equatable {
 // MARK: In the state
 
 extension Pause {
-    static let key = "pause"
+    package static let key = "pause"
 
-    init?(in state: any UpstreamState) {
+    package init?(in state: any UpstreamState) {
         guard let value = state.value(of: Self.key) else { return nil }
         self.init(stored: value)
     }
@@ -86,7 +88,7 @@ extension Pause {
             credentials: parts.count > 3 ? String(parts[3]) : nil)
     }
 
-    var change: StateChange {
+    package var change: StateChange {
         let words = [reason.rawValue, "\(step)", "\(until.milliseconds)", credentials].compactMap(\.self)
         return .set(key: Self.key, value: Array(words.joined(separator: " ").utf8))
     }

@@ -1,21 +1,33 @@
 import Crypto
 import Foundation
-import PosternCore
-import PosternUpstream
+package import PosternCore
+package import PosternUpstream
 
 /// The signing actor: a user or an application, each with an id and a pre-shared key.
-struct StreamOneActor: Hashable, Sendable {
-    enum Kind: String, Sendable, CaseIterable { case application, user }
+package struct StreamOneActor: Hashable, Sendable {
+    package enum Kind: String, Sendable, CaseIterable { case application, user }
     let kind: Kind
     let id: String
+
+    package init(kind: Kind, id: String) {
+        self.kind = kind
+        self.id = id
+    }
 }
 
 /// The URL of the platform, and how calls to it are signed (the specification's sections 3 and 4).
-struct StreamOnePlatform: Sendable {
+package struct StreamOnePlatform: Sendable {
     let base: BaseURL
     let actor: StreamOneActor
     let psk: String
-    let defaultAccount: String?
+    package let defaultAccount: String?
+
+    package init(base: BaseURL, actor: StreamOneActor, psk: String, defaultAccount: String?) {
+        self.base = base
+        self.actor = actor
+        self.psk = psk
+        self.defaultAccount = defaultAccount
+    }
 
     /// Whether it can sign at all.
     var hasCredentials: Bool { !actor.id.isEmpty && !psk.isEmpty }
@@ -27,14 +39,14 @@ struct StreamOnePlatform: Sendable {
     }
 
     /// Distinguishes these credentials from others, without showing the key.
-    var fingerprint: String {
+    package var fingerprint: String {
         let key = SymmetricKey(data: Array(psk.utf8))
         return Array(HMAC<SHA256>.authenticationCode(for: Data(realm.utf8), using: key).prefix(8)).hexadecimal
     }
 
     /// The request for `call`, signed at `now`: its timestamp is taken here and nowhere else. `session`: a session's id
     /// and key; only an application has them.
-    func request(for call: StreamOneCall, in session: (id: String, key: String)? = nil, at now: Timestamp)
+    package func request(for call: StreamOneCall, in session: (id: String, key: String)? = nil, at now: Timestamp)
         -> UpstreamRequest
     {
         let query = StreamOneEncoding.encode(parameters(of: call, session: session?.id, now))
@@ -71,5 +83,15 @@ struct StreamOnePlatform: Sendable {
         parameters.append(.init(actor.kind.rawValue, actor.id))
         if let session { parameters.append(.init("session", session)) }
         return parameters
+    }
+}
+
+extension UpstreamResponse {
+    /// For the operator: how far this clock is from the platform's; nil if that is a minute at most, or not known.
+    package func clockSkew(now: Timestamp) -> String? {
+        guard let date = header("Date").flatMap({ Timestamp(httpDate: $0, now: now) }) else { return nil }
+        let seconds = (now - date).components.seconds
+        guard seconds.magnitude > 60 else { return nil }
+        return "the clock here is \(seconds.magnitude) s \(seconds > 0 ? "ahead of" : "behind") the platform's"
     }
 }

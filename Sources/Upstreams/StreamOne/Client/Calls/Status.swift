@@ -1,7 +1,7 @@
 /// The result of a call: `header.status` of a response (the specification's section 8).
-struct Status: Sendable, Equatable {
+package struct Status: Sendable, Equatable {
     /// What the gateway does with it.
-    enum Meaning: String, Sendable {
+    package enum Meaning: String, Sendable {
         case ok
         /// A fault inside the platform: the call may or may not have had an effect.
         case fault
@@ -25,7 +25,7 @@ struct Status: Sendable, Equatable {
 
     let number: Int
     let name: String
-    let meaning: Meaning
+    package let meaning: Meaning
 
     private init(_ number: Int, _ name: String, _ meaning: Meaning = .permanent) {
         self.number = number
@@ -37,7 +37,7 @@ struct Status: Sendable, Equatable {
     init(_ number: Int) { self = Self.known[number] ?? Self(number, "UNKNOWN") }
 
     /// Whether it reports that something does not exist.
-    var isAbsence: Bool { name.hasSuffix("_NOT_FOUND") }
+    package var isAbsence: Bool { name.hasSuffix("_NOT_FOUND") }
 
     private static let known = Dictionary(uniqueKeysWithValues: all.map { ($0.number, $0) })
 

@@ -1,22 +1,22 @@
 import PosternCore
-import PosternUpstream
+package import PosternUpstream
 
 /// Which actions read and which write (the specification's section 9). The platform does not document it; the names
 /// show it, and settings add to either list.
-struct ActionCatalog: Sendable {
-    enum Nature: Sendable { case read, write, session }
+package struct ActionCatalog: Sendable {
+    package enum Nature: Sendable { case read, write, session }
 
     private let reads: Set<String>
     private let writes: Set<String>
 
     /// As `command/action`. An action in both lists is a write.
-    init(reads: [String], writes: [String]) {
+    package init(reads: [String], writes: [String]) {
         self.reads = Set(reads)
         self.writes = Set(writes)
     }
 
     /// The faults of a setting with such a list.
-    static let rule = SettingRule<[String]> { list in
+    package static let rule = SettingRule<[String]> { list in
         list.filter { !isEntry($0) }.map { "'\($0)' is not a command/action, e.g. item/view" }
     }
 
@@ -25,7 +25,7 @@ struct ActionCatalog: Sendable {
         return parts.count == 2 && parts.allSatisfy { StreamOneCall.isName($0) } && parts[0] != "session"
     }
 
-    func nature(of call: StreamOneCall) -> Nature {
+    package func nature(of call: StreamOneCall) -> Nature {
         if call.command == "session" { return .session }
         let name = "\(call.command)/\(call.action)"
         if writes.contains(name) { return .write }
@@ -53,7 +53,7 @@ struct ActionCatalog: Sendable {
     }
 
     /// Whether the action removes something. If so, its absence is the result that the caller asked for.
-    static func isDeletion(_ call: StreamOneCall) -> Bool {
+    package static func isDeletion(_ call: StreamOneCall) -> Bool {
         call.action.hasPrefix("delete") || call.action.hasPrefix("remove")
     }
 }

@@ -1,10 +1,10 @@
 import PosternCore
-import PosternUpstream
+package import PosternUpstream
 
 extension Client {
     /// Tries id and psk by a read that is cheap: the roles of the actor, past the cache. A failed authentication counts
     /// towards a block (Assumptions A3, A4), so it begins a pause, and nothing is sent during one.
-    func probe(_ context: any UpstreamRouteContext) async -> ProbeReport {
+    package func probe(_ context: any UpstreamRouteContext) async -> ProbeReport {
         if let pause = backoff.pause(of: .actor, now: context.time.now) {
             return ProbeReport(
                 pause.reason == .authentication ? .unauthorized : .failed,

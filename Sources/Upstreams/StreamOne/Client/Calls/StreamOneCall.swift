@@ -1,9 +1,9 @@
 import PosternCore
-import PosternUpstream
+package import PosternUpstream
 
 /// One call to the platform, before it is signed.
-struct StreamOneCall: Hashable, Sendable {
-    struct Argument: Hashable, Sendable {
+package struct StreamOneCall: Hashable, Sendable {
+    package struct Argument: Hashable, Sendable {
         let name: String
         let value: String
         init(_ name: String, _ value: String) {
@@ -13,21 +13,21 @@ struct StreamOneCall: Hashable, Sendable {
 
         /// Compared byte by byte: to Swift, `é` and `e` with a combining accent are equal, which the platform may treat
         /// differently.
-        static func == (left: Self, right: Self) -> Bool {
+        package static func == (left: Self, right: Self) -> Bool {
             left.name.utf8.elementsEqual(right.name.utf8) && left.value.utf8.elementsEqual(right.value.utf8)
         }
     }
 
-    var command: String
-    var action: String
-    var scope: Scope = .none
+    package var command: String
+    package var action: String
+    package var scope: Scope = .none
     /// The name of a zone; nil means the actor's own.
     var timezone: String?
     /// In the order sent.
     var arguments: [Argument] = []
 
     /// Compared byte by byte, like its arguments. Commands and actions are ASCII.
-    static func == (left: Self, right: Self) -> Bool {
+    package static func == (left: Self, right: Self) -> Bool {
         left.command == right.command && left.action == right.action && left.scope == right.scope
             && left.timezone.map { Array($0.utf8) } == right.timezone.map { Array($0.utf8) }
             && left.arguments == right.arguments
@@ -47,14 +47,14 @@ struct StreamOneCall: Hashable, Sendable {
 }
 
 /// The scope of a call: accounts or a customer.
-enum Scope: Hashable, Sendable {
+package enum Scope: Hashable, Sendable {
     case none
     /// At least one, without commas.
     case accounts([String])
     case customer(String)
 
     /// Compared byte by byte, like arguments.
-    static func == (left: Self, right: Self) -> Bool {
+    package static func == (left: Self, right: Self) -> Bool {
         switch (left, right) {
         case (.none, .none): true
         case (.accounts(let left), .accounts(let right)):
@@ -77,7 +77,7 @@ enum Scope: Hashable, Sendable {
 
 extension StreamOneCall {
     /// What is read of a payload. Its texts take several times its memory.
-    enum Extent {
+    package enum Extent {
         /// Everything is checked. The call has no arguments, and only the first of its accounts.
         case checked
         /// The call has no arguments.
@@ -89,7 +89,7 @@ extension StreamOneCall {
     /// Reads the payload of a queued call.
     ///
     /// - Parameter maxFaults: Further ones are only counted.
-    init(
+    package init(
         _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadErrors.most, _ extent: Extent = .whole
     ) throws(InvalidPayload) {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }

@@ -1,10 +1,10 @@
 import Foundation
 import PosternCore
-import PosternUpstream
+package import PosternUpstream
 
 /// A valid response of the platform (the specification's 7.1 and 7.2).
-struct Answer: Sendable, Equatable {
-    let status: Status
+package struct Answer: Sendable, Equatable {
+    package let status: Status
     /// For people.
     let message: String
     /// Whether it is a success that the platform allows to be cached (7.3).
@@ -12,7 +12,7 @@ struct Answer: Sendable, Equatable {
     /// The remaining time of the session, in seconds, and the position of that number in `bytes`.
     let sessionTimeout: (seconds: Int64, range: Range<Int>)?
     /// As it was received.
-    let bytes: [UInt8]
+    package let bytes: [UInt8]
 
     /// Nil if the body is not a valid response.
     init?(_ body: [UInt8]) {
@@ -35,15 +35,15 @@ struct Answer: Sendable, Equatable {
     }
 
     /// Nil unless it is a 2xx with a valid response; anything else is a transport fault.
-    init?(_ response: UpstreamResponse) {
+    package init?(_ response: UpstreamResponse) {
         guard (200...299).contains(response.status) else { return nil }
         self.init(response.body)
     }
 
-    var isSuccess: Bool { status.number == 0 }
+    package var isSuccess: Bool { status.number == 0 }
 
     /// A text for people, which is also stored with a dead letter.
-    var summary: String { "status \(status.number) \(status.name): \(message)" }
+    package var summary: String { "status \(status.number) \(status.name): \(message)" }
 
     /// The bytes with the current remaining time of the session instead of the original one.
     func bytes(sessionTimeout seconds: Int64) -> [UInt8] {
@@ -62,7 +62,7 @@ struct Answer: Sendable, Equatable {
         return (try? read.get()) ?? nil
     }
 
-    static func == (left: Self, right: Self) -> Bool { left.bytes == right.bytes }
+    package static func == (left: Self, right: Self) -> Bool { left.bytes == right.bytes }
 
     private struct Header {
         let status: Int

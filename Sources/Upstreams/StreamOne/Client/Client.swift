@@ -1,15 +1,31 @@
 import PosternCore
-import PosternUpstream
+package import PosternUpstream
 
 /// Makes the calls that are answered at once: reads the cache, sends, parses the response, and applies its consequences
 /// for the session, the cache, and the actor.
-struct Client: Sendable {
+package struct Client: Sendable {
     let platform: StreamOnePlatform
     let actions: ActionCatalog
     let cache: Cache
     let sessions: Sessions
     let backoff: AuthenticationBackoff
     let policy: CachePolicy
+
+    package init(
+        _ platform: StreamOnePlatform, _ actions: ActionCatalog, cache policy: CachePolicy, pauses: Pause.Lengths
+    ) {
+        self.platform = platform
+        self.actions = actions
+        self.policy = policy
+        cache = Cache(policy, seal: policy.usesStore ? CacheSeal(platform) : nil)
+        sessions = Sessions(of: platform)
+        backoff = AuthenticationBackoff(pauses)
+    }
+
+    package var routes: [UpstreamRoute] {
+        [Proxy(client: self).resource, SDKEndpoint(client: self).resource] + Login(self).resources
+            + Permissions(client: self).resources
+    }
 
     /// One call on behalf of a caller.
     struct Call: Sendable {
@@ -188,7 +204,7 @@ struct Client: Sendable {
     /// seconds varies, so that the reports have pauses.
     func reportSkew(_ response: UpstreamResponse, _ context: any UpstreamRouteContext) {
         let now = context.time.now
-        guard backoff.pause(of: .clock, now: now) == nil, let skew = Judge.skew(response, now: now) else { return }
+        guard backoff.pause(of: .clock, now: now) == nil, let skew = response.clockSkew(now: now) else { return }
         backoff.begin(.clock, .clock, now: now)
         context.report(UpstreamNotice(skew))
     }
