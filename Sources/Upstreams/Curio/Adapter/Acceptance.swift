@@ -17,7 +17,7 @@ struct Acceptance {
         if case .sessionStart(let device) = action.content {
             changes = try start(action, device)
         } else {
-            changes = try go(on: action)
+            changes = try continueSession(with: action)
         }
         let queued = state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
         guard queued < settings.maxCachedActivityCount else {
@@ -39,7 +39,7 @@ struct Acceptance {
         return [set(session, of: action.session)]
     }
 
-    private func go(on action: Action) throws(AcceptanceError) -> [StateChange] {
+    private func continueSession(with action: Action) throws(AcceptanceError) -> [StateChange] {
         guard var session = state.session(action.session),
             // Compared byte by byte, as lanes are.
             session.visitor.utf8.elementsEqual(action.visitor.utf8)
@@ -84,7 +84,7 @@ struct Acceptance {
     private func open(_ texts: Texts, _ mark: String, in action: Action) throws(AcceptanceError) -> [StateChange] {
         let key = Key.open(texts.subject, mark, of: action.session)
         let covered = state.open(at: key)
-        let open = Open(
+        let open = OpenInterval(
             id: candidate.id, timestamp: action.timestamp, texts: texts.subject == .screen ? texts : nil,
             covers: covered?.id)
         var changes: [StateChange] = [.set(key: key, value: open.bytes)]

@@ -53,37 +53,37 @@ struct Answer {
     // MARK: Taken
 
     private var taken: Outcome {
-        var life = first.life
-        life.rounds = 0
+        var remote = first.remote
+        remote.rounds = 0
         switch endpoint {
         case .visitCreate:
-            life.hasStarted(as: life.codeToCreate(first.action.session), for: first.action.session)
+            remote.hasStarted(as: remote.codeToCreate(first.action.session), for: first.action.session)
             if isStep {
                 // Whether that session is alive becomes known with the action itself.
-                life.rounds = first.life.rounds
-                return Outcome(.proceed(progress: []), changes: changes(to: life))
+                remote.rounds = first.remote.rounds
+                return Outcome(.proceed(progress: []), changes: changes(to: remote))
             }
         case .hitCreate, .eventCreate:
             let code = CurioAnswerBody(response.body).code(named: endpoint == .hitCreate ? "hitCode" : "eventCode")
-            let value: OpenCode = code.map { .server($0) } ?? .missing
+            let value: IntervalCode = code.map { .server($0) } ?? .missing
             let key = Key.code(of: first.message.id, in: first.action.session)
             return Outcome(
-                .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: life),
+                .delivered(), changes: [.set(key: key, value: value.bytes)] + changes(to: remote),
                 notice: code == nil ? "the response contains no code; the end of such a start includes it again" : nil)
-        case .offline: return Outcome(.delivered(), changes: offlineChanges + traces)
+        case .offline: return Outcome(.delivered(), changes: offlineChanges + cleanUp)
         case .hitEnd, .eventEnd, .visitEnd, .periodic, .push, .location, .userTags, .unregister: break
         }
-        return Outcome(.delivered(), changes: changes(to: life) + traces, notice: warning.map { UpstreamNotice($0) })
+        return Outcome(.delivered(), changes: changes(to: remote) + cleanUp, notice: warning.map { UpstreamNotice($0) })
     }
 
     /// Actions that were sent in batches have generated codes. What has ended is no longer needed.
-    private var traces: [StateChange] {
+    private var cleanUp: [StateChange] {
         items.flatMap { item -> [StateChange] in
             let session = item.action.session
             switch item.action.content {
             case .open:
                 let key = Key.code(of: item.message.id, in: session)
-                return [.set(key: key, value: OpenCode.own.bytes)]
+                return [.set(key: key, value: IntervalCode.own.bytes)]
             case .close:
                 let closing = StateChange.remove(key: Key.closing(item.message.id, of: session))
                 guard let closed = item.closed else { return [closing] }
@@ -96,21 +96,21 @@ struct Answer {
     /// Sessions that began with this batch, and the code that the answer may have given the last one.
     private var offlineChanges: [StateChange] {
         let batch = OfflineBatch(items)
-        var lives: [String: Life] = [:]
-        for item in items { lives[item.action.session] = item.life }
-        for (session, code) in batch.started { lives[session]?.hasStarted(as: code, for: session) }
-        if let open = batch.openSession, let life = lives[open.caller],
+        var remotes: [String: RemoteSession] = [:]
+        for item in items { remotes[item.action.session] = item.remote }
+        for (session, code) in batch.started { remotes[session]?.hasStarted(as: code, for: session) }
+        if let open = batch.openSession, let remote = remotes[open.caller],
             let code = CurioAnswerBody(response.body).code(named: "sessionCode"),
-            code != open.code, code != life.code(of: open.caller)
+            code != open.code, code != remote.code(of: open.caller)
         {
-            lives[open.caller]?.hasStarted(as: code, for: open.caller)
+            remotes[open.caller]?.hasStarted(as: code, for: open.caller)
         }
         var changes: [StateChange] = []
         for item in items {
-            guard var life = lives.removeValue(forKey: item.action.session) else { continue }
-            life.rounds = 0
-            if life != item.life {
-                changes.append(.set(key: Key.life(of: item.action.session), value: life.bytes))
+            guard var remote = remotes.removeValue(forKey: item.action.session) else { continue }
+            remote.rounds = 0
+            if remote != item.remote {
+                changes.append(.set(key: Key.remote(of: item.action.session), value: remote.bytes))
             }
         }
         return changes
@@ -120,51 +120,51 @@ struct Answer {
 
     /// The session's code is dead.
     private var sessionGone: Outcome {
-        var life = first.life
+        var remote = first.remote
         switch endpoint {
-        case .visitEnd: return Outcome(.delivered(), changes: traces)
+        case .visitEnd: return Outcome(.delivered(), changes: cleanUp)
         case .offline: return Outcome(.suspect(after: nil))
-        case .visitCreate: life.refusedStarts += 1
-        case .periodic: life.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
+        case .visitCreate: remote.refusedStarts += 1
+        case .periodic: remote.keepRecordCode(of: first.action.session, through: items[items.count - 1].message.id)
         case .hitCreate, .hitEnd, .eventCreate, .eventEnd, .push, .location, .userTags, .unregister: break
         }
-        if endpoint != .visitCreate { life.rounds += 1 }
+        if endpoint != .visitCreate { remote.rounds += 1 }
         let session = first.action.session
-        life.pending = Code.session(
-            insteadOf: endpoint == .visitCreate ? life.codeToCreate(session) : life.code(of: session), of: session,
-            visitor: first.action.visitor, round: life.rounds + life.refusedStarts, at: now)
-        if life.refusedStarts > 1 {
+        remote.pending = Code.session(
+            insteadOf: endpoint == .visitCreate ? remote.codeToCreate(session) : remote.code(of: session), of: session,
+            visitor: first.action.visitor, round: remote.rounds + remote.refusedStarts, at: now)
+        if remote.refusedStarts > 1 {
             var outcome = held(.credentials, "HTTP 401 for two new sessions: the api key may be wrong")
-            outcome.changes = changes(to: life)
+            outcome.changes = changes(to: remote)
             return outcome
         }
-        guard life.rounds > 1, endpoint != .visitCreate else {
-            return Outcome(.proceed(progress: []), changes: changes(to: life))
+        guard remote.rounds > 1, endpoint != .visitCreate else {
+            return Outcome(.proceed(progress: []), changes: changes(to: remote))
         }
-        return Outcome(.backOff, changes: changes(to: life))
+        return Outcome(.backOff, changes: changes(to: remote))
     }
 
     /// The messages are the cause; for a single one, also what follows from its rejection.
     private var refused: Outcome {
         let reason = "HTTP \(response.status)"
         let isStart = isStep || items.count == 1 && first.action.kind == .sessionStart
-        if isStart, first.message.mayHaveArrived, first.life.refusedStarts == 0 { return startedUnderAnotherCode }
+        if isStart, first.message.mayHaveArrived, first.remote.refusedStarts == 0 { return startedUnderAnotherCode }
         if isStep {
             // The session itself is rejected, and with it all its actions.
-            var life = first.life
-            life.refusal = reason
-            return Outcome(.proceed(progress: []), changes: changes(to: life))
+            var remote = first.remote
+            remote.refusal = reason
+            return Outcome(.proceed(progress: []), changes: changes(to: remote))
         }
         var changes: [StateChange] = []
         if items.count == 1 {
             switch first.action.content {
             case .sessionStart:
-                var life = first.life
-                life.refusal = reason
-                changes = self.changes(to: life)
+                var remote = first.remote
+                remote.refusal = reason
+                changes = self.changes(to: remote)
             case .open:
                 let key = Key.code(of: first.message.id, in: first.action.session)
-                changes = [.set(key: key, value: OpenCode.refused.bytes)]
+                changes = [.set(key: key, value: IntervalCode.refused.bytes)]
             case .close, .sessionEnd, .direct: break
             }
         }
@@ -174,21 +174,21 @@ struct Answer {
     /// An earlier attempt, whose response was lost, may have created the session, and its code may have expired since:
     /// only the rejection of a new one is final (A4).
     private var startedUnderAnotherCode: Outcome {
-        var life = first.life
+        var remote = first.remote
         let session = first.action.session
-        life.refusedStarts = 1
-        life.pending = Code.session(
-            insteadOf: life.codeToCreate(session), of: session, visitor: first.action.visitor,
-            round: life.rounds + life.refusedStarts, at: now)
-        return Outcome(.proceed(progress: []), changes: changes(to: life))
+        remote.refusedStarts = 1
+        remote.pending = Code.session(
+            insteadOf: remote.codeToCreate(session), of: session, visitor: first.action.visitor,
+            round: remote.rounds + remote.refusedStarts, at: now)
+        return Outcome(.proceed(progress: []), changes: changes(to: remote))
     }
 
-    private func changes(to life: Life) -> [StateChange] {
-        life == first.life ? [] : [.set(key: Key.life(of: first.action.session), value: life.bytes)]
+    private func changes(to remote: RemoteSession) -> [StateChange] {
+        remote == first.remote ? [] : [.set(key: Key.remote(of: first.action.session), value: remote.bytes)]
     }
 }
 
-extension Life {
+extension RemoteSession {
     /// The upstream accepted the session under `code`.
     fileprivate mutating func hasStarted(as code: String, for session: String) {
         isStarted = true

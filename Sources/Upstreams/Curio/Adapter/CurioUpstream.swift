@@ -5,7 +5,7 @@ public import PosternUpstream
 ///
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. A recent action is sent alone,
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
-/// batches, which contain times (`Item.way`).
+/// batches, which contain times (`Item.route`).
 struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."

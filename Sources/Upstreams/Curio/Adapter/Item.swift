@@ -7,18 +7,18 @@ struct Item {
     let action: Action
     /// Nil once the session is forgotten.
     let session: Session?
-    let life: Life
+    let remote: RemoteSession
     /// The start that an end closes.
     let closed: Closed?
 
     struct Closed {
-        let open: Open
+        let open: OpenInterval
         /// Nil if the start was never accepted.
-        let code: OpenCode?
+        let code: IntervalCode?
     }
 
     /// How it has to be sent (the specification's 5.4).
-    enum Way: Equatable {
+    enum Route: Equatable {
         case online, periodic, offline
         /// It is not sent.
         case never(reason: String)
@@ -52,10 +52,10 @@ struct Item {
         self.action = action
         if let previous, previous.action.session == action.session {
             session = previous.session
-            life = previous.life
+            remote = previous.remote
         } else {
             session = state.session(action.session)
-            life = state.life(of: action.session)
+            remote = state.remote(of: action.session)
         }
         if case .close = action.content {
             closed = state.open(at: Key.closing(message.id, of: action.session)).map { open in
@@ -73,18 +73,18 @@ struct Item {
         return session?.device
     }
 
-    func way(_ settings: CurioSettings, now: Timestamp) -> Way {
+    func route(_ settings: CurioSettings, now: Timestamp) -> Route {
         if let reason = hindrance { return .never(reason: reason) }
         guard action.kind.isBatchable else { return .online }
         // A device's clock may be ahead.
         let age = now - min(Timestamp(milliseconds: action.timestamp), message.acceptedAt)
-        let hasFailed = message.mayHaveArrived || message.wasRetried || life.rounds > CurioSettings.maxRounds
+        let hasFailed = message.mayHaveArrived || message.wasRetried || remote.rounds > CurioSettings.maxRounds
         if hasFailed || closed?.code == .missing { return .offline }
         if action.kind.isPeriodic, let period = settings.dispatchPeriod {
             return age > period + settings.onlineMaxAge ? .offline : .periodic
         }
         // A session that is not alive cannot be ended online.
-        if age > settings.onlineMaxAge || action.kind == .sessionEnd && life.mustBeCreated { return .offline }
+        if age > settings.onlineMaxAge || action.kind == .sessionEnd && remote.mustBeCreated { return .offline }
         return .online
     }
 
@@ -93,7 +93,7 @@ struct Item {
         guard device != nil else {
             return "its session is forgotten, and with it the device block that every request of it may need"
         }
-        if let refusal = life.refusal, action.kind != .sessionStart {
+        if let refusal = remote.refusal, action.kind != .sessionStart {
             return "the session_start of its session was refused: \(refusal)"
         }
         guard case .close = action.content else { return nil }
@@ -123,7 +123,7 @@ extension Item {
 
     /// The request for this item alone. Its session is alive, or created by this request.
     func request(_ requests: Requests) -> UpstreamRequest? {
-        let reference = Requests.SessionReference(visitor: action.visitor, session: life.code(of: action.session))
+        let reference = Requests.SessionReference(visitor: action.visitor, session: remote.code(of: action.session))
         switch action.content {
         case .sessionStart: return creation(requests)
         case .sessionEnd: return requests.sessionEnd(at: reference)
@@ -140,7 +140,7 @@ extension Item {
     func creation(_ requests: Requests) -> UpstreamRequest? {
         device.map {
             requests.sessionStart(
-                $0, at: .init(visitor: action.visitor, session: life.codeToCreate(action.session)))
+                $0, at: .init(visitor: action.visitor, session: remote.codeToCreate(action.session)))
         }
     }
 

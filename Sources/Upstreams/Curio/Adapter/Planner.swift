@@ -11,17 +11,17 @@ struct Planner {
         guard let first = item(0) else {
             return .settle(count: 1, as: .failed, reason: "the payload is none that this version knows")
         }
-        switch way(first) {
+        switch route(first) {
         case .never(let reason):
-            let count = run { way($0) == .never(reason: reason) }.count
+            let count = run { route($0) == .never(reason: reason) }.count
             return .settle(count: count, as: .failed, reason: reason)
         case .online:
-            let mustBeCreated = first.action.kind != .sessionStart && first.life.mustBeCreated
+            let mustBeCreated = first.action.kind != .sessionStart && first.remote.mustBeCreated
             let request = mustBeCreated ? first.creation(settings.requests) : first.request(settings.requests)
             return send(request, count: 1)
         case .periodic: return periodic(first)
         case .offline:
-            let batch = OfflineBatch(run { way($0) == .offline })
+            let batch = OfflineBatch(run { route($0) == .offline })
             return send(batch.request(settings.requests), count: batch.count)
         }
     }
@@ -29,14 +29,14 @@ struct Planner {
     // MARK: Screens and events of one session, once in a period
 
     private func periodic(_ first: Item) -> Plan {
-        let run = run { way($0) == .periodic && $0.action.session == first.action.session }
+        let run = run { route($0) == .periodic && $0.action.session == first.action.session }
         if let until = wait(for: run) { return .wait(.schedule, until: until) }
-        guard !first.life.mustBeCreated else { return send(first.creation(settings.requests), count: run.count) }
+        guard !first.remote.mustBeCreated else { return send(first.creation(settings.requests), count: run.count) }
         let records = run.flatMap { item in
-            item.records(session: first.life.recordCode(of: first.action.session, for: item.message.id))
+            item.records(session: first.remote.recordCode(of: first.action.session, for: item.message.id))
         }
         let index = Requests.SessionReference(
-            visitor: first.action.visitor, session: first.life.code(of: first.action.session))
+            visitor: first.action.visitor, session: first.remote.code(of: first.action.session))
         return send(settings.requests.periodic(records, at: index), count: run.count)
     }
 
@@ -58,7 +58,7 @@ struct Planner {
 
     private func item(_ index: Int) -> Item? { Item(messages[index], in: context.state) }
 
-    private func way(_ item: Item) -> Item.Way { item.way(settings, now: context.now) }
+    private func route(_ item: Item) -> Item.Route { item.route(settings, now: context.now) }
 
     /// The first messages, as long as they are sent together.
     private func run(while belongs: (Item) -> Bool) -> [Item] {
@@ -124,14 +124,14 @@ struct OfflineBatch {
     private static func records(of item: Item, _ started: String?) -> (records: [Record], code: String?) {
         if let started, item.action.kind != .sessionStart { return (item.records(session: started), started) }
         if item.action.kind == .sessionStart {
-            let code = item.life.codeToCreate(item.action.session)
+            let code = item.remote.codeToCreate(item.action.session)
             return (item.records(session: code), code)
         }
-        guard !item.life.isStarted, let session = item.session else {
-            let code = item.life.recordCode(of: item.action.session, for: item.message.id)
+        guard !item.remote.isStarted, let session = item.session else {
+            let code = item.remote.recordCode(of: item.action.session, for: item.message.id)
             return (item.records(session: code), nil)
         }
-        let code = item.life.codeToCreate(item.action.session)
+        let code = item.remote.codeToCreate(item.action.session)
         let start = Record(step: .sessionStart, timestamp: session.startedAt, session: code)
         return ([start] + item.records(session: code), code)
     }

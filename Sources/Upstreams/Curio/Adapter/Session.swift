@@ -9,11 +9,11 @@ import PosternUpstream
 //
 // key                       author      value
 // s/<session>               acceptance  Session: who, since when, the device block
-// s/<session>/o/<mark>      acceptance  Open: the latest open screen or event that goes by this mark
-// s/<session>/u/<open id>   acceptance  Open: one that the latest of its mark covers
-// s/<session>/c/<close id>  acceptance  Open: what this queued end closes; removed when the end is delivered
-// s/<session>/l             delivery    Life: how the upstream knows the session
-// s/<session>/k/<open id>   delivery    OpenCode: the outcome of an open; removed when the open ends
+// s/<session>/o/<mark>      acceptance  OpenInterval: the latest open screen or event that goes by this mark
+// s/<session>/u/<open id>   acceptance  OpenInterval: one that the latest of its mark covers
+// s/<session>/c/<close id>  acceptance  OpenInterval: what this queued end closes; removed when the end is delivered
+// s/<session>/l             delivery    RemoteSession: how the upstream knows the session
+// s/<session>/k/<open id>   delivery    IntervalCode: the outcome of an open; removed when the open ends
 
 /// A session as its caller started it.
 struct Session: Equatable, Sendable {
@@ -28,7 +28,7 @@ struct Session: Equatable, Sendable {
 }
 
 /// A screen or an event whose end has not been accepted.
-struct Open: Equatable, Sendable {
+struct OpenInterval: Equatable, Sendable {
     var id: MessageID
     var timestamp: Int64
     /// A screen's title and path, which its end does not repeat.
@@ -38,7 +38,7 @@ struct Open: Equatable, Sendable {
 }
 
 /// How the upstream knows a session.
-struct Life: Equatable, Sendable {
+struct RemoteSession: Equatable, Sendable {
     /// Whether the upstream has accepted its start.
     var isStarted = false
     /// The upstream's code, if it is a replacement of the caller's.
@@ -77,7 +77,7 @@ struct Life: Equatable, Sendable {
 }
 
 /// The code under which the upstream knows a start that it accepted.
-enum OpenCode: Equatable, Sendable {
+enum IntervalCode: Equatable, Sendable {
     case server(String)
     /// It was sent in a batch, with the derived code.
     case own
@@ -109,7 +109,7 @@ extension Session {
     }
 }
 
-extension Open {
+extension OpenInterval {
     init?(_ bytes: [UInt8]) {
         guard var record = RecordReader(bytes, version: 1) else { return nil }
         id = MessageID(rawValue: record.number())
@@ -133,7 +133,7 @@ extension Open {
     }
 }
 
-extension Life {
+extension RemoteSession {
     init?(_ bytes: [UInt8]) {
         guard var record = RecordReader(bytes, version: 1) else { return nil }
         isStarted = record.flag()
@@ -161,7 +161,7 @@ extension Life {
     }
 }
 
-extension OpenCode {
+extension IntervalCode {
     init?(_ bytes: [UInt8]) {
         guard var record = RecordReader(bytes, version: 1) else { return nil }
         let form = record.number()
@@ -205,7 +205,7 @@ enum Key {
     }
     static func covered(_ open: MessageID, of session: String) -> String { "s/\(session)/u/\(open)" }
     static func closing(_ close: MessageID, of session: String) -> String { "s/\(session)/c/\(close)" }
-    static func life(of session: String) -> String { "s/\(session)/l" }
+    static func remote(of session: String) -> String { "s/\(session)/l" }
     static func code(of open: MessageID, in session: String) -> String { "s/\(session)/k/\(open)" }
 }
 
@@ -213,11 +213,11 @@ extension UpstreamState {
     func session(_ code: String) -> Session? {
         value(of: Key.session(code)).flatMap(Session.init)
     }
-    func life(of session: String) -> Life {
-        value(of: Key.life(of: session)).flatMap(Life.init) ?? Life()
+    func remote(of session: String) -> RemoteSession {
+        value(of: Key.remote(of: session)).flatMap(RemoteSession.init) ?? RemoteSession()
     }
-    func open(at key: String) -> Open? { value(of: key).flatMap(Open.init) }
-    func code(of open: MessageID, in session: String) -> OpenCode? {
-        value(of: Key.code(of: open, in: session)).flatMap(OpenCode.init)
+    func open(at key: String) -> OpenInterval? { value(of: key).flatMap(OpenInterval.init) }
+    func code(of open: MessageID, in session: String) -> IntervalCode? {
+        value(of: Key.code(of: open, in: session)).flatMap(IntervalCode.init)
     }
 }

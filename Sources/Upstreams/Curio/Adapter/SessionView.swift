@@ -21,20 +21,20 @@ struct SessionView {
     let state: any UpstreamState
 
     private func json() -> String {
-        let life = state.life(of: code)
+        let remote = state.remote(of: code)
         let queued = state.queued(inLane: session.visitor, atMost: 4000)
         let opens = opens().map(text)
         return JSONWriter.object { json in
             json.string("sessionCode", code)
             json.string("visitorCode", session.visitor)
-            json.string("state", life.refusal != nil ? "refused" : session.isEnded ? "ended" : "open")
+            json.string("state", remote.refusal != nil ? "refused" : session.isEnded ? "ended" : "open")
             json.time("startedAt", Timestamp(milliseconds: session.startedAt))
             json.number("queuedOfVisitor", queued)
             json.object("upstream") { json in
-                json.flag("isStarted", life.isStarted)
-                json.string("sessionCode", life.code(of: code))
-                json.string("nextSessionCode", life.pending)
-                json.string("refusal", life.refusal)
+                json.flag("isStarted", remote.isStarted)
+                json.string("sessionCode", remote.code(of: code))
+                json.string("nextSessionCode", remote.pending)
+                json.string("refusal", remote.refusal)
             }
             json.object("device") { json in
                 for (name, value) in zip(Device.names, session.device.values) {
@@ -46,12 +46,12 @@ struct SessionView {
     }
 
     /// Those whose end has not been accepted, oldest first.
-    private func opens() -> [Open] {
+    private func opens() -> [OpenInterval] {
         ["o", "u"].flatMap { state.values(below: "\(Key.session(code))/\($0)", atMost: Self.maxOpens) }
-            .compactMap { Open($0.value) }.sorted { $0.id < $1.id }.prefix(Self.maxOpens).map(\.self)
+            .compactMap { OpenInterval($0.value) }.sorted { $0.id < $1.id }.prefix(Self.maxOpens).map(\.self)
     }
 
-    private func text(of open: Open) -> String {
+    private func text(of open: OpenInterval) -> String {
         let known = state.code(of: open.id, in: code)
         return JSONWriter.object { json in
             json.string("id", "\(open.id)")

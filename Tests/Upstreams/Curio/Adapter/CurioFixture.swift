@@ -137,15 +137,15 @@ enum CurioSample {
     static let state: [String: [UInt8]] = {
         let first = MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1))
         let opener = MessageID(rawValue: 1)
-        let open = Open(
+        let open = OpenInterval(
             id: opener, timestamp: fresh,
             texts: Texts(subject: .screen, first: "Ana sayfa – Şarkılar", second: "/müzik?x=1+1&y=%20"))
-        let code = OpenCode.server("e3b0c44298fc4c149afbf4c8996fb924")
+        let code = IntervalCode.server("e3b0c44298fc4c149afbf4c8996fb924")
         let known = Session(
             visitor: visitor, startedAt: fresh, device: deviceBlock, touchedAt: UpstreamFixture.now)
         return [
             Key.session(session): known.bytes,
-            Key.life(of: session): Life(isStarted: true).bytes,
+            Key.remote(of: session): RemoteSession(isStarted: true).bytes,
             Key.closing(first, of: session): open.bytes,
             Key.code(of: opener, in: session): code.bytes,
         ]

@@ -207,16 +207,16 @@ import Testing
         #expect(Session(session.bytes) == session)
         for texts in [nil, Texts(subject: .screen, first: "a", second: "")] {
             for covers in [nil, MessageID(rawValue: 7)] {
-                let open = Open(id: MessageID(rawValue: .max), timestamp: 3, texts: texts, covers: covers)
-                #expect(Open(open.bytes) == open)
+                let open = OpenInterval(id: MessageID(rawValue: .max), timestamp: 3, texts: texts, covers: covers)
+                #expect(OpenInterval(open.bytes) == open)
             }
         }
-        let life = Life(
+        let remote = RemoteSession(
             isStarted: true, replacement: "r", pending: "p", rounds: 3, refusedStarts: 1, refusal: "no",
             earlier: .init(code: "e", through: MessageID(rawValue: 5)))
-        for life in [life, Life()] { #expect(Life(life.bytes) == life) }
-        for code in [OpenCode.server("x"), .server(""), .own, .missing, .refused] {
-            #expect(OpenCode(code.bytes) == code)
+        for remote in [remote, RemoteSession()] { #expect(RemoteSession(remote.bytes) == remote) }
+        for code in [IntervalCode.server("x"), .server(""), .own, .missing, .refused] {
+            #expect(IntervalCode(code.bytes) == code)
         }
     }
 

@@ -75,7 +75,7 @@ import Testing
         #expect(harness.trace.last == "/hit/end \(next) h1")
         // Nothing is left of what has ended.
         #expect(
-            Set(harness.state.values.keys) == [Key.session(Self.s), Key.life(of: Self.s)], "\(harness.state.values)")
+            Set(harness.state.values.keys) == [Key.session(Self.s), Key.remote(of: Self.s)], "\(harness.state.values)")
     }
 
     @Test func closeOfAnExpiredSession_keepsTheServersCode() throws {
@@ -133,7 +133,7 @@ import Testing
         #expect(codes.count == 7 && Set(codes).count == 7)
         try play(&harness, Self.ok)
         #expect(harness.queue.isEmpty)
-        #expect(harness.state.life(of: Self.s).rounds == 0)
+        #expect(harness.state.remote(of: Self.s).rounds == 0)
     }
 
     @Test func screensAndEvents_goOffline_afterFiveRounds() throws {
@@ -425,7 +425,7 @@ import Testing
         try harness.post(CurioSample.event(at: CurioSample.fresh - 99_000))
         try play(&harness, Self.gone)
         #expect(harness.lastVerdict == .suspect(after: nil))
-        #expect(harness.state.life(of: Self.s) == Life(isStarted: true))
+        #expect(harness.state.remote(of: Self.s) == RemoteSession(isStarted: true))
     }
 
     // MARK: Batches
@@ -503,7 +503,7 @@ import Testing
             } else {
                 #expect(harness.trace == ["/visit/create \(Self.s)", "/event/create \(Self.s)"])
             }
-            #expect(harness.state.life(of: Self.s).isStarted)
+            #expect(harness.state.remote(of: Self.s).isStarted)
         }
     }
 
