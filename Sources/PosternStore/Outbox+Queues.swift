@@ -55,7 +55,7 @@ extension Outbox {
             try queue.adoptLeftovers()
         } catch {
             queues.drop(queue)
-            throw StoreError(error, path: path)
+            throw engine.error(error)
         }
         return queue
     }
@@ -88,7 +88,7 @@ extension Outbox {
             var ids = attempt.ids[...]
             while !ids.isEmpty {
                 let wasFull = isFull
-                let part = Array(ids.prefix(wasFull ? DiskReserve.messagesPerCommit : 512))
+                let part = Array(ids.prefix(wasFull ? engine.messagesPerCommitWhenFull : 512))
                 do throws(StoreError) {
                     try writer.changeNow { try $0.markInterrupted(part, of: attempt) }
                     ids.removeFirst(part.count)

@@ -160,13 +160,6 @@ extension Outbox {
         return try readMessages { try $0.oldestQueued(of: number, at: now) }
     }
 
-    /// Bytes of the database, of its write-ahead log, and of what this process could still write on their disk.
-    public var fileBytes: (store: Int, log: Int, free: Int) {
-        // For metrics only: a file that cannot be examined counts as empty.
-        func size(of file: String) -> Int { (try? Files.size(of: file, for: path)) ?? 0 }
-        return (size(of: path), size(of: path + "-wal"), reserve.available)
-    }
-
     /// The results of `body` for the lanes with queued messages, after `cursor`; lanes for which it returns nil are
     /// omitted. A page may have fewer than `limit` if few of very many match; `next` continues from there. `waits`: why
     /// messages of a kind wait, if rows do not say so.
@@ -189,7 +182,7 @@ extension Outbox {
                 try StoredState(upstream: number, snapshot: snapshot, vault: vault).decide(body)
             }
         } catch {
-            throw StoreError(error, path: path)
+            throw engine.error(error)
         }
     }
 

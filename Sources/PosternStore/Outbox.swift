@@ -7,13 +7,10 @@ public import PosternThreads
 import PosternUpstream
 import Synchronization
 
-/// The durable store: queues, receipts, dead letters, upstream state. One process at a time.
-///
-/// One connection writes, on the writer's thread, and checkpoints; all others only read. That is fast, and avoids the
-/// WAL-reset bug of SQLite before 3.51.3, which requires two connections that write or checkpoint.
+/// The durable store: queues, receipts, dead letters, upstream state.
 public final class Outbox: Sendable {
-    /// The absolute path of the store.
-    public let path: String
+    let engine: any StoreEngine
+    let readers: Readers
     let writer: OutboxWriter
     let options: OutboxOptions
     let time: any TimeSource
@@ -23,35 +20,23 @@ public final class Outbox: Sendable {
     public let events = EventFeed()
     let metrics: Metrics
     let logger: Logger
-    /// The connection that writes. Used by `init`, then by the writer's thread, then by `close`.
-    nonisolated(unsafe) let sql: SQL
-    let readers: Readers
     let kinds = KindTable()
     let queues = QueueTable()
-    let batches: BatchCounter
-    let reserve: DiskReserve
-    let logIndex: LogIndex
     let vault: Vault
     /// The result of the key rotation for the credentials of earlier runs.
     public let keyRotation: KeyRotationReport
-    let lock: StoreLock
-    let check: IntegrityCheck
     let health = StoreHealth()
-    /// The state of the log when the store was opened.
-    private let log: Inode?
 
     private let shared: Mutex<Shared>
     private let configuredCallbacks = Mutex<[Callback]?>(nil)
     private let capped = Atomic<Bool>(false)
     private let currentMaxBytes: Atomic<Int>
-    private let isLogPinned = Atomic<Bool>(false)
     private let waitedFor = Atomic<Int>(0)
 
     private struct Shared {
         var ledgers: [UpstreamNumber: Ledger] = [:]
         var waiters: [MessageID: [@Sendable (SettledNotice) -> Void]] = [:]
         var names: [UpstreamNumber: UpstreamName] = [:]
-        var sequence: Int64 = 0
     }
 
     /// Opens the store, or creates it.
@@ -64,38 +49,27 @@ public final class Outbox: Sendable {
         threads: any Threads, metrics: Metrics, logger: Logger
     ) throws(StoreError) {
         self.options = options
-        path = options.path
         self.time = time
         self.threads = threads
         self.metrics = metrics
         self.logger = logger
         currentMaxBytes = Atomic(options.maxBytes)
-        reserve = DiskReserve(for: options.path)
         writer = OutboxWriter(on: threads)
-        do {
-            lock = try StoreFile.prepare(
-                options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
-            let sql = try StoreFile.open(options.path)
-            self.sql = sql
-            readers = Readers { try StoreFile.openReader(options.path) }
-            logIndex = try LogIndex(of: options.path)
-            log = try Inode.at(options.path + "-wal", for: options.path)
-            vault = Vault(options.encryptionKeys)
-            keyRotation = try sql.transaction(.write) { [vault] in try KeyRotationReport.run(with: sql, vault: vault) }
-            let found = try readers.readSnapshot { try PersistedState($0) }
-            batches = BatchCounter(latest: found.numbers.batch)
-            // Ids continue at least from the time of this start. If the file is a copy of an older state, the ids that
-            // were assigned after the copy was made are not assigned again.
-            let sequence = max(found.numbers.sequence, StoreFile.firstSequence(at: time.now))
-            let ledgers = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.ledger) })
-            let names = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.name) })
-            shared = Mutex(Shared(ledgers: ledgers, names: names, sequence: sequence))
-            found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
-            check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
-        } catch {
-            throw Self.startError(error, path: options.path)
-        }
-        if !reserve.take() { becameFull(.full(detail: "the disk has no room for the reserve")) }
+        let vault = Vault(options.encryptionKeys)
+        self.vault = vault
+        var keyRotation = KeyRotationReport()
+        var found = PersistedState()
+        engine = try options.engine.open(
+            options, startFresh: startFresh, recover: recover, health: health, time: time, threads: threads,
+            logger: logger,
+            prepare: { keyRotation = try KeyRotationReport.run(with: $0, vault: vault) },
+            read: { found = try PersistedState($0) })
+        readers = engine.readers
+        self.keyRotation = keyRotation
+        let ledgers = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.ledger) })
+        let names = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.name) })
+        shared = Mutex(Shared(ledgers: ledgers, names: names))
+        found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
         do throws(SystemLimitError) {
             try writer.start(on: self)
         } catch {
@@ -106,30 +80,13 @@ public final class Outbox: Sendable {
             try closeOpenAttempts()
         } catch {
             close()
-            throw Self.startError(error, path: path)
+            throw engine.startError(error)
         }
-    }
-
-    private static func startError(_ error: any Error, path: String) -> StoreError {
-        let error = StoreError(error, path: path)
-        guard error.isFull else { return error }
-        let size = DiskReserve.bytesForStart >> 20
-        return .cannotCreate(path: path, detail: "the disk is full; a start requires up to \(size) MiB (\(error))")
     }
 
     /// Commits what was submitted, and closes the store. All claims become void.
     public func close() {
-        guard writer.stop() else { return }
-        check.stop()
-        // Readers are closed first: the last connection to close removes the WAL, which a reader cannot. If a reader is
-        // still in use, the WAL remains, but is empty.
-        readers.close()
-        // If it fails, SQLite tries again as it closes.
-        _ = try? Checkpoints(of: logIndex).run(.truncate, on: sql)
-        try? sql.close()
-        logIndex.close()
-        if isFull { reserve.keepForStart() }
-        lock.release()
+        if writer.stop() { engine.close() }
     }
 
     /// Whether nothing is written or read any more.
@@ -137,7 +94,7 @@ public final class Outbox: Sendable {
 
     /// Reads on one consistent snapshot. Blocks; not for use on the write path.
     func read<T>(_ body: (SQL) throws -> T) throws(StoreError) -> T {
-        do { return try readers.readSnapshot(body) } catch { throw StoreError(error, path: path) }
+        do { return try readers.readSnapshot(body) } catch { throw engine.error(error) }
     }
 
     // MARK: Upstreams
@@ -162,7 +119,7 @@ public final class Outbox: Sendable {
     var callbacks: [Callback]? { configuredCallbacks.withLock { $0 } }
 
     /// Takes the next number. It is used once, also if nothing is sent.
-    public func nextBatch() -> BatchID { batches.next() }
+    public func nextBatch() -> BatchID { engine.nextBatch() }
 
     // MARK: Accepting
 
@@ -206,8 +163,13 @@ public final class Outbox: Sendable {
 
     /// Why the store cannot accept messages; nil if it can.
     public var failure: StoreError? {
-        check.failure ?? health.failure
+        engine.failure ?? health.failure
     }
+
+    /// Where the store is.
+    public var path: String { engine.place }
+    /// For metrics. Blocks.
+    public var figures: StoreFigures { engine.figures }
 
     var isFull: Bool { health.condition == .full }
     var isCapped: Bool { capped.load(ordering: .relaxed) }
@@ -220,7 +182,6 @@ public final class Outbox: Sendable {
     public var names: [UpstreamNumber: UpstreamName] { shared.withLock { $0.names } }
     /// The ledger of one upstream as of the last commit; empty for an unknown number.
     public func ledger(of number: UpstreamNumber) -> Ledger { shared.withLock { $0.ledgers[number] ?? Ledger() } }
-    var firstSequence: Int64 { shared.withLock { $0.sequence } }
 
     // MARK: Notifications from the writer
 
@@ -265,83 +226,16 @@ public final class Outbox: Sendable {
         logger.error("write failed", metadata: ["error": "\(error)"])
         health.record(error)
     }
-
-    func becameFull(_ error: StoreError) {
-        guard health.becomes(.full, because: error) else { return }
-        reserve.giveBack()
-        logger.error("disk full; rejecting new messages, deliveries continue", metadata: ["error": "\(error)"])
-    }
-
-    /// Accepts messages again if there is room for them and for the reserve. Returns whether that is a change.
-    @discardableResult func checkForSpace() -> Bool {
-        guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, reserve.take() else { return false }
-        health.recovered()
-        logger.notice("disk space recovered; accepting messages")
-        return true
-    }
-
-    /// Reports a reader, perhaps of another program, that keeps the log from being reset, and stops accepting messages
-    /// before the log fills the disk. `frames`: pages in the log after a checkpoint.
-    func recordLog(frames: Int) {
-        let bytes = frames * StoreFile.pageSize
-        let isLong = bytes > options.maxLogBytes / 16
-        // On a full disk, the log has room for few commits.
-        if isLong || isFull && frames > 0, check.giveWay() {
-            return logger.info(
-                "store integrity check interrupted, because it keeps the write-ahead log from being reset; it begins again later",
-                metadata: ["store.path": "\(path)", "bytes": .stringConvertible(bytes)])
-        }
-        guard isLong else { return isLogPinned.store(false, ordering: .relaxed) }
-        if !isLogPinned.exchange(true, ordering: .relaxed) {
-            logger.warning(
-                "a long read keeps the write-ahead log from being reset; it grows until that read ends",
-                metadata: ["store.path": "\(path)", "bytes": .stringConvertible(bytes)])
-        }
-        guard bytes > options.maxLogBytes else { return }
-        becameFull(.full(detail: "a long read keeps the write-ahead log at \(bytes >> 20) MiB"))
-    }
-
-    func becameBroken(_ error: StoreError) {
-        guard health.becomes(.failed, because: error) else { return }
-        logger.error(
-            "disk failed; rejecting all requests until the store has been checked", metadata: ["error": "\(error)"])
-    }
-
-    func isWorkingAgain() {
-        health.recovered()
-        logger.notice("disk recovered and store checked; accepting messages")
-    }
-
-    private var areFilesInPlace: Bool {
-        get throws { try lock.isStill(at: path) && log != nil && Inode.at(path + "-wal", for: path) == log }
-    }
-
-    /// Compares the files at the path with those that are open: what is written to a deleted file is lost.
-    func checkThatFilesAreInPlace() {
-        // After an error it is not known where the files are. The next check may find out.
-        guard let areInPlace = try? areFilesInPlace, !areInPlace else { return }
-        let error = StoreError.lost(path: path)
-        guard health.becomes(.lost, because: error) else { return }
-        logger.critical("store deleted or replaced; rejecting everything", metadata: ["error": "\(error)"])
-    }
-}
-
-/// Assigns the numbers of batches, in the order in which they are sent.
-final class BatchCounter: Sendable {
-    private let counter: Atomic<Int64>
-    init(latest: Int64) { counter = Atomic(latest) }
-    var latest: Int64 { counter.load(ordering: .relaxed) }
-    func next() -> BatchID { BatchID(rawValue: counter.wrappingAdd(1, ordering: .relaxed).newValue) }
 }
 
 /// The state that an earlier run left, read once at the start.
 private struct PersistedState {
-    var summaries: [UpstreamSummary]
-    var kinds: [(kind: Kind, number: Int)]
-    var numbers: AssignedNumbers
+    var summaries: [UpstreamSummary] = []
+    var kinds: [(kind: Kind, number: Int)] = []
+
+    init() {}
 
     init(_ sql: SQL) throws {
-        numbers = try AssignedNumbers(sql)
         summaries = try UpstreamSummary.all(with: sql)
         kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
     }

@@ -18,6 +18,7 @@ public struct OutboxOptions: Sendable, Equatable {
     public var encryptionKeys = EncryptionKeys()
     /// How far the write-ahead log may grow while a reader keeps it from being reset.
     var maxLogBytes = 1 << 30
+    var engine = StoreEngineKind.sqlite
 
     public init() {}
 

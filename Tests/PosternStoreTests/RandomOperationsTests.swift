@@ -7,7 +7,7 @@ import Testing
 
 /// Random operations with restarts in between, against what has to hold whatever happens: nothing is lost or sent
 /// twice, lanes keep their order, the books are balanced.
-@Suite struct RandomOperationsTests {
+@Suite(.eachEngine) struct RandomOperationsTests {
     @Test(arguments: 0..<12)
     func mixedQueue_keepsItsPromises(seed: UInt64) throws {
         try Trial(seed: seed, laneRule: .mixed).run()

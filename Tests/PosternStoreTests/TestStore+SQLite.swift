@@ -7,6 +7,12 @@ import PosternTestKit
 
 /// Test helpers that use SQLite rather than the store. Another engine would have a file like this one.
 extension TestStore {
+    /// For tests of the file.
+    var sqlite: SQLiteEngine {
+        guard let engine = outbox.engine as? SQLiteEngine else { preconditionFailure("the store is not a file") }
+        return engine
+    }
+
     func transact(_ body: @escaping @Sendable (Transaction) throws -> Void) throws {
         try threads.result { outbox.writer.change(body, completion: $0) }
     }

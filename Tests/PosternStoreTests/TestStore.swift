@@ -9,7 +9,8 @@ import Testing
 
 @testable import PosternStore
 
-/// A store in a folder of its own, with a clock that the test moves. It can be closed and reopened.
+/// A store in a folder of its own, with a clock that the test moves. It can be closed and reopened. It is kept in what
+/// `EachEngine` says.
 final class TestStore {
     let folder = ScratchFolder()
     let time = ManualTime()
@@ -20,6 +21,7 @@ final class TestStore {
 
     init(_ change: (inout OutboxOptions) -> Void = { _ in }) throws {
         options = OutboxOptions(path: folder.file("store.sqlite"))
+        options.engine = EachEngine.current
         change(&options)
         outbox = try Self.open(options, time: time, metrics: metrics)
     }
@@ -192,4 +194,23 @@ final class TestStore {
     func kept(_ state: MessageState) throws -> Int {
         try outbox.audit().accounts.reduce(0) { $0 + ($1.rows[state] ?? 0) }
     }
+}
+
+/// Runs each test of a suite for each engine: what the suite says about the store is true of all of them.
+struct EachEngine: SuiteTrait, TestScoping {
+    @TaskLocal static var current = StoreEngineKind.sqlite
+
+    let isRecursive = true
+
+    func provideScope(
+        for test: Test, testCase: Test.Case?, performing function: @Sendable () async throws -> Void
+    ) async throws {
+        for engine in StoreEngineKind.allCases {
+            try await Self.$current.withValue(engine) { try await function() }
+        }
+    }
+}
+
+extension Trait where Self == EachEngine {
+    static var eachEngine: Self { Self() }
 }

@@ -39,10 +39,6 @@ public struct KeyRotationReport: Sendable, Equatable {
                 result.current += 1
             }
         }
-        let latest = try sql.value(
-            "SELECT max(version) FROM (SELECT version FROM credentials UNION SELECT version FROM formerCredentials)",
-            as: Int64.self)
-        vault.learn(version: latest ?? 0)
         return result
     }
 }

@@ -1,6 +1,5 @@
 import Crypto
 import PosternCore
-import Synchronization
 
 /// Encrypts credentials for the disk with AES-256-GCM. Any thread.
 ///
@@ -27,19 +26,13 @@ final class Vault: Sendable {
 
     private let current: SealingKey?
     private let previous: [SealingKey]
-    private let latestVersion: Atomic<Int64>
 
-    /// `latestVersion`: the highest version that was used in this store.
-    init(_ keys: EncryptionKeys, latestVersion: Int64 = 0) {
+    init(_ keys: EncryptionKeys) {
         current = keys.current.map { SealingKey($0) }
         previous = keys.previous.map { SealingKey($0) }
-        self.latestVersion = Atomic(latestVersion)
     }
 
     var currentKeyID: String? { current?.id }
-
-    func nextVersion() -> Int64 { latestVersion.wrappingAdd(1, ordering: .relaxed).newValue }
-    func learn(version: Int64) { latestVersion.max(version, ordering: .relaxed) }
 
     // MARK: Sealing
 

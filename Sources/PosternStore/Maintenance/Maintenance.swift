@@ -1,6 +1,6 @@
 import PosternCore
 
-/// Maintenance of the store: retention, expiry, shrinking the file. Each turn does little, on the writer's connection,
+/// Maintenance of the store: retention, expiry, unused space. Each turn does little, on the writer's connection,
 /// so that no write waits long for it.
 final class Maintenance: @unchecked Sendable {
     // @unchecked: belongs to the writer's thread.
@@ -17,8 +17,6 @@ final class Maintenance: @unchecked Sendable {
     static let stateRecheck = Duration.seconds(60)
     /// How long the digests of an owner's previous credentials are kept.
     static let formerCredentialRetention = Duration.seconds(30 * 86400)
-    /// The maximum number of pages that a turn returns to the file system.
-    static let pagesPerTurn = 256
 
     private unowned let outbox: Outbox
     /// Messages up to this one are not examined for their age, because an operator queued them again.
@@ -60,9 +58,9 @@ final class Maintenance: @unchecked Sendable {
         }
         if try expireState(at: now, with: transaction.sql) { hasMore = true }
         if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
-        if try purgeAttempts(at: now, with: transaction.sql) { hasMore = true }
+        if try purgeAttempts(at: now, in: transaction) { hasMore = true }
         if try purgeResponses(at: now, with: transaction.sql) { hasMore = true }
-        if try shrink(transaction.sql) { hasMore = true }
+        if try transaction.writer.shrink(transaction.sql) { hasMore = true }
         return hasMore
     }
 
@@ -212,8 +210,9 @@ final class Maintenance: @unchecked Sendable {
     /// Attempts that delivered are kept as long as the receipts, others as long as the dead letters. Batch numbers grow
     /// with time, so both kinds are found at the front: the others before all, and the delivered ones after those that
     /// were skipped before.
-    private func purgeAttempts(at now: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeAttempts(at now: Timestamp, in transaction: Transaction) throws -> Bool {
         guard isDue(.attempts, at: now) else { return false }
+        let sql = transaction.sql
         let (short, long) = (
             outbox.options.deliveredRetention, max(outbox.options.deliveredRetention, outbox.options.failedRetention)
         )
@@ -246,9 +245,7 @@ final class Maintenance: @unchecked Sendable {
             return true
         }
         for batch in gone { try sql.run("DELETE FROM attempts WHERE batch = ?", batch) }
-        if old > 0 || !gone.isEmpty {
-            try AssignedNumbers.keep(BatchID(rawValue: outbox.batches.latest), with: sql)
-        }
+        if old > 0 || !gone.isEmpty { try transaction.writer.keepBatch(in: sql) }
         guard old < Self.heavyRowsPerTurn, looked < Self.heavyRowsPerTurn else { return true }
         let oldest = try sql.value(
             "SELECT min(endedAtMs) FROM (SELECT endedAtMs FROM attempts ORDER BY batch LIMIT ?)",
@@ -272,20 +269,5 @@ final class Maintenance: @unchecked Sendable {
             "SELECT createdAtMs FROM responses ORDER BY createdAtMs LIMIT 1", as: Timestamp.self)
         wait(for: .responses, oldest: oldest, at: now, retention)
         return false
-    }
-
-    /// Free pages are used again first; what stays free beyond a quarter of the file is returned to the file system.
-    private func shrink(_ sql: SQL) throws -> Bool {
-        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
-        let all = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
-        // While the disk is full, all free pages are returned, in steps that the log has room for.
-        if outbox.isFull {
-            guard free > Self.pagesPerTurn else { return false }
-            try sql.run("PRAGMA incremental_vacuum(32)")
-            return true
-        }
-        guard free > Self.pagesPerTurn, free > all / 4 else { return false }
-        try sql.run("PRAGMA incremental_vacuum(256)")
-        return true
     }
 }

@@ -18,6 +18,7 @@ public final class UpstreamQueue: Sendable {
     public var upstream: RegisteredUpstream { target.upstream }
     private let claims: Mutex<any QueueClaims>
     private let mailbox: Mutex<QueueMailbox>
+    private let engine: any StoreEngine
     private let readers: Readers
     private let kinds: KindTable
     private let health: StoreHealth
@@ -34,6 +35,7 @@ public final class UpstreamQueue: Sendable {
     /// Nothing of it has been examined. `Outbox.adopt` makes it known to the writer.
     init(_ target: QueueTarget, of outbox: Outbox) {
         self.target = target
+        engine = outbox.engine
         readers = outbox.readers
         kinds = outbox.kinds
         health = outbox.health
@@ -142,7 +144,7 @@ public final class UpstreamQueue: Sendable {
     ) throws -> Claim {
         var request = ClaimRequest(limits: limits, now: now, oldest: oldest, preference: preference)
         request.limitsOfLane = limitsOfLane
-        if health.condition == .full { request.maxMessages = DiskReserve.messagesPerCommit }
+        if health.condition == .full { request.maxMessages = engine.messagesPerCommitWhenFull }
         if let mayRepeat { request.mayRepeat = mayRepeat }
         if let exclusion = upstream.traits.exclusion { request.exclusionOfLane = exclusion }
         let (claim, staleLanes) = try claim(request)

@@ -2,21 +2,20 @@ public import PosternCore
 
 /// A store that is opened for reading only, with or without a running gateway. Writes nothing.
 public final class StoreView: Sendable {
+    private let engine: StoreEngineKind
+    private let place: String
     private let readers: Readers
-    private let path: String
     let now: Timestamp
 
     /// `now` decides whether what is due later still waits.
     public init(path: String, now: Timestamp = SystemTime().now) throws(StoreError) {
-        self.path = path
-        self.now = now
+        let engine = OutboxOptions(path: path).engine
+        (self.engine, place, self.now) = (engine, path, now)
         do {
-            try StoreFile.examineUnopened(path)
-            try StoreFile.inspect(path)
-            readers = Readers { try StoreFile.openForReading(path, busyTimeout: .seconds(5)) }
+            readers = try engine.view(path)
             try readers.readSnapshot { _ in }
         } catch {
-            throw StoreError(error, path: path)
+            throw engine.error(error, at: path)
         }
     }
 
@@ -30,7 +29,7 @@ public final class StoreView: Sendable {
                 return try body(StoreReader(sql: sql, kinds: kinds, names: names))
             }
         } catch {
-            throw StoreError(error, path: path)
+            throw engine.error(error, at: place)
         }
     }
 

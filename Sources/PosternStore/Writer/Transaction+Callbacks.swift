@@ -77,13 +77,12 @@ extension Transaction {
         }
         var bytes = events.reduce(0) { $0 + $1.range.count }
         let hasDisk =
-            try !outbox.isFull || hasFreePages(for: bytes)
+            try !outbox.isFull || hasSpareRoom(for: bytes)
             || mayEvict && makeRoomOnFullDisk(for: events, in: callback.queue)
         if hasDisk, mayEvict { try makeRoom(for: events.count, bytes: bytes, in: callback.queue) }
         var dropped = 0
         for (index, event) in events.enumerated() {
-            sequence += 1
-            let id = MessageID(sequence: sequence, upstream: callback.queue.number)
+            let id = try nextID(of: callback.queue.number)
             if hasDisk, hasRoom(for: event, withRest: events.count - index, bytes: bytes) {
                 try insert(event, as: id)
             } else {
@@ -97,12 +96,10 @@ extension Transaction {
 
     // MARK: Room
 
-    /// Whether a full disk has pages for the events inside the database, without those that settlements may need: what
-    /// settles leaves pages behind. Rows do not fill their pages.
-    private func hasFreePages(for bytes: Int) throws -> Bool {
-        guard mayStoreCallbacks else { return false }
-        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
-        return free * StoreFile.pageSize - DiskReserve.bytesInside / 2 >= 2 * bytes
+    /// Whether a full disk has room for the events, without what settlements may need: what settles leaves room behind.
+    /// Rows do not fill their pages.
+    private func hasSpareRoom(for bytes: Int) throws -> Bool {
+        try mayStoreCallbacks && writer.spareBytes(in: sql) >= 2 * bytes
     }
 
     private func makeRoomOnFullDisk(for events: [NewMessage], in queue: QueueTarget) throws -> Bool {

@@ -50,7 +50,7 @@ extension Transaction {
     private func insert(_ credential: Credential, of queue: QueueTarget) throws {
         let vault = outbox.vault
         let owner = credential.owner
-        let version = vault.nextVersion()
+        let version = try writer.nextVersion(in: sql)
         let sealed = try vault.put(
             credential.value, at: .init(upstream: queue.number, owner: owner, version: version))
         try sql.run(
@@ -97,8 +97,8 @@ extension Transaction {
             INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
             VALUES (?, ?, ?, ?, 1, ?)
             """, queue.number, credential.owner,
-            vault.digest(of: credential.value, upstream: queue.number, owner: credential.owner), vault.nextVersion(),
-            now)
+            vault.digest(of: credential.value, upstream: queue.number, owner: credential.owner),
+            writer.nextVersion(in: sql), now)
     }
 
     /// Deletes a credential with the last message that is queued for its owner, unless it is to be kept.

@@ -68,7 +68,7 @@ extension Transaction {
             "UPDATE attempts SET endedAtMs = ?, outcome = ?, status = ?, detail = ? WHERE batch = ?",
             settlement.endedAt, settlement.outcome.rawValue, settlement.status, settlement.detail, settlement.batch)
         // It was settled without a request.
-        if closed == 0 { try AssignedNumbers.keep(settlement.batch, with: sql) }
+        if closed == 0 { try writer.keepBatch(in: sql) }
     }
 
     // MARK: Delivered

@@ -8,9 +8,12 @@ import PosternUpstream
 /// ledgers, which the writer restores.
 final class Transaction {
     let sql: SQL
+    let writer: any StoreWriter
     let outbox: Outbox
     let accounts: UpstreamWriteStates
-    var sequence: Int64
+    /// Of the last message, and the last that the next ones may have; 0 before the first.
+    private(set) var sequence: Int64 = 0
+    private var lastSequence: Int64 = 0
     /// Settled messages, if a reply waits for one.
     private(set) var notices: [SettledNotice] = []
     /// What happens to messages, if events are collected.
@@ -34,17 +37,28 @@ final class Transaction {
     private let collectsEvents: Bool
 
     init(
-        sql: SQL, outbox: Outbox, accounts: UpstreamWriteStates, sequence: Int64, mayStoreCallbacks: Bool = true
+        sql: SQL, writer: any StoreWriter, outbox: Outbox, accounts: UpstreamWriteStates,
+        mayStoreCallbacks: Bool = true
     ) {
         self.sql = sql
+        self.writer = writer
         self.outbox = outbox
         self.accounts = accounts
-        self.sequence = sequence
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
         callbacks = outbox.callbacks ?? []
         self.mayStoreCallbacks = mayStoreCallbacks
         accounts.open.forEach { $0.begin() }
+    }
+
+    /// The id of the next message.
+    func nextID(of upstream: UpstreamNumber) throws -> MessageID {
+        if sequence == lastSequence {
+            let next = try writer.nextSequences(in: sql)
+            (sequence, lastSequence) = (next.lowerBound - 1, next.upperBound)
+        }
+        sequence += 1
+        return MessageID(sequence: sequence, upstream: upstream)
     }
 
     /// Prevents `id` from being claimed while this transaction removes it. Returns false if it is being sent. If no
@@ -101,7 +115,7 @@ final class Transaction {
 extension Transaction {
     /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
     func inSavepoint(_ body: () throws -> Bool) throws {
-        let sequence = sequence
+        let (sequence, lastSequence) = (sequence, lastSequence)
         let (noted, told, reported) = (notices.count, events.end, reports.count)
         let removed = removals.count
         let before = accounts.open.map {
@@ -112,7 +126,7 @@ extension Transaction {
         }
         try sql.savepoint {
             if try body() { return true }
-            self.sequence = sequence
+            (self.sequence, self.lastSequence) = (sequence, lastSequence)
             notices.removeSubrange(noted...)
             events.remove(from: told)
             reports.removeSubrange(reported...)
@@ -179,8 +193,7 @@ extension Transaction {
         receipt.ids.reserveCapacity(messages.count)
         var refused: [AppendError.Refused] = []
         for (index, message) in messages.enumerated() {
-            sequence += 1
-            let id = MessageID(sequence: sequence, upstream: message.queue.number)
+            let id = try nextID(of: message.queue.number)
             if let credential = message.credential, try !hold(credential, of: message.queue) {
                 receipt.needsCredential = true
             }

@@ -17,7 +17,7 @@ private struct OwnedUpstream: PlainAtHeart {
     }
 }
 
-@Suite struct CredentialTests {
+@Suite(.eachEngine) struct CredentialTests {
     private static let key = [UInt8](repeating: 7, count: 32)
     private static let newKey = [UInt8](repeating: 9, count: 32)
     private let store: TestStore

@@ -29,10 +29,10 @@ import Testing
     @Test func check_givesWayToAnyLog_onAFullDisk() throws {
         try Self.untilInTime {
             let store = try Self.largeStore()
-            let next = try Self.turn(store.outbox.check) {
+            let next = try Self.turn(store.sqlite.check) {
                 // The disk has room, which the store notices.
-                store.outbox.becameFull(.full(detail: "as the test wants it"))
-                store.outbox.recordLog(frames: 1)
+                store.sqlite.becameFull(.full(detail: "as the test wants it"))
+                store.sqlite.recordLog(frames: 1)
             }
             guard let next else { return false }
             #expect(next == Self.now + .seconds(60))

@@ -189,7 +189,7 @@ import Testing
         #expect(claim.messages.count == 32)
         #expect(store.outbox.ledger(of: queue.number).delivered == 32)
         try store.execute("PRAGMA max_page_count = 1000000")
-        store.outbox.checkForSpace()
+        store.sqlite.checkForSpace()
         #expect(store.outbox.failure == nil)
         try fill(500)
         #expect(try store.isBalanced())
@@ -226,12 +226,12 @@ import Testing
             try store.change([.cache(key: key, value: [1], until: store.time.now + .seconds(60))], of: queue)
         }
         try cache("cache/a/1")
-        store.outbox.becameFull(.full(detail: "test"))
+        store.sqlite.becameFull(.full(detail: "test"))
         try cache("cache/a/2")
         #expect(try store.count("state") == 1)
         try store.change([.set(key: "s", value: [1])], of: queue)
         #expect(try store.count("state") == 2, "what must not be lost is stored")
-        store.outbox.checkForSpace()
+        store.sqlite.checkForSpace()
         try cache("cache/a/2")
         #expect(try store.count("state") == 3)
     }
@@ -244,10 +244,10 @@ import Testing
             (try? FileManager.default.attributesOfItem(atPath: reserve))?[.size] as? Int
         }
         #expect(size() == DiskReserve.bytes)
-        store.outbox.becameFull(.full(detail: "test"))
+        store.sqlite.becameFull(.full(detail: "test"))
         #expect(size() == DiskReserve.bytesForStart)
         #expect(throws: AppendError.self) { try store.append(to: queue) }
-        store.outbox.checkForSpace()
+        store.sqlite.checkForSpace()
         #expect(size() == DiskReserve.bytes)
         try store.append(to: queue)
         // The file remains after a stop, because the next start may need it.

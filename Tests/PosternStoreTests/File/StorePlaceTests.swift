@@ -51,7 +51,7 @@ import Testing
         let queue = try store.register()
         try store.append(to: queue)
         unlink(store.path + tail)
-        store.outbox.checkThatFilesAreInPlace()
+        store.sqlite.checkThatFilesAreInPlace()
         #expect(throws: AppendError.store(.lost(path: store.path))) { try store.append(to: queue) }
         #expect(throws: StoreError.lost(path: store.path)) { try store.settleDown() }
         #expect(store.outbox.failure == .lost(path: store.path))

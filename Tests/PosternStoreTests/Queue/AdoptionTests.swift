@@ -10,7 +10,7 @@ import Testing
 @testable import PosternStore
 
 /// A queue that one worker after another sends from, while messages are stored, cancelled, and expire.
-@Suite struct AdoptionTests {
+@Suite(.eachEngine) struct AdoptionTests {
     private static let rules: [LaneRule] = [.mixed, .separate]
     private static func lane(_ rule: LaneRule) -> Lane { rule == .mixed ? .digest(7) : .named("a") }
 

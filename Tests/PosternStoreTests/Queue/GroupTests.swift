@@ -7,7 +7,7 @@ import Testing
 @testable import PosternStore
 
 /// Batches of a mixed queue that are sent again, and what waits for them.
-@Suite struct GroupTests {
+@Suite(.eachEngine) struct GroupTests {
     private let backoff = Duration.seconds(10)
 
     /// One message of a split waits alone; the others of its half go on, lane by lane.

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternStore
 
 /// Lanes that wait because a plan said so, and what else upstreams are told of their lanes and keep in their state.
-@Suite struct LaneWaitTests {
+@Suite(.eachEngine) struct LaneWaitTests {
     private func plain() -> PlainUpstream { PlainUpstream(laneRule: .separate) }
 
     // MARK: Waits that a plan asks for

@@ -5,7 +5,7 @@ import Testing
 @testable import PosternStore
 
 /// A message takes the place that its acceptance gives it among those that are due.
-@Suite struct NotBeforeTests {
+@Suite(.eachEngine) struct NotBeforeTests {
     private func lane(_ laneRule: LaneRule) -> Lane { laneRule == .mixed ? .digest(1) : .named("lane") }
 
     @Test(arguments: [LaneRule.mixed, .separate])

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternStore
 
 /// A name that is configured again as another type, whose API would get the messages of the former one.
-@Suite struct OtherTypeTests {
+@Suite(.eachEngine) struct OtherTypeTests {
     private func error(_ store: TestStore) -> StoreError? {
         do throws(StoreError) {
             _ = try store.outbox.register(PlainUpstream(), type: "other", cap: QueueCap())

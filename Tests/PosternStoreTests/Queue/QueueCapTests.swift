@@ -4,7 +4,7 @@ import Testing
 
 @testable import PosternStore
 
-@Suite struct QueueCapTests {
+@Suite(.eachEngine) struct QueueCapTests {
     @Test func fullQueue_rejects_andStoresNothingOfTheRequest() throws {
         let store = try TestStore()
         let queue = try store.register(cap: QueueCap.with { $0.maxMessages = 3 })

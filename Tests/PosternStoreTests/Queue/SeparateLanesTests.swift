@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternStore
 
-@Suite struct SeparateLanesTests {
+@Suite(.eachEngine) struct SeparateLanesTests {
     private func plain() -> PlainUpstream { PlainUpstream(laneRule: .separate) }
 
     @Test func batch_holdsOneLane_theOneReadyLongest() throws {

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternStore
 
 /// How long messages lie before they are claimed, over an hour of simulated time and a store that commits like a disk.
-@Suite struct SimulatedHourTests {
+@Suite(.eachEngine) struct SimulatedHourTests {
     @Test(arguments: [10, 200, 2000])
     func messages_areClaimedInTime_atEveryRate(perSecond: Int) {
         var hour = ClaimSimulation<QueueMailbox>(perSecond: perSecond, seconds: 3600)

@@ -5,7 +5,7 @@ import Testing
 @testable import PosternStore
 
 /// Every order in which a worker's scans of a mixed queue can interleave with the writer's commits and announcements.
-@Suite struct WakeModelTests {
+@Suite(.eachEngine) struct WakeModelTests {
     @Test(arguments: [(1, [1, 1, 1]), (2, [2, 1, 1]), (10, [1, 1, 1]), (10, [1, 3])])
     func committedMessage_isNeverForgotten_whateverTheOrder(most: Int, commits: [Int]) {
         var model = WakeModel<QueueMailbox>(maxPerClaim: most, commits: commits)

@@ -5,7 +5,7 @@ import Testing
 @testable import PosternStore
 
 /// Lists of messages by order, time, and error.
-@Suite struct MessageListTests {
+@Suite(.eachEngine) struct MessageListTests {
     /// Reads all pages of a list.
     private func all(
         _ filter: MessageFilter, _ order: MessageOrder = .oldest, limit: Int = 7, in store: TestStore
@@ -181,7 +181,7 @@ import Testing
 }
 
 /// Groups of messages with similar errors.
-@Suite struct FailureTests {
+@Suite(.eachEngine) struct FailureTests {
     /// Fails one message for each of `details`, the first one first.
     private func fail(
         _ details: [String], _ errorClass: AttemptError.Class = .refused, status: Int? = 422, of queue: UpstreamQueue,

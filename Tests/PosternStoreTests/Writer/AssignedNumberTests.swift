@@ -5,7 +5,7 @@ import Testing
 @testable import PosternStore
 
 /// No number is assigned twice, even if the clock does not help.
-@Suite struct AssignedNumberTests {
+@Suite(.eachEngine) struct AssignedNumberTests {
     @Test func ids_continue_ifTheClockWasSetBackBeforeTheStart() throws {
         let store = try TestStore()
         var ids = try store.append(3, to: store.register(PlainUpstream("first")))

@@ -10,7 +10,7 @@ import Testing
 @testable import PosternStore
 
 /// Events about messages that settle, as the store keeps them. What they say is tested with the API.
-@Suite struct CallbackTests {
+@Suite(.eachEngine) struct CallbackTests {
     /// A store with an upstream `work`, whose messages are reported, and an upstream `hooks`, which gets the events.
     private struct Bench {
         let store: TestStore

@@ -6,7 +6,7 @@ import Testing
 
 @testable import PosternStore
 
-@Suite struct SettlementTests {
+@Suite(.eachEngine) struct SettlementTests {
     @Test func settlement_isNotKept_ifItsChangesCannotBeComputed() throws {
         let store = try TestStore()
         let queue = try store.register()
@@ -25,7 +25,7 @@ import Testing
     }
 }
 
-@Suite struct UpkeepTests {
+@Suite(.eachEngine) struct UpkeepTests {
     @Test func retention_removesReceipts_andTheBooksStayBalanced() throws {
         let store = try TestStore { $0.deliveredRetention = .seconds(100) }
         let queue = try store.register()
@@ -196,7 +196,7 @@ import Testing
     }
 }
 
-@Suite struct ReadingTests {
+@Suite(.eachEngine) struct ReadingTests {
     @Test func pages_goThroughAllStates_inTheOrderOfAcceptance() throws {
         let store = try TestStore()
         let first = try store.register(PlainUpstream("first"))

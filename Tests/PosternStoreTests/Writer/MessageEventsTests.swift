@@ -4,7 +4,7 @@ import Testing
 
 @testable import PosternStore
 
-@Suite struct MessageEventsTests {
+@Suite(.eachEngine) struct MessageEventsTests {
     private func id(_ sequence: Int64, of upstream: UInt8 = 1) -> MessageID {
         MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: upstream))
     }

@@ -6,7 +6,7 @@ import Testing
 @testable import PosternStore
 
 /// What the messages of one request change together (`StateDraft`).
-@Suite struct StateDraftTests {
+@Suite(.eachEngine) struct StateDraftTests {
     /// Adds up the payloads of all messages. `full` is rejected.
     private struct Adder: PlainAtHeart, AcceptingUpstream {
         final class Draft: StateDraft, @unchecked Sendable {

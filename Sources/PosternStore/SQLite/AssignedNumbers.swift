@@ -24,4 +24,13 @@ struct AssignedNumbers {
     static func keep(_ batch: BatchID, with sql: SQL) throws {
         try sql.run("UPDATE store SET batch = max(batch, ?)", batch)
     }
+
+    /// The highest version of a credential.
+    static func version(_ sql: SQL) throws -> Int64 {
+        try sql.value(
+            """
+            SELECT ifnull(max(version), 0)
+            FROM (SELECT version FROM credentials UNION SELECT version FROM formerCredentials)
+            """, as: Int64.self) ?? 0
+    }
 }

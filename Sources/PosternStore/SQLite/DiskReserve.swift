@@ -8,10 +8,10 @@ import PosternCore
 ///
 /// - a file next to the store. Most of it is released when the disk is full, and the rest if the next start finds no
 ///   room. It remains after a kill, and a stop on a full disk takes that rest again.
-/// - pages inside the database: the row of table `reserve`. Deleting the row frees them (`WriterLoop`).
+/// - pages inside the database: the row of table `reserve`. Deleting the row frees them (`SQLiteWriter`).
 /// - blocks for the write-ahead log, which is not made smaller than that while the store is open.
 /// - blocks for the index of that log (`LogIndex`).
-/// - blocks for every page that a commit may refer to (`WriterLoop.allocatePages`), so that a checkpoint finds room.
+/// - blocks for every page that a commit may refer to (`SQLiteWriter.allocatePages`), so that a checkpoint finds room.
 struct DiskReserve {
     static let bytes = 8 << 20
     /// The space that the next start may need: the log, its index, and a first commit.

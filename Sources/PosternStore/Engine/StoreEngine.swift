@@ -1,0 +1,121 @@
+import Logging
+import PosternCore
+import PosternThreads
+
+/// What a store is kept in. It opens and reads the store, and knows where that is and in which condition. Any thread.
+///
+/// What messages, lanes and settlements are is above it, and the same for each engine: statements that the engine runs
+/// in a transaction (`StoreWriter`) or on a snapshot.
+protocol StoreEngine: AnyObject, Sendable {
+    /// Where the store is, in the words of the configuration.
+    var place: String { get }
+    /// Why the store cannot be relied on, apart from what commits reported; nil if it can.
+    var failure: StoreError? { get }
+    var figures: StoreFigures { get }
+    /// Read-only connections.
+    var readers: Readers { get }
+    /// The number of messages of one commit for which there is room, wherever they are, although the medium is full.
+    var messagesPerCommitWhenFull: Int { get }
+
+    /// What one commit loop writes with.
+    func makeWriter() -> any StoreWriter
+    /// The next number of a batch. It is used once, also if nothing is sent.
+    func nextBatch() -> BatchID
+    /// The error of a commit or a read, in terms of the store.
+    func error(_ error: any Error) -> StoreError
+    /// The same for an error that ends the start.
+    func startError(_ error: any Error) -> StoreError
+    /// Closes the store, once the writers have ended.
+    func close()
+}
+
+/// The part of an engine that writes. Belongs to the thread of a commit loop.
+protocol StoreWriter: AnyObject {
+    func begin()
+    func end()
+
+    // MARK: Commits
+
+    /// Runs `body` in one transaction, which is durable when this returns.
+    func commit(_ body: (SQL) throws -> Void) throws
+    /// Reacts to the error of a commit, and says what is to be done with its jobs.
+    func recover(from error: any Error) -> CommitFailure
+    /// Makes certain that nothing of a commit for which there was no room becomes valid later. False if that is not
+    /// known.
+    func isCertainlyUndone() -> Bool
+    /// A commit succeeded, and its completions were called. `isQuiet`: no other job waits.
+    func didReply(isQuiet: Bool)
+    /// Examines the medium, and looks whether it can be used again. `work` is the store's own maintenance, a commit.
+    func maintain(_ work: () -> Void)
+
+    // MARK: Inside a transaction
+
+    /// The next numbers of messages, above all that were committed.
+    func nextSequences(in sql: SQL) throws -> ClosedRange<Int64>
+    /// Those up to this one were committed. The others may be assigned again.
+    func didAssign(through sequence: Int64)
+    /// The next version of a credential.
+    func nextVersion(in sql: SQL) throws -> Int64
+    /// Keeps the number of the latest batch: no attempt shows it.
+    func keepBatch(in sql: SQL) throws
+    /// The room for messages that a full medium still has, without what settlements may need.
+    func spareBytes(in sql: SQL) throws -> Int
+    /// Returns unused space to the system, a little in each turn. Returns true if there is more.
+    func shrink(_ sql: SQL) throws -> Bool
+}
+
+/// What an error of a commit means for its jobs. Nothing of them was stored, as far as is known.
+enum CommitFailure {
+    /// There was no room. `hasMoreRoom`: there is some now, so that the same may succeed.
+    case full(hasMoreRoom: Bool)
+    /// The medium failed, and accepts nothing for now. Whether it is known that nothing was stored.
+    case broken(isUndone: Bool)
+    /// The medium is not at fault, so one of the jobs is.
+    case other
+}
+
+/// The sizes of a store, in bytes.
+public struct StoreFigures: Sendable {
+    public var store: Int
+    /// What is committed and not in the database yet.
+    public var log: Int
+    /// What this process could still write.
+    public var free: Int
+}
+
+/// The engines.
+enum StoreEngineKind: CaseIterable, Sendable {
+    case sqlite
+
+    /// Opens a store, or creates it.
+    ///
+    /// - Parameters:
+    ///   - health: Where the engine reports the condition of its medium.
+    ///   - prepare: The first transaction.
+    ///   - read: Runs after it, on a snapshot.
+    func open(
+        _ options: OutboxOptions, startFresh: Bool, recover: Bool, health: StoreHealth, time: any TimeSource,
+        threads: any Threads, logger: Logger, prepare: (SQL) throws -> Void, read: (SQL) throws -> Void
+    ) throws(StoreError) -> any StoreEngine {
+        switch self {
+        case .sqlite:
+            try SQLiteEngine(
+                options, startFresh: startFresh, recover: recover, health: health, time: time, threads: threads,
+                logger: logger, prepare: prepare, read: read)
+        }
+    }
+
+    /// Connections to a store that another process may be using. Writes nothing.
+    func view(_ place: String) throws -> Readers {
+        switch self {
+        case .sqlite: try SQLiteEngine.view(place)
+        }
+    }
+
+    /// As `StoreEngine.error`.
+    func error(_ error: any Error, at place: String) -> StoreError {
+        switch self {
+        case .sqlite: StoreError(error, path: place)
+        }
+    }
+}

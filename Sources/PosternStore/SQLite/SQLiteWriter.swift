@@ -1,0 +1,213 @@
+import Logging
+import PosternCore
+
+/// Commits to the file, and moves its log into it between commits.
+final class SQLiteWriter: StoreWriter {
+    private let engine: SQLiteEngine
+    private let sql: SQL
+    private let checkpoints: Checkpoints
+    /// The number of bytes of the file whose blocks are allocated.
+    private var allocated: Int
+    /// Of the last message and the last credential.
+    private var sequence: Int64
+    private var version: Int64
+
+    init(of engine: SQLiteEngine) {
+        self.engine = engine
+        sql = engine.sql
+        checkpoints = Checkpoints(of: engine.logIndex)
+        allocated = engine.lock.descriptor.size
+        sequence = engine.firstSequence
+        version = engine.firstVersion
+    }
+
+    func begin() {
+        checkpoints.install(on: sql)
+        if engine.isFull { releasePages() } else { takePages() }
+    }
+
+    func end() { checkpoints.remove(from: sql) }
+
+    // MARK: Commits
+
+    func commit(_ body: (SQL) throws -> Void) throws {
+        try sql.transaction(.write) {
+            try body(sql)
+            try allocatePages()
+        }
+    }
+
+    func didReply(isQuiet: Bool) {
+        guard checkpoints.isDue(isQuiet: isQuiet, isFull: engine.isFull) else { return }
+        checkpoint(engine.isFull ? .restart : .passive)
+    }
+
+    func maintain(_ work: () -> Void) {
+        engine.checkThatFilesAreInPlace()
+        if engine.health.condition == .failed { checkAfterFailure() }
+        work()
+        if engine.isFull {
+            checkpoint(.restart)
+            if engine.checkForSpace() { takePages() }
+        }
+    }
+
+    // MARK: Numbers
+
+    func nextSequences(in sql: SQL) -> ClosedRange<Int64> { sequence + 1...Int64.max }
+    func didAssign(through sequence: Int64) { self.sequence = sequence }
+
+    func nextVersion(in sql: SQL) -> Int64 {
+        version += 1
+        return version
+    }
+
+    func keepBatch(in sql: SQL) throws { try AssignedNumbers.keep(engine.latestBatch, with: sql) }
+
+    // MARK: Space
+
+    /// The free pages inside the database, without half of those that are reserved.
+    func spareBytes(in sql: SQL) throws -> Int {
+        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
+        return free * StoreFile.pageSize - DiskReserve.bytesInside / 2
+    }
+
+    /// The maximum number of pages that a turn returns to the file system.
+    private static let pagesPerTurn = 256
+
+    /// Free pages are used again first; what stays free beyond a quarter of the file is returned to the file system.
+    func shrink(_ sql: SQL) throws -> Bool {
+        let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
+        let all = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
+        // While the disk is full, all free pages are returned, in steps that the log has room for.
+        if engine.isFull {
+            guard free > Self.pagesPerTurn else { return false }
+            try sql.run("PRAGMA incremental_vacuum(32)")
+            return true
+        }
+        guard free > Self.pagesPerTurn, free > all / 4 else { return false }
+        try sql.run("PRAGMA incremental_vacuum(256)")
+        return true
+    }
+
+    /// Frees the pages that are reserved inside the database.
+    private func releasePages() { _ = write { try $0.run("DELETE FROM reserve") } }
+
+    /// Reserves the pages again, unless they are reserved.
+    private func takePages() {
+        let isTaken = write { sql in
+            guard try !sql.exists("SELECT 1 FROM reserve") else { return }
+            try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
+            try self.allocatePages()
+        }
+        if !isTaken { engine.becameFull(.full(detail: "the disk has no room for the reserve")) }
+    }
+
+    /// Allocates blocks for the pages that a commit is about to refer to, and for the index of the next one. Without
+    /// them, a checkpoint might have no room, the log could not be reset, and nothing could be written any more.
+    private func allocatePages() throws {
+        let maxOfACommit = engine.isFull ? 2000 : 16_000
+        try engine.logIndex.makeRoom(forFrames: checkpoints.framesInLog + maxOfACommit)
+        let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
+        let needed = pages * StoreFile.pageSize
+        guard needed > allocated else { return }
+        do {
+            let step = (needed / (1 << 20) + 1) << 20
+            try engine.lock.descriptor.allocate(allocated..<step)
+            allocated = step
+        } catch {
+            try engine.lock.descriptor.allocate(allocated..<needed)
+            allocated = needed
+        }
+    }
+
+    // MARK: Failures
+
+    func recover(from cause: any Error) -> CommitFailure {
+        switch DiskFailure(cause, systemError: sql.systemError) {
+        case .full: return .full(hasMoreRoom: makeRoom(after: engine.error(cause).asFull))
+        case .broken:
+            // After a failed sync, the kernel may have dropped what it could not write, and will not report that again:
+            // nothing may be committed on top of it (https://lwn.net/Articles/752063/).
+            let isUndone = undo()
+            engine.becameBroken(engine.error(cause))
+            return .broken(isUndone: isUndone)
+        case nil: return .other
+        }
+    }
+
+    /// Returns whether there is more room than the commit had that failed.
+    private func makeRoom(after error: StoreError) -> Bool {
+        let wasNotFull = !engine.isFull
+        engine.becameFull(error)
+        // A read may have kept the log from being reset, so that it took the room of this commit.
+        let wasUsed = checkpoints.framesInLog > 0
+        checkpoint(.restart)
+        let hasMoreRoom = wasNotFull || wasUsed && checkpoints.framesInLog == 0
+        if wasNotFull { releasePages() }
+        return hasMoreRoom
+    }
+
+    /// What the failed commit left in the log must not become valid if the process is killed.
+    func isCertainlyUndone() -> Bool { undo() || !isCompleteInLog() }
+
+    /// Overwrites what a failed commit left in the log by a small commit. Returns whether that is on disk. SQLite omits
+    /// a change that changes nothing, so a counter is increased.
+    private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
+
+    /// Whether the log holds a whole commit behind the last one that succeeded, which a later start would find. Also true if
+    /// that cannot be read. A commit that failed for lack of room is not whole if its last page was not written.
+    private func isCompleteInLog() -> Bool {
+        guard let head = engine.logIndex.head,
+            let bytes = try? Files.read(engine.path + "-wal", for: engine.path)
+        else { return true }
+        return WriteAheadLog(bytes, pageSize: StoreFile.pageSize).holdsCommit(after: head)
+    }
+
+    /// Writes every page of the log to the file again, syncs both, and empties the log: what a failed commit left is
+    /// gone, and what earlier ones wrote was rewritten.
+    ///
+    /// Then the file is checked as the disk has it: the kernel's pages of it are dropped, and a connection that is
+    /// opened for this reads everything. Readers are opened again, too. The writer's connection stays open: its only
+    /// state are cached pages, which it drops. Closing it would release the locks that exclude a second process, and
+    /// prove nothing more.
+    private func checkAfterFailure() {
+        do {
+            guard try checkpoints.run(.truncate, on: sql) else { return }
+            try sql.run("PRAGMA shrink_memory")
+            engine.readers.renew()
+            engine.lock.descriptor.dropCachedPages()
+            engine.reserve.allocateLog()
+            if try IntegrityCheck.isSound(engine.path), undo() { engine.isWorkingAgain() }
+        } catch {
+            engine.logger.debug("disk still fails", metadata: ["error": "\(error)"])
+        }
+    }
+
+    // MARK: Checkpoints
+
+    private func checkpoint(_ mode: SQLiteConnection.CheckpointMode) {
+        do {
+            let isComplete = try checkpoints.run(mode, on: sql)
+            // A complete checkpoint truncates the file to its pages.
+            if isComplete { allocated = min(allocated, engine.lock.descriptor.size) }
+            engine.recordLog(frames: isComplete ? 0 : checkpoints.framesInLog)
+        } catch {
+            switch DiskFailure(error, systemError: sql.systemError) {
+            case .full: engine.becameFull(.full(detail: "no room for a checkpoint"))
+            case .broken, nil: engine.becameBroken(engine.error(error))
+            }
+        }
+        engine.checkThatFilesAreInPlace()
+    }
+
+    /// Runs a small transaction of the writer itself. Returns whether it was committed.
+    private func write(_ body: (SQL) throws -> Void) -> Bool {
+        do {
+            try sql.transaction(.write) { try body(sql) }
+            return true
+        } catch {
+            return false
+        }
+    }
+}

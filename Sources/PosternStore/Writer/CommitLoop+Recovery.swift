@@ -1,0 +1,66 @@
+import PosternCore
+
+/// Who is told what after a failed commit.
+extension CommitLoop {
+    /// Nothing of the transaction was stored. If there was no room, deliveries and deletions continue and messages are
+    /// rejected. If the medium failed, everything is rejected until it has been checked. Otherwise, each job is retried
+    /// alone, so that only the faulty one fails.
+    func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) {
+        let error = outbox.engine.error(cause)
+        let wasFull = outbox.isFull
+        switch store.recover(from: cause) {
+        case .full(let hasMoreRoom): makeDo(with: jobs, after: error, wasFull: wasFull, hasMoreRoom: hasMoreRoom)
+        case .broken(let isUndone):
+            for job in jobs { answer(job, with: isUndone ? error : .unknown(detail: "\(error)")) }
+        case .other: separate(jobs, after: error)
+        }
+    }
+
+    private func separate(_ jobs: [OutboxWriter.Job], after error: StoreError) {
+        guard jobs.count == 1 else {
+            for job in jobs { commit([job]) }
+            return
+        }
+        if error.isFull, mayStoreCallbacks, !(outbox.callbacks ?? []).isEmpty {
+            // A settlement does not fail because of its events.
+            mayStoreCallbacks = false
+            defer { mayStoreCallbacks = true }
+            return commit(jobs)
+        }
+        outbox.report(error)
+        answer(jobs[0], with: error)
+    }
+
+    func answer(_ job: OutboxWriter.Job, with error: StoreError) {
+        switch job {
+        case .append(_, _, let completion): completion(.failure(.store(error)))
+        case .change(_, let failed): failed(error)
+        case .stop: break
+        }
+    }
+
+    private func makeDo(with jobs: [OutboxWriter.Job], after error: StoreError, wasFull: Bool, hasMoreRoom: Bool) {
+        var changes: [OutboxWriter.Job] = []
+        // Queues that drop their oldest messages get one more try, at the cost of those.
+        var evicting: [OutboxWriter.Job] = []
+        var rejected: [OutboxWriter.Job] = []
+        for job in jobs {
+            switch job {
+            case .append(let messages, _, _) where !wasFull && mayMakeRoom(for: messages): evicting.append(job)
+            case .append: rejected.append(job)
+            case .change: changes.append(job)
+            case .stop: break
+            }
+        }
+        let isUndone = rejected.isEmpty || store.isCertainlyUndone()
+        for job in rejected {
+            answer(job, with: isUndone ? error.asFull : .unknown(detail: "\(error)"))
+        }
+        if changes.count == jobs.count, !hasMoreRoom {
+            separate(changes, after: error.asFull)
+        } else if !changes.isEmpty {
+            commit(changes)
+        }
+        for job in evicting { commit([job]) }
+    }
+}

@@ -1,0 +1,216 @@
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternThreads
+
+/// The part of the writer that runs on its thread: commits the submitted jobs, and does a little maintenance every
+/// second.
+final class CommitLoop: Loop, @unchecked Sendable {
+    // @unchecked: everything below `MARK: State` belongs to the thread that turns.
+    let name = "postern-writer"
+    let outbox: Outbox
+    private let inbox: Inbox<OutboxWriter.Job>
+
+    // MARK: State
+    let store: any StoreWriter
+    private let accounts: UpstreamWriteStates
+    /// False while a job is retried without its events, because the disk has no room for both.
+    var mayStoreCallbacks = true
+    private let maintenance: Maintenance
+    /// The time by the loop's clock, which may differ from the store's time.
+    private var nextMaintenance = MonotonicInstant.distantFuture
+    private var hasMoreMaintenance = false
+    private var isStopping = false
+
+    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, store: any StoreWriter) {
+        self.outbox = outbox
+        self.inbox = inbox
+        self.store = store
+        accounts = UpstreamWriteStates(outbox.ledgers)
+        maintenance = Maintenance(outbox: outbox)
+    }
+
+    // What was handed in refers to the store, and the store to it.
+    deinit { _ = inbox.takeAll() }
+
+    /// The least time between two warnings about the same upstream.
+    private static let callbackWarningInterval = Duration.seconds(60)
+
+    private var instant: MonotonicInstant { outbox.threads.instant }
+    private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
+
+    func begin() {
+        nextMaintenance = instant + idleInterval
+        store.begin()
+    }
+
+    func turn(at now: MonotonicInstant) -> MonotonicInstant? {
+        let jobs = inbox.takeAll()
+        outbox.writer.turned(at: outbox.time.instant)
+        commitAll(jobs)
+        guard !isStopping else { return end() }
+        if instant >= nextMaintenance {
+            let hasMore = runMaintenance()
+            nextMaintenance = instant + (hasMore ? Maintenance.pause : idleInterval)
+        }
+        return nextMaintenance
+    }
+
+    func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
+
+    private func end() -> MonotonicInstant? {
+        commitAll(inbox.takeAll())
+        store.end()
+        return nil
+    }
+
+    /// Commits in portions, so that a flood of messages, or work that takes long, does not delay the first ones.
+    private func commitAll(_ jobs: [OutboxWriter.Job]) {
+        var rest = jobs[...]
+        while !rest.isEmpty {
+            let portion = takePortion(of: &rest)
+            let done = commitSome(portion[...])
+            if done < portion.count { rest = portion[done...] + rest }
+        }
+    }
+
+    /// Takes the next jobs that fit into one commit, without those that a full disk rejects.
+    private func takePortion(of jobs: inout ArraySlice<OutboxWriter.Job>) -> [OutboxWriter.Job] {
+        var portion: [OutboxWriter.Job] = []
+        var messages = 0
+        while messages < OutboxWriter.maxMessagesPerCommit, let job = jobs.popFirst() {
+            switch job {
+            case .append(let new, _, let completion):
+                guard !outbox.isFull || mayMakeRoom(for: new) else {
+                    completion(.failure(.store(.full(detail: "the disk is full; deliveries go on"))))
+                    continue
+                }
+                messages += new.count
+            case .change: break
+            case .stop:
+                isStopping = true
+                continue
+            }
+            portion.append(job)
+        }
+        return portion
+    }
+
+    /// Returns true if there is more to do.
+    private func runMaintenance() -> Bool {
+        hasMoreMaintenance = false
+        let job = OutboxWriter.Job.change { [self] transaction in
+            hasMoreMaintenance = try maintenance.run(in: transaction)
+            return { [maintenance] in maintenance.didCommit() }
+        } failed: { _ in
+        }
+        store.maintain { commit([job]) }
+        return hasMoreMaintenance
+    }
+
+    // MARK: One commit
+
+    func commit(_ jobs: [OutboxWriter.Job]) {
+        var rest = jobs[...]
+        while !rest.isEmpty { rest = rest.dropFirst(commitSome(rest)) }
+    }
+
+    /// Commits the first jobs, as many as a transaction has time for, and returns their number.
+    private func commitSome(_ jobs: ArraySlice<OutboxWriter.Job>) -> Int {
+        guard !jobs.isEmpty else { return 0 }
+        outbox.writer.turned(at: outbox.time.instant)
+        if let error = outbox.health.refusal {
+            jobs.forEach { answer($0, with: error) }
+            return jobs.count
+        }
+        let (start, began) = (instant, outbox.time.instant)
+        var effects: [Effect] = []
+        effects.reserveCapacity(jobs.count)
+        var count = 0
+        var transaction: Transaction?
+        do {
+            try store.commit { sql in
+                let current = Transaction(
+                    sql: sql, writer: store, outbox: outbox, accounts: accounts, mayStoreCallbacks: mayStoreCallbacks)
+                transaction = current
+                for job in jobs {
+                    count += 1
+                    effects.append(try perform(job, in: current))
+                    if outbox.time.instant - began >= OutboxWriter.longestTransaction { break }
+                }
+                try current.finish()
+            }
+        } catch {
+            accounts.open.forEach { $0.didRollBack() }
+            transaction?.doneRemoving(isCommitted: false)
+            recover(Array(jobs.prefix(count)), from: error)
+            return count
+        }
+        guard let transaction else { return count }
+        publish(transaction, since: start)
+        for effect in effects { effect.happen() }
+        store.didReply(isQuiet: count == jobs.count && inbox.isEmpty)
+        return count
+    }
+
+    /// What to do once a job is committed. There is no closure for messages, because one for each request would be
+    /// expensive.
+    private enum Effect {
+        case appended(Result<AppendReceipt, AppendError>, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
+        case changed(@Sendable () -> Void)
+
+        func happen() {
+            switch self {
+            case .appended(let result, let completion): completion(result)
+            case .changed(let follow): follow()
+            }
+        }
+    }
+
+    /// Executes one job inside the transaction.
+    private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> Effect {
+        switch job {
+        case .append(let messages, let record, let completion):
+            let result = try transaction.append(messages, recording: record, isDiskFull: outbox.isFull)
+            return .appended(result, completion)
+        case .change(let body, _): return .changed(try body(transaction))
+        case .stop: return .changed {}
+        }
+    }
+
+    private func publish(_ transaction: Transaction, since start: MonotonicInstant) {
+        if transaction.sequence > 0 { store.didAssign(through: transaction.sequence) }
+        let changed = accounts.open.filter(\.isChanged)
+        accounts.open.forEach { $0.didCommit() }
+        for (kind, number) in transaction.newKinds { outbox.kinds.learn(kind, number: number) }
+        outbox.publish(changed)
+        outbox.metrics.commitDuration.observe((instant - start).inSeconds)
+        transaction.doneRemoving(isCommitted: true)
+        for (number, moment) in transaction.lanesDue { outbox.queues.adopted(number)?.announceDue(at: moment) }
+        var accepted = 0
+        for account in changed {
+            guard let arrival = account.arrival else { continue }
+            accepted += arrival.messages
+            outbox.queues.adopted(account.number)?.arrived(arrival, at: outbox.time.instant)
+        }
+        if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
+        for count in transaction.callbackCounts { show(count) }
+        outbox.emit(transaction.events)
+        outbox.announce(transaction.notices)
+    }
+
+    private func show(_ count: CallbackCount) {
+        let (name, account) = (count.callback.queue.name, accounts[count.callback.queue.number])
+        outbox.metrics.accepted("\(name)", "\(count.callback.kind)").add(count.accepted)
+        guard count.dropped > 0, instant >= account.nextCallbackWarning else { return }
+        account.nextCallbackWarning = instant + Self.callbackWarningInterval
+        outbox.logger.warning(
+            "callbacks dropped; the queue of their upstream is full",
+            metadata: ["upstream": "\(name)", "messages": .stringConvertible(count.dropped)])
+    }
+
+    /// Whether all of their queues drop the oldest messages if they are full.
+    func mayMakeRoom(for messages: [NewMessage]) -> Bool {
+        messages.allSatisfy { $0.queue.cap.whenFull == .dropOldest }
+    }
+}
