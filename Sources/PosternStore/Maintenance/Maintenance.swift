@@ -145,11 +145,11 @@ final class Maintenance: @unchecked Sendable {
         var ids: [MessageID] = []
         var isFront = true
         try transaction.sql.walk(
-            "SELECT id, acceptedAtMs, tried & 4 <> 0 FROM queue_# WHERE id > ? ORDER BY id", of: queue.number,
+            "SELECT id, acceptedAtMs, tried FROM queue_# WHERE id > ? ORDER BY id", of: queue.number,
             passedForAge[queue.number] ?? MessageID(rawValue: 0)
         ) { row in
             guard row[1] <= limit else { return false }
-            if row[2] {
+            if (row[2] as MessageFlags).contains(.wasRequeued) {
                 if isFront { passedForAge[queue.number] = row[0] as MessageID }
                 return true
             }

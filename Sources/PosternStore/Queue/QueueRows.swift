@@ -100,15 +100,15 @@ struct QueueRows {
 
     /// The message of a visited row, with a copy of its payload.
     func queueRow(_ row: borrowing SQLRow, lane: ReadyLane? = nil) -> QueueRow {
-        let tried: Int = row[10]
+        let flags: MessageFlags = row[10]
         return QueueRow(
             message: Message(
                 id: row[0], kind: kinds.kind(row[1]),
                 lane: lane.map { .named($0.name, group: $0.group) } ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
-                mayHaveArrived: tried & 1 != 0, wasRetried: tried & 2 != 0,
-                isCallback: tried & 8 != 0, traceParent: row[13]),
-            expiresAt: row[6], wasRequeued: tried & 4 != 0, isWhole: row.isWhole(payload: 12, checksum: 11))
+                mayHaveArrived: flags.contains(.mayHaveArrived), wasRetried: flags.contains(.wasRetried),
+                isCallback: flags.contains(.isCallback), traceParent: row[13]),
+            expiresAt: row[6], wasRequeued: flags.contains(.wasRequeued), isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 
     // MARK: Times

@@ -35,8 +35,8 @@ extension Transaction {
         return try sql.first(
             """
             SELECT kind, key, attempts, lastError, checksum, CASE WHEN ? THEN payload END, traceParent FROM queue_#
-            WHERE id = ? AND tried & 8 = 0
-            """, of: queue.number, needsPayload, id
+            WHERE id = ? AND (tried & ?) = 0
+            """, of: queue.number, needsPayload, id, MessageFlags.isCallback
         ) { row in
             SettledMessage(
                 id: id, upstream: queue.name, kind: outbox.kinds.kind(row[0]), state: state, key: row[1],
@@ -143,10 +143,10 @@ extension Transaction {
             """
             INSERT INTO ended_# (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, tried, traceParent,
               checksum, payload)
-            VALUES (?, ?, ?, ?, ?, ?, 0, ?, 8, ?, ?, ?)
+            VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
             """, of: id.upstream, id, MessageState.dropped, account.kindNumber(of: event.kind, in: outbox.kinds),
-            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, event.traceParent, checksum,
-            outbox.isFull ? nil : event.bytes)
+            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, MessageFlags.isCallback, event.traceParent,
+            checksum, outbox.isFull ? nil : event.bytes)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1
         account.ledger.counts.dropped += 1

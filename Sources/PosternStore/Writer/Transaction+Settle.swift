@@ -21,8 +21,9 @@ extension Transaction {
     /// Keeps what names the step of a request. No request of a new step may have arrived yet.
     private func begin(_ progress: [UInt8], of id: MessageID, in queue: QueueTarget) throws {
         let isNew = try sql.run(
-            "UPDATE queue_# SET progress = ?1, tried = tried & ~1 WHERE id = ?2 AND progress IS NOT ?1",
-            of: queue.number, progress, id)
+            """
+            UPDATE queue_# SET progress = ?1, tried = tried - (tried & ?3) WHERE id = ?2 AND progress IS NOT ?1
+            """, of: queue.number, progress, id, MessageFlags.mayHaveArrived)
         if isNew > 0 { try endSchedule(of: id, in: queue) }
     }
 
@@ -183,7 +184,7 @@ extension Transaction {
               progress, tried | ?, traceParent, ?, checksum, payload FROM queue_# WHERE id = ?
             """,
             of: queue.number, state, lane.stored, lane.group, moment, attempts,
-            error.map(JSONRecord.encode), mayHaveArrived, result, id)
+            error.map(JSONRecord.encode), Self.flags(mayHaveArrived), result, id)
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
         guard try remove(id, bytes: found.bytes, in: lane, from: queue) else { return false }
         let account = accounts[queue.number]
@@ -210,9 +211,8 @@ extension Transaction {
                 UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
                   lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ?
                 """,
-                of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts, error,
-                waiting.mayHaveArrived,
-                message.id)
+                of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts ? 1 : 0, error,
+                Self.flags(waiting.mayHaveArrived), message.id)
             emit(.messageRetrying, of: message.id, message.kind)
             try touchLane(of: message, in: queue)
         }
@@ -220,8 +220,11 @@ extension Transaction {
     }
 
     private func markPossiblyArrived(_ id: MessageID, in queue: QueueTarget) throws {
-        try sql.run("UPDATE queue_# SET tried = tried | 1 WHERE id = ?", of: queue.number, id)
+        try sql.run(
+            "UPDATE queue_# SET tried = tried | ? WHERE id = ?", of: queue.number, MessageFlags.mayHaveArrived, id)
     }
+
+    private static func flags(_ mayHaveArrived: Bool) -> MessageFlags { mayHaveArrived ? .mayHaveArrived : [] }
 
     private func keep(_ progress: [UInt8], of message: Message, in queue: QueueTarget) throws {
         try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, message.id)
@@ -307,7 +310,8 @@ extension Transaction {
               ?, ?
             FROM ended_#
             WHERE id = ?
-            """, of: queue.number, lane, expiresAt, found.state == .failed ? 6 : 4,
+            """, of: queue.number, lane, expiresAt,
+            found.state == .failed ? [.wasRequeued, .wasRetried] as MessageFlags : .wasRequeued,
             waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         let account = accounts[queue.number]

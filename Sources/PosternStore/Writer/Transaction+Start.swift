@@ -31,8 +31,8 @@ extension Transaction {
         let text = outbox.isFull ? nil : JSONRecord.encode(error)
         for id in ids {
             try sql.run(
-                "UPDATE queue_# SET tried = tried | 1, lastError = coalesce(lastError, ?) WHERE id = ?",
-                of: attempt.upstream, text, id)
+                "UPDATE queue_# SET tried = tried | ?, lastError = coalesce(lastError, ?) WHERE id = ?",
+                of: attempt.upstream, MessageFlags.mayHaveArrived, text, id)
         }
         // It may be the first of several requests of the message.
         guard attempt.ids.count == 1, let id = ids.first else { return }

@@ -281,7 +281,8 @@ extension Transaction {
                     """,
                     of: id.upstream, id, kind, lane, message.acceptedAt,
                     scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
-                    message.key, message.isCallback ? 8 : 0, message.traceParent, checksum, payload)
+                    message.key, message.isCallback ? .isCallback : [] as MessageFlags, message.traceParent, checksum,
+                    payload)
             }
         }
     }

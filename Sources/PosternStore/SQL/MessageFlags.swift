@@ -1,0 +1,18 @@
+/// The bits of the column `tried` of a message.
+struct MessageFlags: OptionSet, SQLInteger {
+    let rawValue: Int64
+
+    /// The upstream may have received it.
+    static let mayHaveArrived = Self(rawValue: 1)
+    /// It failed, and an operator queued it again.
+    static let wasRetried = Self(rawValue: 2)
+    /// An operator queued it again, so that only its own expiry ends it.
+    static let wasRequeued = Self(rawValue: 4)
+    /// It is an event about another message; see `Callback`.
+    static let isCallback = Self(rawValue: 8)
+
+    init(rawValue: Int64) { self.rawValue = rawValue }
+
+    @inline(__always) var sqlInteger: Int64 { rawValue }
+    @inline(__always) init(sqlInteger: Int64) { rawValue = sqlInteger }
+}
