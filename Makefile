@@ -24,7 +24,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers openapi contract framing cloudevents stream webhooks timing run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect openapi contract framing cloudevents stream webhooks timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,6 +143,10 @@ coverage: dependencies ## which lines do the tests reach?
 
 bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
 	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
+
+dialect: ## does PostgreSQL understand every statement that the store shares with it?
+	@scripts/install-dependencies.sh --postgres
+	scripts/check-dialect.py
 
 bench-peers: build bench-tools ## how fast mq-bridge is at the same, in turns; writes Benchmarks/PEERS.md
 	python3 -m venv .build/peers

@@ -11,7 +11,7 @@ public struct KeyRotationReport: Sendable, Equatable {
     public var unreadable = 0
 
     static func run(with sql: SQL, vault: Vault) throws -> KeyRotationReport {
-        try sql.run("DELETE FROM credentials WHERE sealed IS NULL AND isRefused = 0")
+        try sql.run("DELETE FROM credentials WHERE sealed IS NULL AND NOT isRefused")
         var result = KeyRotationReport()
         let held = try sql.all(
             "SELECT upstream, owner, version, keyId, nonce, sealed FROM credentials WHERE sealed IS NOT NULL"

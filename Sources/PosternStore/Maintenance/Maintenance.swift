@@ -83,12 +83,12 @@ final class Maintenance: @unchecked Sendable {
         let gone = try sql.run(
             """
             DELETE FROM delivered_# WHERE id IN (SELECT id FROM
-              (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) WHERE settledAtMs < ?)
+              (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first WHERE settledAtMs < ?)
             """, of: account.number, Self.rowsPerTurn, now - retention)
         if gone > 0 { account.ledger.purge(gone, of: .delivered) }
         guard gone < Self.rowsPerTurn else { return true }
         let oldest = try sql.value(
-            "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?)",
+            "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first",
             of: account.number, Self.rowsPerTurn, as: Timestamp?.self
         ).flatMap(\.self)
         if let oldest, oldest > now {
@@ -195,10 +195,10 @@ final class Maintenance: @unchecked Sendable {
     private func forgetCredentials(at now: Timestamp, with sql: SQL) throws -> Bool {
         try sql.run(
             """
-            UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
-            WHERE expiresAtMs <= ? AND isRefused = 0 AND isKept = 0
+            UPDATE credentials SET isRefused = TRUE, keyId = NULL, nonce = NULL, sealed = NULL
+            WHERE expiresAtMs <= ? AND NOT isRefused AND NOT isKept
             """, now)
-        try sql.run("DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept = 1", now)
+        try sql.run("DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept", now)
         let forgotten = try sql.run(
             """
             DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN
@@ -219,7 +219,7 @@ final class Maintenance: @unchecked Sendable {
         let old = try sql.run(
             """
             DELETE FROM attempts WHERE batch IN (SELECT batch FROM
-              (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) WHERE endedAtMs < ?)
+              (SELECT batch, endedAtMs FROM attempts ORDER BY batch LIMIT ?) AS first WHERE endedAtMs < ?)
             """, Self.heavyRowsPerTurn, now - long)
         // Those of a clock that was ahead would keep the ones behind them for as long as it was.
         try sql.run(
@@ -248,7 +248,7 @@ final class Maintenance: @unchecked Sendable {
         if old > 0 || !gone.isEmpty { try transaction.writer.keepBatch(in: sql) }
         guard old < Self.heavyRowsPerTurn, looked < Self.heavyRowsPerTurn else { return true }
         let oldest = try sql.value(
-            "SELECT min(endedAtMs) FROM (SELECT endedAtMs FROM attempts ORDER BY batch LIMIT ?)",
+            "SELECT min(endedAtMs) FROM (SELECT endedAtMs FROM attempts ORDER BY batch LIMIT ?) AS first",
             Self.heavyRowsPerTurn, as: Timestamp?.self)
         dueAt[.attempts] = min((oldest.flatMap(\.self) ?? now) + long, (next ?? now) + short)
         return false

@@ -108,7 +108,8 @@ struct QueueRows {
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
                 mayHaveArrived: flags.contains(.mayHaveArrived), wasRetried: flags.contains(.wasRetried),
                 isCallback: flags.contains(.isCallback), traceParent: row[13]),
-            expiresAt: row[6], wasRequeued: flags.contains(.wasRequeued), isWhole: row.isWhole(payload: 12, checksum: 11))
+            expiresAt: row[6], wasRequeued: flags.contains(.wasRequeued),
+            isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 
     // MARK: Times
@@ -164,7 +165,7 @@ struct QueueRows {
             SELECT id, acceptedAtMs, nextAttemptAtMs, progress IS NOT NULL FROM queue_#
             WHERE id = (SELECT min(id) FROM (
               SELECT min(id) AS id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL
-              UNION ALL SELECT min(id) FROM queue_# WHERE lane = ?1 AND waiting = 1))
+              UNION ALL SELECT min(id) FROM queue_# WHERE lane = ?1 AND waiting = 1) AS heads)
             """, of: number, lane
         ) { row in LaneHead(id: row[0], acceptedAt: row[1], retryAt: row[2], hasBegun: row[3]) }
     }

@@ -5,9 +5,8 @@ extension StoreReader {
     /// The messages whose requests have been recorded as sent and have no result yet.
     func inFlight(of number: UpstreamNumber) throws -> Set<MessageID> {
         var ids: Set<MessageID> = []
-        try sql.each(
-            "SELECT ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL AND upstream = ?", number
-        ) { row in
+        // With the sign, the index by upstream does not apply: few attempts are open, and an upstream has very many.
+        try sql.each("SELECT ids FROM attempts WHERE endedAtMs IS NULL AND +upstream = ?", number) { row in
             ids.formUnion(MessageIDList.decode(row[0]))
         }
         return ids

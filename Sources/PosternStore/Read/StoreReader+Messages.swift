@@ -134,7 +134,7 @@ extension StoreReader {
 
     /// The columns are the same for all tables: id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs,
     /// result, payload, and four that receipts do not have: of ended messages only the lane counts.
-    private static func statement(_ table: Table, _ order: MessageOrder) -> StaticString {
+    private static func statement(_ table: Table, _ order: MessageOrder) -> Statement {
         switch (table, order) {
         case (.queue, .oldest):
             """
@@ -268,7 +268,7 @@ extension StoreReader {
         return low
     }
 
-    private static func search(_ table: Table) -> StaticString {
+    private static func search(_ table: Table) -> Statement {
         switch table {
         case .queue: "SELECT id, acceptedAtMs FROM queue_# WHERE id >= ? ORDER BY id LIMIT 1"
         case .delivered: "SELECT id, acceptedAtMs FROM delivered_# WHERE id >= ? ORDER BY id LIMIT 1"

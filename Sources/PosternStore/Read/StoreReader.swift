@@ -15,7 +15,8 @@ struct StoreReader {
     func oldestQueued(of number: UpstreamNumber, at now: Timestamp) throws -> Timestamp? {
         let accepted = try sql.value(
             """
-            SELECT acceptedAtMs FROM (SELECT waiting, acceptedAtMs FROM queue_# ORDER BY id LIMIT ?) WHERE waiting <> ? LIMIT 1
+            SELECT acceptedAtMs FROM (SELECT waiting, acceptedAtMs FROM queue_# ORDER BY id LIMIT ?) AS first
+            WHERE waiting <> ? LIMIT 1
             """,
             of: number, Self.rowsPerPage, QueueColumn.scheduled, as: Timestamp.self)
         let scheduled = try sql.value(
@@ -33,7 +34,7 @@ struct StoreReader {
         try sql.each(
             """
             SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step FROM
-              (SELECT * FROM attempts WHERE upstream = ?1 AND lastId >= ?2 ORDER BY lastId LIMIT ?3)
+              (SELECT * FROM attempts WHERE upstream = ?1 AND lastId >= ?2 ORDER BY lastId LIMIT ?3) AS later
             WHERE firstId <= ?2
             """, id.upstream, id, most
         ) { row in

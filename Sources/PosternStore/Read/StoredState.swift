@@ -53,7 +53,7 @@ struct StoredState {
         try sql.value(
             """
             SELECT count(*) FROM (SELECT 1 FROM queue_#
-              WHERE lane = (SELECT number FROM lanes WHERE upstream = ? AND name = ?) LIMIT ?)
+              WHERE lane = (SELECT number FROM lanes WHERE upstream = ? AND name = ?) LIMIT ?) AS counted
             """, of: upstream, upstream, name, most, as: Int.self) ?? 0
     }
 

@@ -43,7 +43,10 @@ extension LaneRule {
     /// The lane rule with which an upstream's tables were created.
     init(stored number: UpstreamNumber, with sql: SQL) throws {
         let hasLanes = try sql.exists(
-            "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'queue_#_lane'", of: number)
+            Statement(
+                sqlite: "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'queue_#_lane'",
+                postgres: "SELECT 1 FROM pg_indexes WHERE schemaname = current_schema() AND indexname = 'queue_#_lane'"),
+            of: number)
         self = hasLanes ? .separate : .mixed
     }
 }

@@ -83,7 +83,8 @@ extension Outbox {
         try read { sql in
             try sql.value(
                 """
-                SELECT max(startedAtMs, coalesce(endedAtMs, startedAtMs)) FROM attempts ORDER BY batch DESC LIMIT 1
+                SELECT CASE WHEN endedAtMs > startedAtMs THEN endedAtMs ELSE startedAtMs END FROM attempts
+                ORDER BY batch DESC LIMIT 1
                 """, as: Timestamp.self)
         }
     }

@@ -7,8 +7,9 @@ import PosternCore
 ///     let lane = try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: number, id, as: Int64.self)
 ///     try sql.each("SELECT id, length(payload) FROM queue_#", of: number) { row in … }
 ///
-/// `#` in a statement is the number of the upstream that `of` names. Statements are literals, so nothing from outside
-/// can become SQL, and a literal's address is enough to find it prepared. Values are bound and read through SQLite's own
+/// Statements are written in the dialect that SQLite 3.40 and PostgreSQL 13 share; see `Statement`. `#` in one is the number
+/// of the upstream that `of` names. Statements are literals, so nothing from outside can become SQL, and a literal's
+/// address is enough to find it prepared. Values are bound and read through SQLite's own
 /// functions: to box them would cost more than an insert does. Not for two threads at once.
 final class SQL {
     let connection: SQLiteConnection
@@ -47,11 +48,20 @@ final class SQL {
     /// Runs a statement and returns how many rows it changed.
     @discardableResult @inline(__always)
     func run<each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value
     ) throws -> Int {
         let statement = try statement(text, of: number)
         bind(repeat each values, to: statement)
         return try finish(statement)
+    }
+
+    /// Runs an `INSERT`, and returns the number that the store has given to the row: its column `number`.
+    ///
+    /// For `RETURNING`, SQLite makes a temporary table, which triples the cost.
+    @inline(__always)
+    func insert<each Value: SQLValue>(_ text: Statement, _ values: repeat each Value) throws -> Int64 {
+        try run(text, repeat each values)
+        return sqlite3_last_insert_rowid(connection.handle)
     }
 
     /// Runs several statements without values, separated by semicolons: a schema.
@@ -62,7 +72,7 @@ final class SQL {
     /// Calls `body` for each row.
     @inline(__always)
     func each<each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         body: (borrowing SQLRow) throws -> Void
     ) throws {
         try walk(text, of: number, repeat each values) { row in
@@ -74,7 +84,7 @@ final class SQL {
     /// Calls `body` for each row until it returns false.
     @inline(__always)
     func walk<each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         body: (borrowing SQLRow) throws -> Bool
     ) throws {
         let statement = try statement(text, of: number)
@@ -86,7 +96,7 @@ final class SQL {
     /// The result of `read` for the first row; nil if there is none.
     @inline(__always)
     func first<Result, each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         read: (borrowing SQLRow) throws -> Result
     ) throws -> Result? {
         let statement = try statement(text, of: number)
@@ -97,7 +107,7 @@ final class SQL {
 
     /// The results of `read` for each row.
     func all<Result, each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         read: (borrowing SQLRow) throws -> Result
     ) throws -> [Result] {
         var results: [Result] = []
@@ -108,7 +118,7 @@ final class SQL {
     /// The first column of the first row; nil if there is no row.
     @inline(__always)
     func value<Result: SQLValue, each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value, as type: Result.Type
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value, as type: Result.Type
     ) throws -> Result? {
         try first(text, of: number, repeat each values) { $0[0] }
     }
@@ -116,7 +126,7 @@ final class SQL {
     /// Whether there is a row.
     @inline(__always)
     func exists<each Value: SQLValue>(
-        _ text: StaticString, of number: UpstreamNumber? = nil, _ values: repeat each Value
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value
     ) throws -> Bool {
         try first(text, of: number, repeat each values) { _ in true } ?? false
     }
@@ -162,19 +172,17 @@ final class SQL {
         /// Locks other writers out.
         case write
 
-        fileprivate var begin: StaticString {
+        fileprivate var begin: Statement {
             switch self {
-            case .read: "BEGIN DEFERRED"
-            case .write: "BEGIN IMMEDIATE"
+            case .read:
+                Statement(sqlite: "BEGIN DEFERRED", postgres: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            case .write: Statement(sqlite: "BEGIN IMMEDIATE", postgres: "BEGIN")
             }
         }
     }
 
     /// The `errno` of the last call of the connection that failed in the file system.
     var systemError: Int32 { sqlite3_system_errno(connection.handle) }
-
-    /// The key of the row that was inserted last.
-    var lastRowID: Int { Int(sqlite3_last_insert_rowid(connection.handle)) }
 
     // MARK: Statements
 
@@ -185,7 +193,8 @@ final class SQL {
     }
 
     @inline(__always)
-    private func statement(_ text: StaticString, of number: UpstreamNumber?) throws -> OpaquePointer {
+    private func statement(_ source: Statement, of number: UpstreamNumber?) throws -> OpaquePointer {
+        let text = source.text
         let key = Key(literal: text.utf8Start, number: number?.rawValue ?? 0)
         let slot = recent + key.slot
         if slot.pointee.key == key, let known = slot.pointee.statement { return known }

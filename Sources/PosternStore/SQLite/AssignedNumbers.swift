@@ -14,15 +14,15 @@ struct AssignedNumbers {
         (sequence, batch) =
             try sql.first(
                 """
-                SELECT max(ifnull((SELECT max(sequence) FROM store), 0), ifnull((SELECT max(lastId) >> 8 FROM upstreams), 0)),
-                  max(ifnull((SELECT max(batch) FROM store), 0), ifnull((SELECT max(batch) FROM attempts), 0))
+                SELECT (SELECT max(sequence) FROM store), (SELECT max(lastId) >> 8 FROM upstreams),
+                  (SELECT max(batch) FROM store), (SELECT max(batch) FROM attempts)
                 """
-            ) { ($0[0], $0[1]) } ?? (0, 0)
+            ) { (max($0[0], $0[1]), max($0[2], $0[3])) } ?? (0, 0)
     }
 
     /// Keeps the number of a batch that no attempt shows.
     static func keep(_ batch: BatchID, with sql: SQL) throws {
-        try sql.run("UPDATE store SET batch = max(batch, ?)", batch)
+        try sql.run("UPDATE store SET batch = ?1 WHERE batch < ?1", batch)
     }
 
     /// The highest version of a credential.

@@ -81,9 +81,8 @@ extension Transaction {
 
     /// Replaces a record whose retention has passed.
     private func record(_ identity: EventIdentity, as id: MessageID) throws {
-        try sql.run(
-            "INSERT OR REPLACE INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)",
-            identity.key, identity.fingerprint, outbox.time.now, Array(id.description.utf8))
+        try sql.store(
+            Array(id.description.utf8), under: identity.key, identity.fingerprint, at: outbox.time.now)
     }
 }
 

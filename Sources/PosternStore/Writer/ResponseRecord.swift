@@ -27,9 +27,19 @@ public final class ResponseRecord: Sendable {
 
     /// Replaces a response whose retention has passed.
     func write(_ receipt: AppendReceipt, at now: Timestamp, with sql: SQL) throws {
-        try sql.run(
-            "INSERT OR REPLACE INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)",
-            key, fingerprint, now, response(receipt))
+        try sql.store(response(receipt), under: key, fingerprint, at: now)
+    }
+}
+
+extension SQL {
+    /// Stores a response, or what identifies an event, in place of an older one with the same key.
+    func store(_ response: [UInt8], under key: [UInt8], _ fingerprint: [UInt8], at now: Timestamp) throws {
+        try run(
+            """
+            INSERT INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)
+            ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, createdAtMs = excluded.createdAtMs,
+              response = excluded.response
+            """, key, fingerprint, now, response)
     }
 }
 

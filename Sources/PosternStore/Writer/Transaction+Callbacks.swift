@@ -145,7 +145,8 @@ extension Transaction {
               checksum, payload)
             VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
             """, of: id.upstream, id, MessageState.dropped, account.kindNumber(of: event.kind, in: outbox.kinds),
-            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, MessageFlags.isCallback, event.traceParent,
+            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, MessageFlags.isCallback,
+            event.traceParent,
             checksum, outbox.isFull ? nil : event.bytes)
         account.ledger.lastID = Int(id.rawValue)
         account.ledger.accepted += 1

@@ -55,9 +55,11 @@ extension Transaction {
             credential.value, at: .init(upstream: queue.number, owner: owner, version: version))
         try sql.run(
             """
-            INSERT OR REPLACE INTO credentials
-              (upstream, owner, version, digest, note, keyId, nonce, sealed, expiresAtMs, isKept)
+            INSERT INTO credentials (upstream, owner, version, digest, note, keyId, nonce, sealed, expiresAtMs, isKept)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT (upstream, owner) DO UPDATE SET version = excluded.version, digest = excluded.digest,
+              note = excluded.note, keyId = excluded.keyId, nonce = excluded.nonce, sealed = excluded.sealed,
+              expiresAtMs = excluded.expiresAtMs, isKept = excluded.isKept, isRefused = FALSE
             """,
             queue.number, owner, version, vault.digest(of: credential.value, upstream: queue.number, owner: owner),
             credential.note, sealed?.keyID, sealed?.nonce, sealed?.box, credential.expiresAt, credential.isKept)
@@ -71,11 +73,11 @@ extension Transaction {
     func refuse(credentialOf owner: String, version: Int64, of queue: QueueTarget) throws {
         try sql.run(
             """
-            UPDATE credentials SET isRefused = 1, keyId = NULL, nonce = NULL, sealed = NULL
+            UPDATE credentials SET isRefused = TRUE, keyId = NULL, nonce = NULL, sealed = NULL
             WHERE upstream = ? AND owner = ? AND version = ?
             """, queue.number, owner, version)
         try sql.run(
-            "UPDATE formerCredentials SET isRefused = 1 WHERE upstream = ? AND owner = ? AND version = ?",
+            "UPDATE formerCredentials SET isRefused = TRUE WHERE upstream = ? AND owner = ? AND version = ?",
             queue.number, owner, version)
     }
 
@@ -83,9 +85,11 @@ extension Transaction {
     private func retire(_ owner: String, isRefused: Bool, at now: Timestamp, of queue: QueueTarget) throws {
         try sql.run(
             """
-            INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
+            INSERT INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
             SELECT upstream, owner, digest, version, isRefused OR ?, ? FROM credentials
             WHERE upstream = ? AND owner = ?
+            ON CONFLICT (upstream, owner, digest) DO UPDATE SET version = excluded.version,
+              isRefused = excluded.isRefused, atMs = excluded.atMs
             """, isRefused, now, queue.number, owner)
     }
 
@@ -94,8 +98,10 @@ extension Transaction {
         let vault = outbox.vault
         try sql.run(
             """
-            INSERT OR REPLACE INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
-            VALUES (?, ?, ?, ?, 1, ?)
+            INSERT INTO formerCredentials (upstream, owner, digest, version, isRefused, atMs)
+            VALUES (?, ?, ?, ?, TRUE, ?)
+            ON CONFLICT (upstream, owner, digest) DO UPDATE SET version = excluded.version, isRefused = TRUE,
+              atMs = excluded.atMs
             """, queue.number, credential.owner,
             vault.digest(of: credential.value, upstream: queue.number, owner: credential.owner),
             writer.nextVersion(in: sql), now)
@@ -109,7 +115,7 @@ extension Transaction {
             guard let queue = outbox.target(owner.upstream) else { continue }
             let isUnneeded = try sql.exists(
                 """
-                SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND isKept = 0
+                SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND NOT isKept
                   AND NOT EXISTS (SELECT 1 FROM lanes
                     WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2)))
                 """, owner.upstream, owner.name)
@@ -119,7 +125,7 @@ extension Transaction {
             try drop(credentialOf: owner.name, of: queue)
             // If nothing is queued, nothing is in flight, so no response can reject a previous one any more.
             try sql.run(
-                "DELETE FROM formerCredentials WHERE upstream = ? AND owner = ? AND isRefused = 0",
+                "DELETE FROM formerCredentials WHERE upstream = ? AND owner = ? AND NOT isRefused",
                 owner.upstream, owner.name)
         }
         touchedOwners = []

@@ -109,14 +109,13 @@ extension Transaction {
     ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
-        try sql.run(
+        let number = try sql.insert(
             """
             INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked, isHeld, waitingFor)
-            VALUES (?, ?, ?, ?, ?, ?6 IS NOT NULL, ?6)
-            """, queue.number, name, group, isParked ? nil : readyAt, isParked, waitingFor?.rawValue)
+            VALUES (?, ?, ?, ?, ?, ?, ?)
+            """, queue.number, name, group, isParked ? nil : readyAt, isParked, waitingFor != nil, waitingFor?.rawValue)
         return OpenLane(
-            name: name, number: Int64(sql.lastRowID), readyAt: isParked ? nil : readyAt,
-            isBound: isParked || waitingFor != nil)
+            name: name, number: number, readyAt: isParked ? nil : readyAt, isBound: isParked || waitingFor != nil)
     }
 
     private func isParked(group: String, of queue: QueueTarget) throws -> Bool {
@@ -144,7 +143,7 @@ extension Transaction {
                 UPDATE lanes SET
                   readyAtMs = CASE WHEN isParked THEN NULL
                     WHEN ?2 AND isHeld AND NOT ?3 AND readyAtMs <= ?5 THEN readyAtMs
-                    WHEN ?2 OR ?3 OR isHeld OR readyAtMs IS NULL THEN ?1 ELSE min(readyAtMs, ?1) END,
+                    WHEN ?2 OR ?3 OR isHeld OR readyAtMs IS NULL OR readyAtMs > ?1 THEN ?1 ELSE readyAtMs END,
                   isHeld = ?2, waitingFor = NULL, failures = CASE WHEN ?2 THEN failures ELSE 0 END
                 WHERE number = ?4 AND upstream = ?6
                 """, first.readyAt, first.isHeld, isServed, lane, outbox.time.now, queue.number)
@@ -170,8 +169,8 @@ extension Transaction {
         accounts[queue.number].openLane = nil
         try sql.run(
             """
-            UPDATE lanes SET readyAtMs = ?, isHeld = 1, waitingFor = ?
-            WHERE upstream = ? AND name = ? AND isParked = 0 AND wakes = ?
+            UPDATE lanes SET readyAtMs = ?, isHeld = TRUE, waitingFor = ?
+            WHERE upstream = ? AND name = ? AND NOT isParked AND wakes = ?
             """, moment, reason?.rawValue, queue.number, name, wakes)
     }
 
@@ -183,8 +182,8 @@ extension Transaction {
             """
             UPDATE lanes SET wakes = wakes + 1,
               readyAtMs = CASE WHEN waitingFor IS NULL THEN readyAtMs ELSE ? END,
-              isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END, waitingFor = NULL
-            WHERE upstream = ? AND name = ? AND isParked = 0
+              isHeld = isHeld AND waitingFor IS NULL, waitingFor = NULL
+            WHERE upstream = ? AND name = ? AND NOT isParked
             """, now, queue.number, name)
         lanesAreDue(of: queue, at: now)
     }
@@ -201,7 +200,7 @@ extension Transaction {
         try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, waitingFor = NULL,
-              isHeld = CASE WHEN waitingFor IS NULL THEN isHeld ELSE 0 END
+              isHeld = isHeld AND waitingFor IS NULL
             WHERE upstream = ?2 AND readyAtMs > ?1
             """, now, queue.number)
         lanesAreDue(of: queue, at: now)
@@ -212,7 +211,7 @@ extension Transaction {
         accounts[queue.number].openLane = nil
         let woken = try sql.run(
             """
-            UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, isHeld = 0, waitingFor = NULL
+            UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, isHeld = FALSE, waitingFor = NULL
             WHERE upstream = ?2 AND readyAtMs > ?1 AND waitingFor IN (?3, ?4)
             """, now, queue.number, WaitReason.circuit.rawValue, WaitReason.credentials.rawValue)
         if woken > 0 { lanesAreDue(of: queue, at: now) }
@@ -226,7 +225,7 @@ extension Transaction {
         if let held = try state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
         try sql.run(
             """
-            UPDATE lanes SET isParked = 1, readyAtMs = NULL
+            UPDATE lanes SET isParked = TRUE, readyAtMs = NULL
             WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2))
             """, queue.number, group ?? name)
     }
@@ -237,8 +236,8 @@ extension Transaction {
         let now = outbox.time.now
         try sql.run(
             """
-            UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = ?1
-            WHERE upstream = ?2 AND isParked = 1 AND (laneGroup = ?3 OR (laneGroup IS NULL AND name = ?3))
+            UPDATE lanes SET isParked = FALSE, isHeld = FALSE, readyAtMs = ?1
+            WHERE upstream = ?2 AND isParked AND (laneGroup = ?3 OR (laneGroup IS NULL AND name = ?3))
             """, now, queue.number, group)
         lanesAreDue(of: queue, at: now)
     }

@@ -48,9 +48,9 @@ extension Transaction {
     private func updateParkedLanes(of number: UpstreamNumber) throws {
         try sql.run(
             """
-            UPDATE lanes SET isParked = 0, isHeld = 0, readyAtMs = ?2
-            WHERE upstream = ?1 AND isParked = 1 AND laneGroup IN
-              (SELECT owner FROM credentials WHERE upstream = ?1 AND isRefused = 0)
+            UPDATE lanes SET isParked = FALSE, isHeld = FALSE, readyAtMs = ?2
+            WHERE upstream = ?1 AND isParked AND laneGroup IN
+              (SELECT owner FROM credentials WHERE upstream = ?1 AND NOT isRefused)
             """, number, outbox.time.now)
     }
 }

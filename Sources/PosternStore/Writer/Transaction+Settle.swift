@@ -22,7 +22,8 @@ extension Transaction {
     private func begin(_ progress: [UInt8], of id: MessageID, in queue: QueueTarget) throws {
         let isNew = try sql.run(
             """
-            UPDATE queue_# SET progress = ?1, tried = tried - (tried & ?3) WHERE id = ?2 AND progress IS NOT ?1
+            UPDATE queue_# SET progress = ?1, tried = tried - (tried & ?3)
+            WHERE id = ?2 AND progress IS DISTINCT FROM ?1
             """, of: queue.number, progress, id, MessageFlags.mayHaveArrived)
         if isNew > 0 { try endSchedule(of: id, in: queue) }
     }
@@ -240,8 +241,11 @@ extension Transaction {
             switch change {
             case .set(let key, let value, let expiry):
                 try sql.run(
-                    "INSERT OR REPLACE INTO state (upstream, key, value, expiresAtMs, lane) VALUES (?, ?, ?, ?, ?)",
-                    queue.number, key, value, expiry?.at, expiry?.lane)
+                    """
+                    INSERT INTO state (upstream, key, value, expiresAtMs, lane) VALUES (?, ?, ?, ?, ?)
+                    ON CONFLICT (upstream, key) DO UPDATE SET value = excluded.value,
+                      expiresAtMs = excluded.expiresAtMs, lane = excluded.lane
+                    """, queue.number, key, value, expiry?.at, expiry?.lane)
             case .remove(let key):
                 try sql.run("DELETE FROM state WHERE upstream = ? AND key = ?", queue.number, key)
             case .cache(let key, let value, let until):
@@ -281,8 +285,8 @@ extension Transaction {
         let found = try sql.first(
             """
             SELECT state, lane, laneGroup, length(payload), kind FROM ended_#
-            WHERE id = ? AND payload IS NOT NULL AND state IN (2, 4)
-            """, of: queue.number, id
+            WHERE id = ? AND payload IS NOT NULL AND state IN (?, ?)
+            """, of: queue.number, id, MessageState.failed, MessageState.dropped
         ) { row in
             (
                 state: row[0] as MessageState, lane: Lane(stored: row[1], group: row[2]), bytes: row[3] as Int,

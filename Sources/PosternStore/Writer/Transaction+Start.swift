@@ -12,13 +12,10 @@ struct LeftAttempt: Sendable {
 
     /// Those of one upstream, or of all.
     static func all(of number: UpstreamNumber?, with sql: SQL) throws -> [LeftAttempt] {
-        // Without the hint SQLite would read all attempts of an upstream.
-        try sql.all(
-            """
-            SELECT batch, upstream, startedAtMs, ids FROM attempts INDEXED BY attemptsUnderWay WHERE endedAtMs IS NULL
-              AND (?1 IS NULL OR upstream = ?1)
-            """, number
-        ) { LeftAttempt(batch: $0[0], upstream: $0[1], startedAt: $0[2], ids: MessageIDList.decode($0[3])) }
+        // Few are open, so that the others are left out here.
+        try sql.all("SELECT batch, upstream, startedAtMs, ids FROM attempts WHERE endedAtMs IS NULL") {
+            LeftAttempt(batch: $0[0], upstream: $0[1], startedAt: $0[2], ids: MessageIDList.decode($0[3]))
+        }.filter { number == nil || $0.upstream == number }
     }
 }
 
@@ -38,9 +35,11 @@ extension Transaction {
         guard attempt.ids.count == 1, let id = ids.first else { return }
         try sql.run(
             """
-            UPDATE queue_# SET progress = coalesce(progress, x''), nextAttemptAtMs = iif(waiting = ?, NULL, nextAttemptAtMs),
-              waiting = iif(waiting = ?, 0, waiting) WHERE id = ?
-            """, of: attempt.upstream, QueueColumn.scheduled, QueueColumn.scheduled, id)
+            UPDATE queue_# SET progress = coalesce(progress, ?1),
+              nextAttemptAtMs = CASE WHEN waiting = ?2 THEN NULL ELSE nextAttemptAtMs END,
+              waiting = CASE WHEN waiting = ?2 THEN 0 ELSE waiting END
+            WHERE id = ?3
+            """, of: attempt.upstream, [] as [UInt8], QueueColumn.scheduled, id)
     }
 
     /// Ends an attempt whose messages are marked.

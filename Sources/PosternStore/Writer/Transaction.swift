@@ -358,7 +358,7 @@ extension Transaction {
 
     /// Deletes the payload first, because there is no room to move it. The caller updates the ledger.
     private func dropWithPayload(_ id: MessageID, from queue: QueueTarget) throws {
-        try sql.run("UPDATE queue_# SET payload = x'' WHERE id = ?", of: queue.number, id)
+        try sql.run("UPDATE queue_# SET payload = ? WHERE id = ?", of: queue.number, [] as [UInt8], id)
         try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now)
         try sql.run("UPDATE ended_# SET payload = NULL WHERE id = ?", of: queue.number, id)
     }
