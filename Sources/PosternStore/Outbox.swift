@@ -188,7 +188,7 @@ public final class Outbox: Sendable {
     func publish(_ changed: [UpstreamWriteState]) {
         health.committed()
         let settled = shared.withLock { shared in
-            for account in changed { shared.ledgers[account.number] = account.ledger }
+            for writeState in changed { shared.ledgers[writeState.number] = writeState.ledger }
             return changed.map { ($0.settled, shared.names[$0.number]?.description ?? "unknown") }
         }
         for (counts, name) in settled {

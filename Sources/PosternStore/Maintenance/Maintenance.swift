@@ -49,10 +49,12 @@ final class Maintenance: @unchecked Sendable {
         (lastTurn, isUncommitted) = (now, true)
         let mayExpire = outbox.callbacks != nil
         var hasMore = false
-        for account in transaction.accounts.open {
-            if try purgeDelivered(of: account, at: now, with: transaction.sql) { hasMore = true }
-            if try purgeEnded(of: account, at: now, with: transaction.sql) { hasMore = true }
-            if mayExpire, let queue = outbox.target(account.number), try expire(from: queue, at: now, in: transaction) {
+        for writeState in transaction.writeStates.open {
+            if try purgeDelivered(of: writeState, at: now, with: transaction.sql) { hasMore = true }
+            if try purgeEnded(of: writeState, at: now, with: transaction.sql) { hasMore = true }
+            if mayExpire, let queue = outbox.target(writeState.number),
+                try expire(from: queue, at: now, in: transaction)
+            {
                 hasMore = true
             }
         }
@@ -77,47 +79,47 @@ final class Maintenance: @unchecked Sendable {
 
     /// Receipts are stored in the order of acceptance, which is nearly that of delivery: the oldest few thousand are
     /// examined, and those past their retention are deleted. A second index, by time, would cost more than it saves.
-    private func purgeDelivered(of account: UpstreamWriteState, at now: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeDelivered(of writeState: UpstreamWriteState, at now: Timestamp, with sql: SQL) throws -> Bool {
         let retention = outbox.options.deliveredRetention
-        guard isDue(.delivered(account.number), at: now) else { return false }
+        guard isDue(.delivered(writeState.number), at: now) else { return false }
         let gone = try sql.run(
             """
             DELETE FROM delivered_# WHERE id IN (SELECT id FROM
               (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first WHERE settledAtMs < ?)
-            """, of: account.number, Self.rowsPerTurn, now - retention)
-        if gone > 0 { account.ledger.purge(gone, of: .delivered) }
+            """, of: writeState.number, Self.rowsPerTurn, now - retention)
+        if gone > 0 { writeState.ledger.purge(gone, of: .delivered) }
         guard gone < Self.rowsPerTurn else { return true }
         let oldest = try sql.value(
             "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first",
-            of: account.number, Self.rowsPerTurn, as: Timestamp?.self
+            of: writeState.number, Self.rowsPerTurn, as: Timestamp?.self
         ).flatMap(\.self)
         if let oldest, oldest > now {
             // They are of a clock that was ahead, and would keep those behind them for as long as it was.
             try sql.run(
                 "UPDATE delivered_# SET settledAtMs = ? WHERE id IN (SELECT id FROM delivered_# ORDER BY id LIMIT ?)",
-                of: account.number, now, Self.rowsPerTurn)
+                of: writeState.number, now, Self.rowsPerTurn)
         }
-        wait(for: .delivered(account.number), oldest: min(oldest ?? now, now), at: now, retention)
+        wait(for: .delivered(writeState.number), oldest: min(oldest ?? now, now), at: now, retention)
         return false
     }
 
-    private func purgeEnded(of account: UpstreamWriteState, at now: Timestamp, with sql: SQL) throws -> Bool {
+    private func purgeEnded(of writeState: UpstreamWriteState, at now: Timestamp, with sql: SQL) throws -> Bool {
         let retention = outbox.options.failedRetention
-        guard isDue(.ended(account.number), at: now) else { return false }
+        guard isDue(.ended(writeState.number), at: now) else { return false }
         var gone = 0
         try sql.each(
             """
             DELETE FROM ended_# WHERE id IN
               (SELECT id FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?) RETURNING state
-            """, of: account.number, now - retention, Self.heavyRowsPerTurn
+            """, of: writeState.number, now - retention, Self.heavyRowsPerTurn
         ) { row in
-            account.ledger.purge(1, of: row[0])
+            writeState.ledger.purge(1, of: row[0])
             gone += 1
         }
         guard gone < Self.heavyRowsPerTurn else { return true }
         let oldest = try sql.value(
-            "SELECT settledAtMs FROM ended_# ORDER BY settledAtMs LIMIT 1", of: account.number, as: Timestamp.self)
-        wait(for: .ended(account.number), oldest: oldest, at: now, retention)
+            "SELECT settledAtMs FROM ended_# ORDER BY settledAtMs LIMIT 1", of: writeState.number, as: Timestamp.self)
+        wait(for: .ended(writeState.number), oldest: oldest, at: now, retention)
         return false
     }
 

@@ -7,7 +7,7 @@ struct StoredState {
     private let source: Source
     let vault: Vault
     /// The writer's state of the upstream during its transaction; nil for readers.
-    private let account: UpstreamWriteState?
+    private let writeState: UpstreamWriteState?
 
     private enum Source {
         case transaction(SQL)
@@ -24,12 +24,12 @@ struct StoredState {
         }
     }
 
-    init(upstream: UpstreamNumber, sql: SQL, vault: Vault, account: UpstreamWriteState? = nil) {
-        (self.upstream, source, self.vault, self.account) = (upstream, .transaction(sql), vault, account)
+    init(upstream: UpstreamNumber, sql: SQL, vault: Vault, writeState: UpstreamWriteState? = nil) {
+        (self.upstream, source, self.vault, self.writeState) = (upstream, .transaction(sql), vault, writeState)
     }
 
     init(upstream: UpstreamNumber, snapshot: LazySnapshot, vault: Vault) {
-        (self.upstream, source, self.vault, account) = (upstream, .snapshot(snapshot), vault, nil)
+        (self.upstream, source, self.vault, writeState) = (upstream, .snapshot(snapshot), vault, nil)
     }
 
     func value(of key: String) throws -> [UInt8]? {
@@ -45,8 +45,8 @@ struct StoredState {
     }
 
     func queued(inLane name: String, atMost most: Int) throws -> Int {
-        guard let account else { return try count(name, atMost: most) }
-        return try account.laneCounts.count(of: name, atMost: most) { try count(name, atMost: $0) }
+        guard let writeState else { return try count(name, atMost: most) }
+        return try writeState.laneCounts.count(of: name, atMost: most) { try count(name, atMost: $0) }
     }
 
     private func count(_ name: String, atMost most: Int) throws -> Int {
@@ -57,7 +57,7 @@ struct StoredState {
             """, of: upstream, upstream, name, most, as: Int.self) ?? 0
     }
 
-    var draft: StateDraft? { account?.draft }
+    var draft: StateDraft? { writeState?.draft }
 
     func isQueued(_ id: MessageID) throws -> Bool {
         try id.upstream == upstream && sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: upstream, id)

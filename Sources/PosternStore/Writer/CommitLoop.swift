@@ -13,7 +13,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     // MARK: State
     let store: any StoreWriter
-    private let accounts: UpstreamWriteStates
+    private let writeStates: UpstreamWriteStates
     /// False while a job is retried without its events, because the disk has no room for both.
     var mayStoreCallbacks = true
     private let maintenance: Maintenance
@@ -26,7 +26,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         self.outbox = outbox
         self.inbox = inbox
         self.store = store
-        accounts = UpstreamWriteStates(outbox.ledgers)
+        writeStates = UpstreamWriteStates(outbox.ledgers)
         maintenance = Maintenance(outbox: outbox)
     }
 
@@ -131,7 +131,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         do {
             try store.commit { sql in
                 let current = Transaction(
-                    sql: sql, writer: store, outbox: outbox, accounts: accounts, mayStoreCallbacks: mayStoreCallbacks)
+                    sql: sql, writer: store, outbox: outbox, writeStates: writeStates, mayStoreCallbacks: mayStoreCallbacks)
                 transaction = current
                 for job in jobs {
                     count += 1
@@ -141,7 +141,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
                 try current.finish()
             }
         } catch {
-            accounts.open.forEach { $0.didRollBack() }
+            writeStates.open.forEach { $0.didRollBack() }
             transaction?.doneRemoving(isCommitted: false)
             recover(Array(jobs.prefix(count)), from: error)
             return count
@@ -180,18 +180,18 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     private func publish(_ transaction: Transaction, since start: MonotonicInstant) {
         if transaction.sequence > 0 { store.didAssign(through: transaction.sequence) }
-        let changed = accounts.open.filter(\.isChanged)
-        accounts.open.forEach { $0.didCommit() }
+        let changed = writeStates.open.filter(\.isChanged)
+        writeStates.open.forEach { $0.didCommit() }
         for (kind, number) in transaction.newKinds { outbox.kinds.learn(kind, number: number) }
         outbox.publish(changed)
         outbox.metrics.commitDuration.observe((instant - start).inSeconds)
         transaction.doneRemoving(isCommitted: true)
         for (number, moment) in transaction.lanesDue { outbox.queues.adopted(number)?.announceDue(at: moment) }
         var accepted = 0
-        for account in changed {
-            guard let arrival = account.arrival else { continue }
+        for writeState in changed {
+            guard let arrival = writeState.arrival else { continue }
             accepted += arrival.messages
-            outbox.queues.adopted(account.number)?.arrived(arrival, at: outbox.time.instant)
+            outbox.queues.adopted(writeState.number)?.arrived(arrival, at: outbox.time.instant)
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
         for count in transaction.callbackCounts { show(count) }
@@ -200,10 +200,10 @@ final class CommitLoop: Loop, @unchecked Sendable {
     }
 
     private func show(_ count: CallbackCount) {
-        let (name, account) = (count.callback.queue.name, accounts[count.callback.queue.number])
+        let (name, writeState) = (count.callback.queue.name, writeStates[count.callback.queue.number])
         outbox.metrics.accepted("\(name)", "\(count.callback.kind)").add(count.accepted)
-        guard count.dropped > 0, instant >= account.nextCallbackWarning else { return }
-        account.nextCallbackWarning = instant + Self.callbackWarningInterval
+        guard count.dropped > 0, instant >= writeState.nextCallbackWarning else { return }
+        writeState.nextCallbackWarning = instant + Self.callbackWarningInterval
         outbox.logger.warning(
             "callbacks dropped; the queue of their upstream is full",
             metadata: ["upstream": "\(name)", "messages": .stringConvertible(count.dropped)])

@@ -114,7 +114,7 @@ extension Transaction {
     }
 
     private func makeRoom(for messages: Int, bytes: Int, in queue: QueueTarget) throws {
-        let ledger = accounts[queue.number].ledger
+        let ledger = writeStates[queue.number].ledger
         guard queue.cap.whenFull == .dropOldest,
             !queue.cap.admits(messages: ledger.queued + messages, bytes: ledger.queuedBytes + bytes)
         else { return }
@@ -126,31 +126,31 @@ extension Transaction {
     private func hasRoom(for event: NewMessage, withRest messages: Int, bytes: Int) -> Bool {
         guard outbox.isCapped else { return true }
         let size = event.range.count
-        if outbox.maxBytes > 0, accounts.open.reduce(size, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
+        if outbox.maxBytes > 0, writeStates.open.reduce(size, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return false
         }
         let cap = event.queue.cap
-        let ledger = accounts[event.queue.number].ledger
+        let ledger = writeStates[event.queue.number].ledger
         let needed = cap.whenFull == .dropOldest ? (messages: messages, bytes: bytes) : (messages: 1, bytes: size)
         return cap.admits(messages: ledger.queued + needed.messages, bytes: ledger.queuedBytes + needed.bytes)
     }
 
     /// Stores an event that does not fit into its queue, without payload if the disk is full.
     private func insertDropped(_ event: NewMessage, as id: MessageID) throws {
-        let account = accounts[id.upstream]
+        let writeState = writeStates[id.upstream]
         let checksum = event.bytes.withUnsafeBytes { Checksum.of($0) }
         try sql.run(
             """
             INSERT INTO ended_# (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, tried, traceParent,
               checksum, payload)
             VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
-            """, of: id.upstream, id, MessageState.dropped, account.kindNumber(of: event.kind, in: outbox.kinds),
+            """, of: id.upstream, id, MessageState.dropped, writeState.kindNumber(of: event.kind, in: outbox.kinds),
             event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, MessageFlags.isCallback,
             event.traceParent,
             checksum, outbox.isFull ? nil : event.bytes)
-        account.ledger.lastID = Int(id.rawValue)
-        account.ledger.accepted += 1
-        account.ledger.counts.dropped += 1
-        recordEnd(.dropped, of: id, event.kind, in: account, error: nil, result: nil)
+        writeState.ledger.lastID = Int(id.rawValue)
+        writeState.ledger.accepted += 1
+        writeState.ledger.counts.dropped += 1
+        recordEnd(.dropped, of: id, event.kind, in: writeState, error: nil, result: nil)
     }
 }

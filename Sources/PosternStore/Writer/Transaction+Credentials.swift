@@ -9,7 +9,7 @@ struct CredentialOwner: Hashable {
 
 extension Transaction {
     func state(of queue: QueueTarget) -> StoredState {
-        StoredState(upstream: queue.number, sql: sql, vault: outbox.vault, account: accounts[queue.number])
+        StoredState(upstream: queue.number, sql: sql, vault: outbox.vault, writeState: writeStates[queue.number])
     }
 
     /// Stores a credential and replaces its owner's previous one; if its value is different, the owner's lanes are

@@ -49,7 +49,7 @@ extension Transaction {
     /// Messages of the lane were stored, or removed if the number is negative.
     func countLane(_ lane: Lane, _ number: Int, of queue: QueueTarget) {
         guard case .named(let name, _) = lane else { return }
-        accounts[queue.number].laneCounts.add(number, to: name)
+        writeStates[queue.number].laneCounts.add(number, to: name)
     }
 
     /// After an attempt: schedules an update of the row of a message's lane before the commit. The lane moves behind
@@ -79,15 +79,15 @@ extension Transaction {
     func openLane(
         _ name: String, group: String?, of queue: QueueTarget, readyAt: Timestamp, waitingFor: WaitReason? = nil
     ) throws -> OpenLane {
-        let account = accounts[queue.number]
+        let writeState = writeStates[queue.number]
         // Byte by byte, as the store compares them.
-        if let lane = account.openLane, lane.name.utf8.elementsEqual(name.utf8), lane.isReady(by: readyAt) {
+        if let lane = writeState.openLane, lane.name.utf8.elementsEqual(name.utf8), lane.isReady(by: readyAt) {
             return lane
         }
         let lane =
             try findLane(name, of: queue).map { try advance($0, to: readyAt) }
             ?? makeLane(name, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor)
-        account.openLane = lane
+        writeState.openLane = lane
         return lane
     }
 
@@ -125,13 +125,13 @@ extension Transaction {
 
     /// Schedules an update of the lane's row before the commit. A lane that `isServed` moves behind the others.
     func touch(_ lane: Int64, of queue: QueueTarget, isServed: Bool) {
-        let account = accounts[queue.number]
-        account.touchedLanes[lane] = isServed || account.touchedLanes[lane] ?? false
+        let writeState = writeStates[queue.number]
+        writeState.touchedLanes[lane] = isServed || writeState.touchedLanes[lane] ?? false
     }
 
-    func settleLanes(of account: UpstreamWriteState) throws {
-        guard !account.touchedLanes.isEmpty, let queue = outbox.target(account.number) else { return }
-        for (lane, isServed) in account.touchedLanes {
+    func settleLanes(of writeState: UpstreamWriteState) throws {
+        guard !writeState.touchedLanes.isEmpty, let queue = outbox.target(writeState.number) else { return }
+        for (lane, isServed) in writeState.touchedLanes {
             guard let first = try LaneFront(of: lane, in: queue, isServed: isServed, by: self) else {
                 try closeLane(lane, of: queue)
                 continue
@@ -166,7 +166,7 @@ extension Transaction {
     func holdLane(
         _ name: String, of queue: QueueTarget, until moment: Timestamp, for reason: WaitReason?, wakes: Int
     ) throws {
-        accounts[queue.number].openLane = nil
+        writeStates[queue.number].openLane = nil
         try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?, isHeld = TRUE, waitingFor = ?
@@ -176,7 +176,7 @@ extension Transaction {
 
     /// Ends a wait that a plan has requested. Messages that are to be sent again keep their time.
     func wake(_ name: String, of queue: QueueTarget) throws {
-        accounts[queue.number].openLane = nil
+        writeStates[queue.number].openLane = nil
         let now = outbox.time.now
         try sql.run(
             """
@@ -196,7 +196,7 @@ extension Transaction {
 
     /// Makes waiting lanes due now.
     func makeLanesDue(of queue: QueueTarget, at now: Timestamp) throws {
-        accounts[queue.number].openLane = nil
+        writeStates[queue.number].openLane = nil
         try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, waitingFor = NULL,
@@ -208,7 +208,7 @@ extension Transaction {
 
     /// Makes lanes due now that wait for an endpoint or for credentials.
     func wakeHeldLanes(of queue: QueueTarget, at now: Timestamp) throws {
-        accounts[queue.number].openLane = nil
+        writeStates[queue.number].openLane = nil
         let woken = try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, isHeld = FALSE, waitingFor = NULL
@@ -220,7 +220,7 @@ extension Transaction {
     /// Parks the lane, or all of its group, until it is released. Has no effect if a valid credential has arrived for
     /// the group since that was decided.
     func park(_ lane: Lane, of queue: QueueTarget) throws {
-        accounts[queue.number].openLane = nil
+        writeStates[queue.number].openLane = nil
         guard case .named(let name, let group) = lane else { return }
         if let held = try state(of: queue).credential(of: group ?? name), held.isUsable(at: outbox.time.now) { return }
         try sql.run(
@@ -232,7 +232,7 @@ extension Transaction {
 
     /// Releases the parked lanes of a group. A lane without a group is a group of its own.
     func release(group: String, of queue: QueueTarget) throws {
-        accounts[queue.number].openLane = nil
+        writeStates[queue.number].openLane = nil
         let now = outbox.time.now
         try sql.run(
             """

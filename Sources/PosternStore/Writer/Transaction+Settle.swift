@@ -56,7 +56,7 @@ extension Transaction {
         let changes = try changes.map { try state(of: queue).decide($0) } ?? []
         try apply(changes, of: queue)
         if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
-        if settlement.isAmbiguous { accounts[queue.number].ledger.ambiguousSends += 1 }
+        if settlement.isAmbiguous { writeStates[queue.number].ledger.ambiguousSends += 1 }
         if let circuit = settlement.circuit { try save(circuit, of: queue.number) }
         return changes
     }
@@ -108,10 +108,10 @@ extension Transaction {
         guard removed == messages.count else {
             throw StoreError.failed(detail: "removed \(removed) messages instead of \(messages.count)")
         }
-        let account = accounts[queue.number]
+        let writeState = writeStates[queue.number]
         countLane(messages[0].lane, -messages.count, of: queue)
-        account.ledger.counts.queued -= messages.count
-        account.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
+        writeState.ledger.counts.queued -= messages.count
+        writeState.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
         book(messages, of: queue, result: result, at: moment)
         return true
     }
@@ -119,25 +119,25 @@ extension Transaction {
     private func deliver(_ message: Message, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) throws {
         try touchLane(of: message, in: queue)
         guard try remove(message.id, bytes: message.payload.count, in: message.lane, from: queue) else { return }
-        let account = accounts[queue.number]
+        let writeState = writeStates[queue.number]
         if outbox.keepsDelivered {
             try sql.run(
                 """
                 INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
                 VALUES (?, ?, ?, ?, ?, ?, ?)
                 """,
-                of: queue.number, message.id, account.kindNumber(of: message.kind, in: outbox.kinds),
+                of: queue.number, message.id, writeState.kindNumber(of: message.kind, in: outbox.kinds),
                 message.acceptedAt, moment, message.attempts + 1, message.key, result)
         }
         book([message], of: queue, result: result, at: moment)
     }
 
     private func book(_ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
-        let account = accounts[queue.number]
-        account.ledger.counts.delivered += messages.count
-        if !outbox.keepsDelivered { account.ledger.purged.delivered += messages.count }
+        let writeState = writeStates[queue.number]
+        writeState.ledger.counts.delivered += messages.count
+        if !outbox.keepsDelivered { writeState.ledger.purged.delivered += messages.count }
         for message in messages {
-            recordEnd(.delivered, of: message.id, message.kind, in: account, error: nil, result: result)
+            recordEnd(.delivered, of: message.id, message.kind, in: writeState, error: nil, result: result)
             report(message, of: queue, result: result, at: moment)
         }
     }
@@ -145,10 +145,10 @@ extension Transaction {
     /// Deletes a queue row. Returns false if it was deleted already.
     private func remove(_ id: MessageID, bytes: Int, in lane: Lane, from queue: QueueTarget) throws -> Bool {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
-        let account = accounts[queue.number]
+        let writeState = writeStates[queue.number]
         countLane(lane, -1, of: queue)
-        account.ledger.counts.queued -= 1
-        account.ledger.queuedBytes -= bytes
+        writeState.ledger.counts.queued -= 1
+        writeState.ledger.queuedBytes -= bytes
         return true
     }
 
@@ -188,9 +188,9 @@ extension Transaction {
             error.map(JSONRecord.encode), Self.flags(mayHaveArrived), result, id)
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
         guard try remove(id, bytes: found.bytes, in: lane, from: queue) else { return false }
-        let account = accounts[queue.number]
-        account.ledger.counts[state] += 1
-        recordEnd(state, of: id, outbox.kinds.kind(found.kind), in: account, error: error, result: result)
+        let writeState = writeStates[queue.number]
+        writeState.ledger.counts[state] += 1
+        recordEnd(state, of: id, outbox.kinds.kind(found.kind), in: writeState, error: error, result: result)
         if let report { reports.append(report) }
         return true
     }
@@ -258,7 +258,7 @@ extension Transaction {
             case .release(let group):
                 try release(group: group, of: queue)
             case .wake(let lane): try wake(lane, of: queue)
-            case .draft(let draft): accounts[queue.number].draft = draft
+            case .draft(let draft): writeStates[queue.number].draft = draft
             case .hold(let credential): try hold(credential, of: queue)
             case .drop(let owner): try drop(credentialOf: owner, of: queue)
             case .refuse(let owner, let version): try refuse(credentialOf: owner, version: version, of: queue)
@@ -318,11 +318,11 @@ extension Transaction {
             found.state == .failed ? [.wasRequeued, .wasRetried] as MessageFlags : .wasRequeued,
             waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
-        let account = accounts[queue.number]
+        let writeState = writeStates[queue.number]
         countLane(found.lane, 1, of: queue)
-        account.ledger.counts[found.state] -= 1
-        account.ledger.counts.queued += 1
-        account.ledger.queuedBytes += found.bytes
+        writeState.ledger.counts[found.state] -= 1
+        writeState.ledger.counts.queued += 1
+        writeState.ledger.queuedBytes += found.bytes
         emit(.messageQueued, of: id, outbox.kinds.kind(found.kind), isAgain: true)
         return true
     }

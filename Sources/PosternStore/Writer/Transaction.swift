@@ -10,7 +10,7 @@ final class Transaction {
     let sql: SQL
     let writer: any StoreWriter
     let outbox: Outbox
-    let accounts: UpstreamWriteStates
+    let writeStates: UpstreamWriteStates
     /// Of the last message, and the last that the next ones may have; 0 before the first.
     private(set) var sequence: Int64 = 0
     private var lastSequence: Int64 = 0
@@ -37,18 +37,18 @@ final class Transaction {
     private let collectsEvents: Bool
 
     init(
-        sql: SQL, writer: any StoreWriter, outbox: Outbox, accounts: UpstreamWriteStates,
+        sql: SQL, writer: any StoreWriter, outbox: Outbox, writeStates: UpstreamWriteStates,
         mayStoreCallbacks: Bool = true
     ) {
         self.sql = sql
         self.writer = writer
         self.outbox = outbox
-        self.accounts = accounts
+        self.writeStates = writeStates
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
         callbacks = outbox.callbacks ?? []
         self.mayStoreCallbacks = mayStoreCallbacks
-        accounts.open.forEach { $0.begin() }
+        writeStates.open.forEach { $0.begin() }
     }
 
     /// The id of the next message.
@@ -85,10 +85,10 @@ final class Transaction {
     }
 
     func recordEnd(
-        _ state: MessageState, of id: MessageID, _ kind: Kind, in account: UpstreamWriteState, error: AttemptError?,
+        _ state: MessageState, of id: MessageID, _ kind: Kind, in writeState: UpstreamWriteState, error: AttemptError?,
         result: [UInt8]?
     ) {
-        account.settled[Int(state.rawValue)] += 1
+        writeState.settled[Int(state.rawValue)] += 1
         if let type = EventType(state) { emit(type, of: id, kind) }
         guard isWaitedFor else { return }
         notices.append(SettledNotice(id: id, state: state, error: error, result: result))
@@ -104,10 +104,10 @@ final class Transaction {
     /// Writes what is kept in memory during the transaction. Call once, as the last step.
     func finish() throws {
         try storeCallbacks()
-        try accounts.open.forEach(settleLanes)
+        try writeStates.open.forEach(settleLanes)
         try dropUnneededCredentials()
-        for account in accounts.open where account.isChanged {
-            try account.ledger.write(of: account.number, with: sql)
+        for writeState in writeStates.open where writeState.isChanged {
+            try writeState.ledger.write(of: writeState.number, with: sql)
         }
     }
 }
@@ -118,9 +118,9 @@ extension Transaction {
         let (sequence, lastSequence) = (sequence, lastSequence)
         let (noted, told, reported) = (notices.count, events.end, reports.count)
         let removed = removals.count
-        let before = accounts.open.map {
+        let before = writeStates.open.map {
             (
-                account: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled,
+                writeState: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled,
                 lanes: $0.laneCounts.mark()
             )
         }
@@ -131,13 +131,13 @@ extension Transaction {
             events.remove(from: told)
             reports.removeSubrange(reported...)
             endRemovals(from: removed)
-            for (account, ledger, arrival, settled, lanes) in before {
-                account.ledger = ledger
-                account.arrival = arrival
-                account.settled = settled
-                account.openLane = nil
-                account.laneCounts.undo(to: lanes)
-                account.draft = nil
+            for (writeState, ledger, arrival, settled, lanes) in before {
+                writeState.ledger = ledger
+                writeState.arrival = arrival
+                writeState.settled = settled
+                writeState.openLane = nil
+                writeState.laneCounts.undo(to: lanes)
+                writeState.draft = nil
             }
             return false
         }
@@ -212,9 +212,9 @@ extension Transaction {
     /// Applies what the messages of a request have changed together.
     private func applyDrafts(of messages: [NewMessage]) throws {
         for message in messages where message.queue.acceptsByState {
-            let account = accounts[message.queue.number]
-            guard let draft = account.draft else { continue }
-            account.draft = nil
+            let writeState = writeStates[message.queue.number]
+            guard let draft = writeState.draft else { continue }
+            writeState.draft = nil
             try apply(draft.changes, of: message.queue)
         }
     }
@@ -236,26 +236,26 @@ extension Transaction {
 
     func insert(_ message: NewMessage, as id: MessageID) throws {
         let queue = message.queue
-        let account = accounts[queue.number]
-        var arrival = account.arrival ?? Arrival(first: id)
-        account.arrival = nil
+        let writeState = writeStates[queue.number]
+        var arrival = writeState.arrival ?? Arrival(first: id)
+        writeState.arrival = nil
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         try insert(
-            message, as: id, kind: account.kindNumber(of: message.kind, in: outbox.kinds),
+            message, as: id, kind: writeState.kindNumber(of: message.kind, in: outbox.kinds),
             lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
             scheduledAt: scheduledAt)
         countLane(message.lane, 1, of: queue)
-        account.ledger.lastID = Int(id.rawValue)
-        account.ledger.accepted += 1
-        account.ledger.counts.queued += 1
-        account.ledger.queuedBytes += message.range.count
+        writeState.ledger.lastID = Int(id.rawValue)
+        writeState.ledger.accepted += 1
+        writeState.ledger.counts.queued += 1
+        writeState.ledger.queuedBytes += message.range.count
         emit(.messageQueued, of: id, message.kind)
         arrival.newest = id
         if scheduledAt == nil {
             arrival.messages += 1
             arrival.bytes += message.range.count
         }
-        account.arrival = arrival
+        writeState.arrival = arrival
     }
 
     private func insert(
@@ -312,7 +312,7 @@ extension Transaction {
     private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
         let spaceRequests = spaceRequests(of: messages)
         let allBytes = spaceRequests.values.reduce(0) { $0 + $1.bytes }
-        if outbox.maxBytes > 0, accounts.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
+        if outbox.maxBytes > 0, writeStates.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return allBytes > outbox.maxBytes ? .neverFits(nil) : .queueFull(nil)
         }
         var victims: [(queue: QueueTarget, ids: [MessageID])] = []
@@ -350,7 +350,7 @@ extension Transaction {
                 return .store(.full(detail: "the disk is full, and nothing can make room"))
             }
             for id in victims { try dropWithPayload(id, from: request.queue) }
-            accounts[request.queue.number].ledger.queuedBytes -= bytes
+            writeStates[request.queue.number].ledger.queuedBytes -= bytes
             evicted += victims
         }
         return nil
@@ -375,7 +375,7 @@ extension Transaction {
     private func evictions(_ request: SpaceRequest) throws -> [MessageID]? {
         let queue = request.queue
         let cap = queue.cap
-        let ledger = accounts[queue.number].ledger
+        let ledger = writeStates[queue.number].ledger
         if cap.admits(messages: ledger.queued + request.messages, bytes: ledger.queuedBytes + request.bytes) {
             return []
         }
@@ -392,7 +392,7 @@ extension Transaction {
         of queue: QueueTarget, for messages: Int, bytes: Int
     ) throws -> (ids: [MessageID], areEnough: Bool) {
         let cap = queue.cap
-        let ledger = accounts[queue.number].ledger
+        let ledger = writeStates[queue.number].ledger
         var messages = ledger.queued + messages
         var bytes = ledger.queuedBytes + bytes
         var ids: [MessageID] = []

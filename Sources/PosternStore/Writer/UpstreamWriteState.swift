@@ -140,15 +140,15 @@ final class UpstreamWriteStates {
         }
     }
 
-    private func add(_ account: UpstreamWriteState) {
-        all[Int(account.number.rawValue)] = account
-        open.append(account)
+    private func add(_ writeState: UpstreamWriteState) {
+        all[Int(writeState.number.rawValue)] = writeState
+        open.append(writeState)
     }
 
     subscript(number: UpstreamNumber) -> UpstreamWriteState {
         if let known = all[Int(number.rawValue)] { return known }
-        let account = UpstreamWriteState(number: number, ledger: Ledger())
-        add(account)
-        return account
+        let writeState = UpstreamWriteState(number: number, ledger: Ledger())
+        add(writeState)
+        return writeState
     }
 }

@@ -83,7 +83,7 @@ import Testing
                 { _ = try rows.nextScheduled(inLane: laneNumber, through: due, by: now + .seconds(60)) },
                 {
                     transaction.touch(laneNumber, of: queue.target, isServed: true)
-                    try transaction.settleLanes(of: transaction.accounts[number])
+                    try transaction.settleLanes(of: transaction.writeStates[number])
                 },
             ]
             steps.set(try asked.map { try countSteps(on: transaction.sql, $0) })

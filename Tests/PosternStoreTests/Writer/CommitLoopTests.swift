@@ -56,7 +56,7 @@ import Testing
         let (number, found) = (try store.register().number, SharedValue<[Int64]>([]))
         try store.transact { former in
             let transaction = Transaction(
-                sql: former.sql, writer: StubWriter(former.sql), outbox: former.outbox, accounts: former.accounts)
+                sql: former.sql, writer: StubWriter(former.sql), outbox: former.outbox, writeStates: former.writeStates)
             func take(_ count: Int) throws -> [Int64] {
                 try (0..<count).map { _ in try transaction.nextID(of: number).sequence }
             }
