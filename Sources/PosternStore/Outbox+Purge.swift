@@ -63,7 +63,7 @@ extension Transaction {
                 """, of: request.upstream, id, request.state, before, limit
             ) { $0[0] }
         }
-        writeStates[request.upstream].ledger.purge(ids.count, of: request.state)
+        writeStates[request.upstream].change.purge(ids.count, of: request.state)
         return (ids.count, ids.count == limit ? ids.max() : nil)
     }
 }

@@ -188,8 +188,8 @@ public final class Outbox: Sendable {
     func publish(_ changed: [UpstreamWriteState]) {
         health.committed()
         let settled = shared.withLock { shared in
-            for writeState in changed { shared.ledgers[writeState.number] = writeState.ledger }
-            return changed.map { ($0.settled, shared.names[$0.number]?.description ?? "unknown") }
+            for writeState in changed { shared.ledgers[writeState.number] = writeState.committed }
+            return changed.filter(\.hasSettled).map { ($0.settled, shared.names[$0.number]?.description ?? "unknown") }
         }
         for (counts, name) in settled {
             for state in MessageState.allCases where counts[Int(state.rawValue)] > 0 {

@@ -87,7 +87,7 @@ final class Maintenance: @unchecked Sendable {
             DELETE FROM delivered_# WHERE id IN (SELECT id FROM
               (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first WHERE settledAtMs < ?)
             """, of: writeState.number, Self.rowsPerTurn, now - retention)
-        if gone > 0 { writeState.ledger.purge(gone, of: .delivered) }
+        if gone > 0 { writeState.change.purge(gone, of: .delivered) }
         guard gone < Self.rowsPerTurn else { return true }
         let oldest = try sql.value(
             "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first",
@@ -113,7 +113,7 @@ final class Maintenance: @unchecked Sendable {
               (SELECT id FROM ended_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?) RETURNING state
             """, of: writeState.number, now - retention, Self.heavyRowsPerTurn
         ) { row in
-            writeState.ledger.purge(1, of: row[0])
+            writeState.change.purge(1, of: row[0])
             gone += 1
         }
         guard gone < Self.heavyRowsPerTurn else { return true }

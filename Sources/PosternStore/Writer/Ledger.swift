@@ -72,16 +72,58 @@ public struct Ledger: Sendable, Equatable {
 }
 
 extension Ledger {
-    func write(of number: UpstreamNumber, with sql: SQL) throws {
-        try sql.run(
-            """
-            UPDATE upstreams SET lastId = ?, accepted = ?, queued = ?, queuedBytes = ?, delivered = ?, failed = ?,
-              cancelled = ?, dropped = ?, expired = ?, purgedDelivered = ?, purgedFailed = ?, purgedCancelled = ?,
-              purgedDropped = ?, purgedExpired = ?, ambiguousSends = ? WHERE number = ?
-            """,
-            lastID, accepted, counts.queued, queuedBytes, counts.delivered, counts.failed, counts.cancelled,
-            counts.dropped, counts.expired, purged.delivered, purged.failed, purged.cancelled, purged.dropped,
-            purged.expired, ambiguousSends, number)
+    /// Adds what a transaction has changed.
+    static func + (former: Ledger, change: Ledger) -> Ledger {
+        Ledger(
+            lastID: max(former.lastID, change.lastID), accepted: former.accepted + change.accepted,
+            queuedBytes: former.queuedBytes + change.queuedBytes, counts: former.counts + change.counts,
+            purged: former.purged + change.purged, ambiguousSends: former.ambiguousSends + change.ambiguousSends)
+    }
+
+    /// Adds this change to the figures that an upstream has in the store.
+    ///
+    /// Most transactions only accept messages, or only deliver some. Each column that a statement computes takes time, so these
+    /// two have statements of their own.
+    func add(to number: UpstreamNumber, with sql: SQL) throws {
+        if self == Ledger(lastID: lastID, accepted: accepted, queuedBytes: queuedBytes, counts: .init(queued: accepted))
+        {
+            try sql.run(
+                """
+                UPDATE upstreams SET lastId = CASE WHEN lastId < ?1 THEN ?1 ELSE lastId END, accepted = accepted + ?2,
+                  queued = queued + ?2, queuedBytes = queuedBytes + ?3 WHERE number = ?4
+                """, lastID, accepted, queuedBytes, number)
+        } else if self
+            == Ledger(queuedBytes: queuedBytes, counts: .init(queued: -counts.delivered, delivered: counts.delivered))
+        {
+            try sql.run(
+                """
+                UPDATE upstreams SET queued = queued - ?1, queuedBytes = queuedBytes + ?2, delivered = delivered + ?1
+                WHERE number = ?3
+                """, counts.delivered, queuedBytes, number)
+        } else {
+            try sql.run(
+                """
+                UPDATE upstreams SET lastId = CASE WHEN lastId < ?1 THEN ?1 ELSE lastId END, accepted = accepted + ?2,
+                  queued = queued + ?3, queuedBytes = queuedBytes + ?4, delivered = delivered + ?5, failed = failed + ?6,
+                  cancelled = cancelled + ?7, dropped = dropped + ?8, expired = expired + ?9,
+                  purgedDelivered = purgedDelivered + ?10, purgedFailed = purgedFailed + ?11,
+                  purgedCancelled = purgedCancelled + ?12, purgedDropped = purgedDropped + ?13,
+                  purgedExpired = purgedExpired + ?14, ambiguousSends = ambiguousSends + ?15
+                WHERE number = ?16
+                """,
+                lastID, accepted, counts.queued, queuedBytes, counts.delivered, counts.failed, counts.cancelled,
+                counts.dropped, counts.expired, purged.delivered, purged.failed, purged.cancelled, purged.dropped,
+                purged.expired, ambiguousSends, number)
+        }
+    }
+}
+
+extension Ledger.Counts {
+    static func + (former: Self, change: Self) -> Self {
+        Self(
+            queued: former.queued + change.queued, delivered: former.delivered + change.delivered,
+            failed: former.failed + change.failed, cancelled: former.cancelled + change.cancelled,
+            dropped: former.dropped + change.dropped, expired: former.expired + change.expired)
     }
 }
 

@@ -148,9 +148,9 @@ extension Transaction {
             event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, MessageFlags.isCallback,
             event.traceParent,
             checksum, outbox.isFull ? nil : event.bytes)
-        writeState.ledger.lastID = Int(id.rawValue)
-        writeState.ledger.accepted += 1
-        writeState.ledger.counts.dropped += 1
+        writeState.change.lastID = Int(id.rawValue)
+        writeState.change.accepted += 1
+        writeState.change.counts.dropped += 1
         recordEnd(.dropped, of: id, event.kind, in: writeState, error: nil, result: nil)
     }
 }

@@ -56,7 +56,7 @@ extension Transaction {
         let changes = try changes.map { try state(of: queue).decide($0) } ?? []
         try apply(changes, of: queue)
         if let parked = settlement.parked.first { try park(parked.lane, of: queue) }
-        if settlement.isAmbiguous { writeStates[queue.number].ledger.ambiguousSends += 1 }
+        if settlement.isAmbiguous { writeStates[queue.number].change.ambiguousSends += 1 }
         if let circuit = settlement.circuit { try save(circuit, of: queue.number) }
         return changes
     }
@@ -110,8 +110,8 @@ extension Transaction {
         }
         let writeState = writeStates[queue.number]
         countLane(messages[0].lane, -messages.count, of: queue)
-        writeState.ledger.counts.queued -= messages.count
-        writeState.ledger.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
+        writeState.change.counts.queued -= messages.count
+        writeState.change.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
         book(messages, of: queue, result: result, at: moment)
         return true
     }
@@ -134,8 +134,8 @@ extension Transaction {
 
     private func book(_ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
         let writeState = writeStates[queue.number]
-        writeState.ledger.counts.delivered += messages.count
-        if !outbox.keepsDelivered { writeState.ledger.purged.delivered += messages.count }
+        writeState.change.counts.delivered += messages.count
+        if !outbox.keepsDelivered { writeState.change.purged.delivered += messages.count }
         for message in messages {
             recordEnd(.delivered, of: message.id, message.kind, in: writeState, error: nil, result: result)
             report(message, of: queue, result: result, at: moment)
@@ -147,8 +147,8 @@ extension Transaction {
         guard try sql.run("DELETE FROM queue_# WHERE id = ?", of: queue.number, id) == 1 else { return false }
         let writeState = writeStates[queue.number]
         countLane(lane, -1, of: queue)
-        writeState.ledger.counts.queued -= 1
-        writeState.ledger.queuedBytes -= bytes
+        writeState.change.counts.queued -= 1
+        writeState.change.queuedBytes -= bytes
         return true
     }
 
@@ -189,7 +189,7 @@ extension Transaction {
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
         guard try remove(id, bytes: found.bytes, in: lane, from: queue) else { return false }
         let writeState = writeStates[queue.number]
-        writeState.ledger.counts[state] += 1
+        writeState.change.counts[state] += 1
         recordEnd(state, of: id, outbox.kinds.kind(found.kind), in: writeState, error: error, result: result)
         if let report { reports.append(report) }
         return true
@@ -320,9 +320,9 @@ extension Transaction {
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         let writeState = writeStates[queue.number]
         countLane(found.lane, 1, of: queue)
-        writeState.ledger.counts[found.state] -= 1
-        writeState.ledger.counts.queued += 1
-        writeState.ledger.queuedBytes += found.bytes
+        writeState.change.counts[found.state] -= 1
+        writeState.change.counts.queued += 1
+        writeState.change.queuedBytes += found.bytes
         emit(.messageQueued, of: id, outbox.kinds.kind(found.kind), isAgain: true)
         return true
     }

@@ -44,7 +44,7 @@ extension Transaction {
 
     /// Ends an attempt whose messages are marked.
     func close(_ attempt: LeftAttempt) throws {
-        if outbox.names[attempt.upstream] != nil { writeStates[attempt.upstream].ledger.ambiguousSends += 1 }
+        if outbox.names[attempt.upstream] != nil { writeStates[attempt.upstream].change.ambiguousSends += 1 }
         try sql.run(
             "UPDATE attempts SET endedAtMs = startedAtMs, outcome = ?, detail = ? WHERE batch = ?",
             Settlement.Outcome.unknown.rawValue, LeftAttempt.detail, attempt.batch)

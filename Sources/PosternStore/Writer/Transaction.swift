@@ -4,8 +4,8 @@ import PosternUpstream
 
 /// One write transaction. Used only on the writer's thread, while the writer commits.
 ///
-/// Ledgers are changed in memory and written once before the commit. A rollback undoes everything here, except the
-/// ledgers, which the writer restores.
+/// What changes in ledgers is collected in memory and added to the stored figures once, before the commit. A rollback undoes
+/// everything here, except these changes, which the writer drops.
 final class Transaction {
     let sql: SQL
     let writer: any StoreWriter
@@ -107,7 +107,7 @@ final class Transaction {
         try writeStates.open.forEach(settleLanes)
         try dropUnneededCredentials()
         for writeState in writeStates.open where writeState.isChanged {
-            try writeState.ledger.write(of: writeState.number, with: sql)
+            try writeState.change.add(to: writeState.number, with: sql)
         }
     }
 }
@@ -120,7 +120,7 @@ extension Transaction {
         let removed = removals.count
         let before = writeStates.open.map {
             (
-                writeState: $0, ledger: $0.ledger, arrival: $0.arrival, settled: $0.settled,
+                writeState: $0, change: $0.change, arrival: $0.arrival, settled: $0.settled,
                 lanes: $0.laneCounts.mark()
             )
         }
@@ -131,8 +131,8 @@ extension Transaction {
             events.remove(from: told)
             reports.removeSubrange(reported...)
             endRemovals(from: removed)
-            for (writeState, ledger, arrival, settled, lanes) in before {
-                writeState.ledger = ledger
+            for (writeState, change, arrival, settled, lanes) in before {
+                writeState.change = change
                 writeState.arrival = arrival
                 writeState.settled = settled
                 writeState.openLane = nil
@@ -245,10 +245,10 @@ extension Transaction {
             lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
             scheduledAt: scheduledAt)
         countLane(message.lane, 1, of: queue)
-        writeState.ledger.lastID = Int(id.rawValue)
-        writeState.ledger.accepted += 1
-        writeState.ledger.counts.queued += 1
-        writeState.ledger.queuedBytes += message.range.count
+        writeState.change.lastID = Int(id.rawValue)
+        writeState.change.accepted += 1
+        writeState.change.counts.queued += 1
+        writeState.change.queuedBytes += message.range.count
         emit(.messageQueued, of: id, message.kind)
         arrival.newest = id
         if scheduledAt == nil {
@@ -350,7 +350,7 @@ extension Transaction {
                 return .store(.full(detail: "the disk is full, and nothing can make room"))
             }
             for id in victims { try dropWithPayload(id, from: request.queue) }
-            writeStates[request.queue.number].ledger.queuedBytes -= bytes
+            writeStates[request.queue.number].change.queuedBytes -= bytes
             evicted += victims
         }
         return nil

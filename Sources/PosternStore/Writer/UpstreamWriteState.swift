@@ -1,14 +1,17 @@
 import PosternCore
 import PosternUpstream
 
-/// The writer's state of one upstream: its ledger, and the changes of the current transaction.
+/// The writer's state of one upstream: its ledger, and what the current transaction changes.
 ///
 /// Belongs to the writer's thread and outlives transactions, so that the hot path accesses no dictionary.
 final class UpstreamWriteState {
     let number: UpstreamNumber
-    var ledger: Ledger
-    /// The ledger as it is on disk.
+    /// The ledger as of the last commit.
     private(set) var committed: Ledger
+    /// What the current transaction adds to it.
+    var change = Ledger()
+    /// The ledger with that change.
+    var ledger: Ledger { committed + change }
     var arrival: Arrival?
     /// Lanes to update before the commit; true for those that were served and move behind the others.
     var touchedLanes: [Int64: Bool] = [:]
@@ -26,11 +29,11 @@ final class UpstreamWriteState {
 
     init(number: UpstreamNumber, ledger: Ledger) {
         self.number = number
-        self.ledger = ledger
         committed = ledger
     }
 
-    var isChanged: Bool { ledger != committed }
+    var isChanged: Bool { change != Ledger() }
+    var hasSettled: Bool { settled.contains { $0 > 0 } }
 
     func kindNumber(of kind: Kind, in kinds: KindTable) -> Int64 {
         if let lastKind, lastKind.kind == kind { return lastKind.number }
@@ -48,9 +51,13 @@ final class UpstreamWriteState {
         for state in settled.indices { settled[state] = 0 }
     }
 
-    func didCommit() { committed = ledger }
+    func didCommit() {
+        committed = ledger
+        change = Ledger()
+    }
+
     func didRollBack() {
-        ledger = committed
+        change = Ledger()
         laneCounts.forget()
     }
 }

@@ -6,6 +6,47 @@ import Testing
 
 @testable import PosternStore
 
+@Suite(.eachEngine) struct LedgerTests {
+    @Test func figuresOfAnotherWriter_areKept_whateverACommitAdds() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        func figures() throws -> [Int] {
+            try ["accepted", "queued", "delivered", "failed"].map { try store.integer("SELECT \($0) FROM upstreams") }
+        }
+        try store.execute(
+            "UPDATE upstreams SET accepted = 1000, queued = 100, delivered = 700, failed = 200, lastId = 1 << 60")
+        try store.append(3, to: queue)
+        #expect(try figures() == [1003, 103, 700, 200])
+        try store.deliver(try store.claim(queue, most: 1).messages, of: queue)
+        #expect(try figures() == [1003, 102, 701, 200])
+        try store.fail(try store.claim(queue, most: 1).messages, of: queue)
+        #expect(try figures() == [1003, 101, 701, 201])
+        #expect(try store.integer("SELECT lastId FROM upstreams") == 1 << 60)
+        let ledger = store.outbox.ledger(of: queue.number)
+        #expect(ledger.accepted == 3 && ledger.counts == Ledger.Counts(queued: 1, delivered: 1, failed: 1))
+    }
+
+    @Test func change_isAdded_toTheColumnOfEachFigure() throws {
+        let store = try TestStore()
+        let number = try store.register().number
+        var expected = Ledger()
+        for change in [
+            Ledger(lastID: 512, accepted: 3, queuedBytes: 40, counts: .init(queued: 3)),
+            Ledger(queuedBytes: -7, counts: .init(queued: -2, delivered: 2)),
+            Ledger(
+                lastID: 256, accepted: 101, queuedBytes: 102,
+                counts: .init(queued: 103, delivered: 104, failed: 105, cancelled: 106, dropped: 107, expired: 108),
+                purged: .init(delivered: 109, failed: 110, cancelled: 111, dropped: 112, expired: 113),
+                ambiguousSends: 114),
+        ] {
+            expected = expected + change
+            try store.transact { try change.add(to: number, with: $0.sql) }
+            #expect(try store.outbox.summary(of: number)?.ledger == expected)
+        }
+        #expect(expected.lastID == 512)
+    }
+}
+
 @Suite(.eachEngine) struct SettlementTests {
     @Test func settlement_isNotKept_ifItsChangesCannotBeComputed() throws {
         let store = try TestStore()
