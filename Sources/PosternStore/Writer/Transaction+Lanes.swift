@@ -153,13 +153,12 @@ extension Transaction {
 
     private func closeLane(_ lane: Int64, of queue: QueueTarget) throws {
         // Numbers are assigned again, perhaps to a lane of another upstream.
-        try sql.each(
-            "DELETE FROM lanes WHERE number = ? AND upstream = ? RETURNING laneGroup", lane, queue.number
-        ) { row in
-            if let group = row[0] as String? {
-                touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
-            }
+        let group = try sql.value(
+            "SELECT laneGroup FROM lanes WHERE number = ? AND upstream = ?", lane, queue.number, as: String?.self)
+        if let group = group ?? nil {
+            touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
         }
+        try sql.run("DELETE FROM lanes WHERE number = ? AND upstream = ?", lane, queue.number)
     }
 
     /// Makes a lane wait that could be sent, unless it was woken since its `wakes` were read.
