@@ -109,7 +109,7 @@ let package = Package(
         part("PosternMetrics", []),
         // What an author of a type of upstream imports.
         part("PosternUpstream", ["PosternCore", "CPosternJSON", crypto]),
-        part("PosternEvents", ["PosternCore", "PosternUpstream"]),
+        part("PosternEvents", ["PosternCore", "PosternThreads", "PosternUpstream"]),
         // What runs in the background.
         part("PosternThreads", ["PosternCore", deque]),
         // One library each.
@@ -176,7 +176,7 @@ let package = Package(
         // Tests: one target per module, and one that drives the built binary.
         .target(
             name: "PosternTestKit",
-            dependencies: ["PosternCore", "PosternThreads", "PosternUpstream"],
+            dependencies: ["PosternCore", "PosternEvents", "PosternThreads", "PosternUpstream"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
         // A disk that fails: the functions of the C library that concern files, in C, and what tests see of it.
         .target(name: "CSimulatedDisk", path: "Tests/CSimulatedDisk"),

@@ -92,7 +92,7 @@ public final class APIContext: Sendable {
         directory = Mutex(UpstreamDirectory(upstreams.map { ConfiguredUpstream($0, metrics: metrics) }))
         pendingReplies = PendingReplies(outbox, timer)
         stream = EventStream(
-            outbox.events, run: UInt64(clamping: time.now.milliseconds), keys: keys, timer: timer, time: time)
+            outbox.events, run: UInt64(clamping: time.now.milliseconds), timer: timer, time: time)
     }
 
     /// Sets the gauge of the certificate's expiry.

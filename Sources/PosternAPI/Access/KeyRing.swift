@@ -34,9 +34,11 @@ public final class KeyRing: Sendable {
 
     var all: [Caller] { callers.withLock { $0.all }.sorted { $0.key.name < $1.key.name } }
 
-    /// Whether a caller that was authenticated before still would be.
-    func admits(_ caller: Caller, now: Timestamp) -> Bool {
-        callers.withLock { $0.all.contains { $0 === caller } } && caller.key.expiresAt.map { now < $0 } ?? true
+    /// Whether a caller that was admitted before still would be: its key is configured and has not expired, or no key is
+    /// required if it has none.
+    func stillAdmits(_ caller: Caller?, now: Timestamp) -> Bool {
+        guard let caller else { return isEmpty }
+        return callers.withLock { $0.all.contains { $0 === caller } } && caller.key.expiresAt.map { now < $0 } ?? true
     }
 
     enum Authentication {

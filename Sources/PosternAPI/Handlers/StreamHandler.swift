@@ -1,6 +1,6 @@
 import PosternCore
-import PosternEvents
-import PosternHTTP
+package import PosternEvents
+package import PosternHTTP
 import Synchronization
 
 /// Tells clients what happens, as it happens.
@@ -25,7 +25,12 @@ struct StreamHandler: Sendable {
                     // Has a proxy (nginx) pass on each event at once.
                     ("X-Accel-Buffering", "no"),
                 ])
-            reply.stream(response) { StreamListener(filter, lastID: lastID, caller: reply.caller, $0, at: place) }
+            let (keys, caller) = (context.keys, reply.caller)
+            reply.stream(response) { responder in
+                StreamListener(
+                    filter, lastID: lastID, expiresAt: caller?.key.expiresAt, on: responder, at: place
+                ) { keys.stillAdmits(caller, now: $0) }
+            }
         } catch {
             reply.send(error)
         }
@@ -55,4 +60,13 @@ struct StreamHandler: Sendable {
         detail: "Too many clients listen already: at most \(EventStream.maxListeners), of which "
             + "\(EventStream.maxListenersOfKey) may have the same key. Listen again later.",
         headers: [("Retry-After", "5")])
+}
+
+extension Responder: StreamConnection {}
+
+extension StreamListener: ResponseStream {
+    package func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
+        guard let count = next(into: buffer) else { return .end }
+        return count > 0 ? .bytes(count) : .nothing
+    }
 }

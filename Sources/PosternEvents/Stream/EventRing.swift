@@ -1,5 +1,4 @@
 import PosternCore
-import PosternEvents
 
 /// The latest events, each in the form in which it is sent (WHATWG HTML, section 9.2), for listeners that lag behind or
 /// come back. Bounded by the size of that text.

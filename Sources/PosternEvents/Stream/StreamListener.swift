@@ -1,18 +1,32 @@
-import PosternCore
-import PosternEvents
-import PosternHTTP
+package import PosternCore
+
+/// The connection to a listener. Any thread.
+package protocol StreamConnection: Sendable {
+    /// Has the listener read again.
+    func wake()
+    /// Closes the connection, also if the client does not read.
+    func cut()
+}
 
 /// A client that listens to the events (`GET /v1/stream`). All but the constants is used under the lock of its
 /// `EventStream`.
-final class StreamListener: ResponseStream, @unchecked Sendable {
+package final class StreamListener: @unchecked Sendable {
     // @unchecked: protected by the lock of `place.stream`.
 
     /// Which events a listener gets. Nil means all.
-    struct Filter {
-        var types: Set<EventType>?
-        var upstream: UpstreamName?
+    package struct Filter {
+        package var types: Set<EventType>?
+        package var upstream: UpstreamName?
         /// The upstreams of its key.
-        var visible: Set<UpstreamName>?
+        package var visible: Set<UpstreamName>?
+
+        package init(
+            types: Set<EventType>? = nil, upstream: UpstreamName? = nil, visible: Set<UpstreamName>? = nil
+        ) {
+            self.types = types
+            self.upstream = upstream
+            self.visible = visible
+        }
 
         func admits(_ entry: EventRing.Entry) -> Bool {
             types?.contains(entry.type) ?? true && upstream.map { $0 == entry.upstream } ?? true
@@ -23,9 +37,11 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     let filter: Filter
     /// The header `Last-Event-ID`, if there is one.
     let lastID: String?
-    /// Nil if it required no key.
-    let caller: Caller?
-    let responder: Responder
+    /// When its permission ends; nil if that is not known in advance.
+    private let expiresAt: Timestamp?
+    /// Whether it may still listen at that time.
+    let mayListen: @Sendable (Timestamp) -> Bool
+    let connection: any StreamConnection
     private let place: StreamPlace
 
     /// The number of the event that comes next; nil before it listens.
@@ -39,22 +55,30 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
     /// The number of the event at which its stream ends; nil while the stream continues.
     var end: Int?
 
-    init(_ filter: Filter, lastID: String?, caller: Caller?, _ responder: Responder, at place: StreamPlace) {
+    package init(
+        _ filter: Filter, lastID: String?, expiresAt: Timestamp?, on connection: any StreamConnection,
+        at place: StreamPlace, mayListen: @escaping @Sendable (Timestamp) -> Bool
+    ) {
         self.filter = filter
         self.lastID = lastID
-        self.caller = caller
-        self.responder = responder
+        self.expiresAt = expiresAt
+        self.mayListen = mayListen
+        self.connection = connection
         self.place = place
     }
 
-    func began() { place.stream.add(self) }
-    func read(into buffer: UnsafeMutableRawBufferPointer) -> StreamPart { place.stream.read(self, into: buffer) }
-    func ended() { place.stream.remove(self) }
+    /// Call it once, before anything is read.
+    package func began() { place.stream.add(self) }
+    /// Fills `buffer` with what comes next, and returns the number of bytes: 0 if there is nothing until
+    /// `StreamConnection.wake`, nil at the end.
+    package func next(into buffer: UnsafeMutableRawBufferPointer) -> Int? { place.stream.read(self, into: buffer) }
+    /// Call it once, when nothing will be read any more.
+    package func ended() { place.stream.remove(self) }
 
     // MARK: Under the lock
 
-    /// Fills `buffer` with what comes next in `ring`.
-    func fill(_ buffer: UnsafeMutableRawBufferPointer, from ring: EventRing) -> StreamPart {
+    /// Fills `buffer` with what comes next in `ring`; see `next(into:)`.
+    func fill(_ buffer: UnsafeMutableRawBufferPointer, from ring: EventRing) -> Int? {
         var count = 0
         while count < buffer.count, hasText || takeNext(from: ring) {
             let part = text[sent..<min(text.count, sent + buffer.count - count)]
@@ -62,10 +86,10 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
             count += part.count
             sent += part.count
         }
-        if count > 0 { return .bytes(count) }
-        if end != nil { return .end }
+        if count > 0 { return count }
+        if end != nil { return nil }
         isWaiting = true
-        return .nothing
+        return 0
     }
 
     /// Whether it has to be woken for the new events, those from `first` on, or for its end. If it waits and its filter
@@ -80,8 +104,7 @@ final class StreamListener: ResponseStream, @unchecked Sendable {
         return !isWaiting
     }
 
-    /// Whether its key has expired.
-    func hasExpired(at now: Timestamp) -> Bool { caller?.key.expiresAt.map { $0 <= now } ?? false }
+    func hasExpired(at now: Timestamp) -> Bool { expiresAt.map { $0 <= now } ?? false }
 
     private var hasText: Bool { sent < text.count }
 

@@ -1,7 +1,5 @@
-import PosternCore
-import PosternEvents
-import PosternHTTP
-import PosternThreads
+package import PosternCore
+package import PosternThreads
 import Synchronization
 
 /// Sends events to the clients of `GET /v1/stream`, the listeners. Any thread.
@@ -9,14 +7,12 @@ import Synchronization
 /// Events are sent in rounds: what has happened since the last one is merged, written once, and read by the connections of
 /// the listeners from one ring. Without listeners nothing is collected. Nothing waits for a listener: one that the ring
 /// has overtaken is cut off.
-final class EventStream: Sendable {
+package final class EventStream: Sendable {
     /// How many clients may listen at the same time. That bounds what they cost those who write: libmicrohttpd looks at
     /// all suspended connections of a worker whenever it resumes one, and each round sends to each listener.
-    static let maxListeners = 64
-    /// How many of them may have the same key, so that one caller leaves room for others.
-    static let maxListenersOfKey = 32
+    package static let maxListeners = 64
     /// The time between two rounds.
-    static let roundTime = Duration.milliseconds(100)
+    package static let roundTime = Duration.milliseconds(100)
     /// The time between two comments that keep a connection alive (design, section 3.2).
     static let heartbeat = Duration.seconds(15)
     /// Events are collected for at least that many heartbeats after the last listener has left, so that it can come back.
@@ -36,7 +32,6 @@ final class EventStream: Sendable {
     private let feed: EventFeed
     private let timer: TimerQueue
     private let time: any TimeSource
-    private let keys: KeyRing
     private let state: Mutex<State>
     /// When the next round may be, in monotonic nanoseconds. An atomic, so that the writer waits for no listener.
     private let nextRound = Atomic<Int64>(0)
@@ -44,30 +39,30 @@ final class EventStream: Sendable {
     let places = Mutex<[String?: Int]>([:])
 
     /// `run` distinguishes this run of the gateway from others.
-    init(
-        _ feed: EventFeed, run: UInt64, maxBytes: Int = EventRing.maxBytes, keys: KeyRing, timer: TimerQueue,
-        time: any TimeSource
-    ) {
+    package convenience init(_ feed: EventFeed, run: UInt64, timer: TimerQueue, time: any TimeSource) {
+        self.init(feed, run: run, maxBytes: EventRing.maxBytes, timer: timer, time: time)
+    }
+
+    init(_ feed: EventFeed, run: UInt64, maxBytes: Int, timer: TimerQueue, time: any TimeSource) {
         self.feed = feed
-        self.keys = keys
         self.timer = timer
         self.time = time
         state = Mutex(State(ring: EventRing(run: run, maxBytes: maxBytes)))
     }
 
     /// How many listen at the moment.
-    var listenerCount: Int { state.withLock { $0.listeners.count } }
+    package var listenerCount: Int { state.withLock { $0.listeners.count } }
 
     // MARK: Listeners
 
     /// From now on, `listener` gets what happens.
     func add(_ listener: StreamListener) {
         let isFirst = state.withLock { add(listener, to: &$0) }
-        if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
+        if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.sendHeartbeat() } }
     }
 
     /// What comes next for `listener`.
-    func read(_ listener: StreamListener, into buffer: UnsafeMutableRawBufferPointer) -> StreamPart {
+    func read(_ listener: StreamListener, into buffer: UnsafeMutableRawBufferPointer) -> Int? {
         state.withLock { listener.fill(buffer, from: $0.ring) }
     }
 
@@ -77,7 +72,7 @@ final class EventStream: Sendable {
         // Clients and proxies see at once that the response has begun.
         listener.owesHeartbeat = true
         // Its key may have been removed since the request was admitted.
-        guard !state.isClosed, mayListen(listener, at: time.now) else {
+        guard !state.isClosed, listener.mayListen(time.now) else {
             listener.finish()
             return false
         }
@@ -119,12 +114,12 @@ final class EventStream: Sendable {
             for event in events { state.ring.append(event) }
             return (state.takeListeners(forEventsFrom: first), state.ring.trim() ? state.dropSlow() : [])
         }
-        for listener in woken { listener.responder.wake() }
-        for listener in slow { listener.responder.cut() }
+        for listener in woken { listener.connection.wake() }
+        for listener in slow { listener.connection.cut() }
     }
 
     /// Once in `heartbeat`, while events are collected.
-    private func beat() {
+    private func sendHeartbeat() {
         let now = time.now
         let (woken, goesOn) = state.withLock { state in
             state.heartbeatsAlone = state.listeners.isEmpty ? state.heartbeatsAlone + 1 : 0
@@ -137,36 +132,31 @@ final class EventStream: Sendable {
             endRevoked(&state, at: now)
             return (state.takeWaiting(), true)
         }
-        if goesOn { timer.run(after: Self.heartbeat) { [weak self] in self?.beat() } }
-        for listener in woken { listener.responder.wake() }
+        if goesOn { timer.run(after: Self.heartbeat) { [weak self] in self?.sendHeartbeat() } }
+        for listener in woken { listener.connection.wake() }
     }
 
-    // MARK: Keys
+    // MARK: Revoked
 
-    /// Ends the streams of keys that have just been removed or changed. Their clients may come back with
-    /// `Last-Event-ID`, and get what their key allows.
-    func endRevoked() {
+    /// Ends the streams of listeners that may no longer listen. Call it when keys were removed or changed. Their clients
+    /// may come back with `Last-Event-ID`, and get what their key allows.
+    package func endRevoked() {
         let now = time.now
         let woken = state.withLock { state in
             endRevoked(&state, at: now)
             return state.takeWaiting()
         }
-        for listener in woken { listener.responder.wake() }
+        for listener in woken { listener.connection.wake() }
     }
 
     private func endRevoked(_ state: inout State, at now: Timestamp) {
-        for listener in state.listeners where !mayListen(listener, at: now) { listener.finish() }
-    }
-
-    /// Whether its key is still configured and has not expired, or no key is required if it has none.
-    private func mayListen(_ listener: StreamListener, at now: Timestamp) -> Bool {
-        listener.caller.map { keys.admits($0, now: now) } ?? keys.isEmpty
+        for listener in state.listeners where !listener.mayListen(now) { listener.finish() }
     }
 
     // MARK: Stopping
 
     /// Ends all streams properly, and every later one at once. Those that do not read are cut off.
-    func close() {
+    package func close() {
         if feed.isCollecting { sendDue() }
         let (woken, areAllGone) = state.withLock { state in
             state.isClosed = true
@@ -174,10 +164,10 @@ final class EventStream: Sendable {
             for listener in state.listeners where listener.end == nil { listener.finish(at: state.ring.next) }
             return (state.takeWaiting(), state.listeners.isEmpty)
         }
-        for listener in woken { listener.responder.wake() }
+        for listener in woken { listener.connection.wake() }
         guard !areAllGone else { return }
         timer.run(after: Self.endingTime) { [weak self] in
-            for listener in self?.state.withLock({ $0.listeners }) ?? [] { listener.responder.cut() }
+            for listener in self?.state.withLock({ $0.listeners }) ?? [] { listener.connection.cut() }
         }
     }
 }

@@ -1,26 +1,23 @@
 import PosternCore
-import PosternEvents
 import PosternTestKit
 import PosternThreads
 import PosternUpstream
 import Testing
 
-@testable import PosternAPI
-@testable import PosternHTTP
+@testable import PosternEvents
 
 /// Rounds, heartbeats, lagging and returning listeners, in virtual time.
 @Suite struct EventStreamTests {
     private final class Bench {
         let threads = ManualThreads()
         let feed = EventFeed()
-        let keys = KeyRing()
         let stream: EventStream
         private let timer: TimerQueue
         private var number: Int64 = 0
 
         init(maxBytes: Int = EventRing.maxBytes, run: UInt64 = 10) {
             timer = try! TimerQueue(name: "timer", on: threads)
-            stream = EventStream(feed, run: run, maxBytes: maxBytes, keys: keys, timer: timer, time: threads.time)
+            stream = EventStream(feed, run: run, maxBytes: maxBytes, timer: timer, time: threads.time)
         }
 
         func record(_ type: EventType = .messageQueued, _ upstream: String = "one", count: Int = 1) {
@@ -297,183 +294,5 @@ import Testing
         let late = ManualListener(bench.stream)
         #expect(late.read().isEmpty && late.hasEnded)
         #expect(!bench.feed.isCollecting)
-    }
-
-    @Test func removedOrExpiredKey_endsItsStreams() {
-        let bench = Bench()
-        let expiry = bench.threads.time.now + .seconds(20)
-        let keys = [
-            APIKey(name: "kept", sha256: KeyText.digest(of: "1"), scopes: [.read]),
-            APIKey(name: "expiring", sha256: KeyText.digest(of: "2"), scopes: [.read], expiresAt: expiry),
-            APIKey(name: "removed", sha256: KeyText.digest(of: "3"), scopes: [.read]),
-        ]
-        let anonymous = bench.listen()
-        bench.keys.replace(with: keys, at: bench.threads.instant)
-        let listeners = bench.keys.all.map { ManualListener(bench.stream, caller: $0) }
-        func whoHasEnded() -> [String] {
-            listeners.forEach { $0.read() }
-            return listeners.filter(\.hasEnded).compactMap { $0.listener.caller?.key.name }
-        }
-        bench.threads.advance(by: .seconds(16))
-        #expect(whoHasEnded().isEmpty)
-        anonymous.read()
-        #expect(anonymous.hasEnded, "it had no key when none was required")
-        bench.threads.advance(by: .seconds(15))
-        #expect(whoHasEnded() == ["expiring"])
-        bench.keys.replace(with: Array(keys.prefix(2)), at: bench.threads.instant)
-        bench.threads.advance(by: .seconds(15))
-        #expect(whoHasEnded() == ["expiring", "removed"])
-    }
-
-    /// What happens after a key was removed, narrowed, or expired is not told to its listeners, not even until the next
-    /// heartbeat.
-    @Test func revokedKey_getsNoMoreEvents() {
-        let bench = Bench()
-        let digests = (1...3).map { KeyText.digest(of: "\($0)") }
-        let expiry = bench.threads.time.now + .seconds(2)
-        let kept = APIKey(name: "kept", sha256: digests[0], scopes: [.read])
-        let narrowed = APIKey(name: "narrowed", sha256: digests[1], scopes: [.read])
-        let expiring = APIKey(name: "expiring", sha256: digests[2], scopes: [.read], expiresAt: expiry)
-        bench.keys.replace(with: [kept, narrowed, expiring], at: bench.threads.instant)
-        let listeners = bench.keys.all.map { ManualListener(bench.stream, caller: $0) }
-        func counts() -> [String: Int] {
-            Dictionary(uniqueKeysWithValues: listeners.map { ($0.listener.caller?.key.name ?? "", $0.read().count) })
-        }
-        _ = counts()
-        bench.emit()
-        #expect(counts() == ["kept": 1, "narrowed": 1, "expiring": 1])
-        var other = narrowed
-        other.upstreams = [UpstreamName("other")!]
-        bench.keys.replace(with: [kept, other, expiring], at: bench.threads.instant)
-        bench.stream.endRevoked()
-        bench.emit()
-        #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 1])
-        bench.threads.advance(by: .seconds(3))
-        bench.emit()
-        #expect(counts() == ["kept": 1, "narrowed": 0, "expiring": 0])
-        #expect(listeners.filter(\.hasEnded).count == 2)
-    }
-
-    /// After its request was admitted.
-    @Test func keyRevokedBeforeItsStreamBegins_getsNoEvents() {
-        let bench = Bench()
-        let expiry = bench.threads.time.now + .seconds(1)
-        let kept = APIKey(name: "kept", sha256: KeyText.digest(of: "1"), scopes: [.read])
-        let removed = APIKey(name: "removed", sha256: KeyText.digest(of: "2"), scopes: [.read])
-        let expiring = APIKey(name: "expiring", sha256: KeyText.digest(of: "3"), scopes: [.read], expiresAt: expiry)
-        bench.keys.replace(with: [kept, removed, expiring], at: bench.threads.instant)
-        let callers = bench.keys.all
-        bench.keys.replace(with: [kept, expiring], at: bench.threads.instant)
-        bench.stream.endRevoked()
-        bench.threads.advance(by: .seconds(2))
-        let listeners =
-            callers.map { ManualListener(bench.stream, caller: $0) } + [ManualListener(bench.stream)]
-        bench.emit()
-        let counts = listeners.map { $0.read().count }
-        #expect(callers.map(\.key.name) == ["expiring", "kept", "removed"])
-        #expect(counts == [0, 1, 0, 0])
-        #expect(listeners.map(\.hasEnded) == [true, false, true, true])
-        #expect(bench.stream.listenerCount == 1)
-    }
-}
-
-/// A listener in virtual time, without a connection: the test says when it reads.
-final class ManualListener: ResponseTarget, @unchecked Sendable {
-    // @unchecked: for the thread of the test only.
-    private(set) var listener: StreamListener!
-    private(set) var wakes = 0
-    private(set) var isCut = false
-    private(set) var hasEnded = false
-    private(set) var parser = EventParser()
-    private let bufferBytes: Int
-
-    init(
-        _ stream: EventStream, _ filter: StreamListener.Filter = .init(), lastID: String? = nil, caller: Caller? = nil,
-        bufferBytes: Int = 4096
-    ) {
-        self.bufferBytes = bufferBytes
-        let responder = Responder(self, requestNumber: 0)
-        let place = StreamPlace.take(in: stream, for: caller?.key.name)!
-        listener = StreamListener(filter, lastID: lastID, caller: caller, responder, at: place)
-        responder.hangUp()
-        listener.began()
-    }
-
-    func settle(_ action: ResponseAction, requestNumber: UInt64) {}
-    func onHangUp(requestNumber: UInt64, _ action: @escaping @Sendable () -> Void) {}
-    func wake(requestNumber: UInt64) { wakes += 1 }
-    func cut(requestNumber: UInt64?) { isCut = true }
-
-    /// Reads once. Returns false if there is nothing.
-    @discardableResult func readPart() -> Bool {
-        var buffer = [UInt8](repeating: 0, count: bufferBytes)
-        switch buffer.withUnsafeMutableBytes({ listener.read(into: $0) }) {
-        case .bytes(let count):
-            parser.read(Array(buffer[..<count]))
-            return true
-        case .nothing: return false
-        case .end:
-            hasEnded = true
-            return false
-        }
-    }
-
-    /// Reads everything that is available, and returns the events.
-    @discardableResult func read() -> [ReceivedEvent] {
-        while readPart() {}
-        return parser.takeEvents()
-    }
-
-    func leave() {
-        listener.ended()
-        listener = nil
-    }
-}
-
-/// An event as a client sees it (WHATWG HTML, section 9.2.6).
-struct ReceivedEvent: Equatable {
-    var id = ""
-    var type = ""
-    var data = ""
-
-    var json: JSON { JSON(Array(data.utf8)) }
-    var ids: [String] { json["ids"].strings }
-}
-
-/// Reads a stream of events, and counts its comments.
-struct EventParser {
-    private var rest: [UInt8] = []
-    private var event = ReceivedEvent()
-    private(set) var events: [ReceivedEvent] = []
-    private(set) var comments = 0
-    private(set) var text = ""
-
-    mutating func read(_ bytes: [UInt8]) {
-        text += String(decoding: bytes, as: UTF8.self)
-        rest += bytes
-        while let end = rest.firstIndex(of: 10) {
-            read(line: String(decoding: rest[..<end], as: UTF8.self))
-            rest.removeFirst(end + 1)
-        }
-    }
-
-    private mutating func read(line: String) {
-        let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-        let value = parts.count > 1 ? String(parts[1].trimmingPrefix(" ")) : ""
-        switch parts.first {
-        case _ where line.isEmpty:
-            if !event.data.isEmpty { events.append(event) }
-            event = ReceivedEvent(id: event.id)
-        case "": comments += 1
-        case "id": event.id = value
-        case "event": event.type = value
-        case "data": event.data += value
-        default: break
-        }
-    }
-
-    mutating func takeEvents() -> [ReceivedEvent] {
-        defer { events = [] }
-        return events
     }
 }
