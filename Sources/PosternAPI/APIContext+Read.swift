@@ -7,15 +7,15 @@ import PosternThreads
 extension APIContext {
     /// Replies with what `body` makes of the store.
     func read(
-        _ reply: MeteredResponder, isQuick: Bool = false,
+        _ responder: MeteredResponder, isQuick: Bool = false,
         _ body: @escaping @Sendable () throws(StoreError) -> HTTPResponse
     ) {
         let work: @Sendable () -> Void = { [logger] in
             do throws(StoreError) {
-                reply.send(try body())
+                responder.send(try body())
             } catch {
                 logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                reply.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; see the log."))
+                responder.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; see the log."))
             }
         }
         if isQuick { readers.runSoon(work) } else { readers.run(work) }

@@ -69,17 +69,17 @@ final class APIRequest: AdmittedRequest {
     }
 
     private func proceed(_ body: [UInt8], _ responder: Responder) {
-        let reply = MeteredResponder(self, responder, bytes: body.count)
-        guard isUnproven, coding == .gzip, !body.isEmpty else { return take(body, reply) }
+        let responder = MeteredResponder(self, responder, bytes: body.count)
+        guard isUnproven, coding == .gzip, !body.isEmpty else { return take(body, responder) }
         // A few kilobytes of gzip may take as long as a body of the largest size.
         let context = handler.context
         let memory = MemoryLease(body.count + context.limits.maxBodyBytes, of: context.memory)
         let job = UnprovenWork.Job(context.limits.maxBodyBytes, for: origin) { [self] job in
             defer { withExtendedLifetime(memory) {} }
-            if job.isCancelled { reply.abandon() } else { take(body, reply) }
+            if job.isCancelled { responder.abandon() } else { take(body, responder) }
         }
-        reply.onHangUp { context.unproven.cancel(job) }
-        if !context.unproven.start(job) { reply.refuse(.overloaded) }
+        responder.onHangUp { context.unproven.cancel(job) }
+        if !context.unproven.start(job) { responder.refuse(.overloaded) }
     }
 
     /// How much memory the body may take. Small ones do not count.
@@ -94,7 +94,7 @@ final class APIRequest: AdmittedRequest {
 
     var origin: UnprovenWork.Origin { .init(route: match.route.template.text, address: head.peer) }
 
-    private func take(_ body: [UInt8], _ reply: MeteredResponder) {
+    private func take(_ body: [UInt8], _ responder: MeteredResponder) {
         do throws(Problem) {
             let decoded = try coding.decoded(body, maxBytes: handler.context.limits.maxBodyBytes)
             // A body without a media type is taken as JSON.
@@ -103,9 +103,9 @@ final class APIRequest: AdmittedRequest {
                     slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
                     headers: [("Accept", "application/json")])
             }
-            match.respond(decoded, reply)
+            match.respond(decoded, responder)
         } catch {
-            reply.refuse(error)
+            responder.refuse(error)
         }
     }
 

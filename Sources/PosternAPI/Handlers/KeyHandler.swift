@@ -7,9 +7,9 @@ import PosternUpstream
 struct KeyHandler: Sendable {
     let context: APIContext
 
-    func list(_ reply: MeteredResponder) {
-        let texts = context.keys.all.compactMap { describe($0, to: reply.caller) }
-        reply.send(.json(200, JSONWriter.object { $0.raw("keys", JSONWriter.array(texts)) }))
+    func list(_ responder: MeteredResponder) {
+        let texts = context.keys.all.compactMap { describe($0, to: responder.caller) }
+        responder.send(.json(200, JSONWriter.object { $0.raw("keys", JSONWriter.array(texts)) }))
     }
 
     private func describe(_ listed: Caller, to caller: Caller?) -> String? {

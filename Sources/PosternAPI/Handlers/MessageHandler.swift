@@ -10,13 +10,13 @@ struct MessageHandler: Sendable {
 
     // MARK: GET
 
-    func show(_ id: MessageID, _ reply: MeteredResponder) {
-        var query = reply.request.query
+    func show(_ id: MessageID, _ responder: MeteredResponder) {
+        var query = responder.request.query
         let includes = Includes(&query)
-        do throws(Problem) { try query.check() } catch { return reply.send(error) }
-        context.read(reply) { [context] () throws(StoreError) in
+        do throws(Problem) { try query.check() } catch { return responder.send(error) }
+        context.read(responder) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id, payload: includes.payload) else {
-                return Self.noSuchMessage.response(to: reply.head)
+                return Self.noSuchMessage.response(to: responder.head)
             }
             let attempts = includes.attempts ? try context.outbox.attempts(of: id) : nil
             return .json(
@@ -25,16 +25,16 @@ struct MessageHandler: Sendable {
         }
     }
 
-    func list(_ reply: MeteredResponder) {
+    func list(_ responder: MeteredResponder) {
         let query: ListQuery
-        do throws(Problem) { query = try ListQuery(reply, context) } catch { return reply.send(error) }
+        do throws(Problem) { query = try ListQuery(responder, context) } catch { return responder.send(error) }
         let includes = query.includes
         let memory = context.memory
         let pageBytes =
             includes.payload ? min(Self.payloadPageBytes, max(Self.pageBytes, memory.limit / 8)) : Self.pageBytes
         // The rows, and the text that is built from them.
-        guard memory.take(2 * pageBytes) else { return reply.send(.overloaded) }
-        context.read(reply) { [self] () throws(StoreError) in
+        guard memory.take(2 * pageBytes) else { return responder.send(.overloaded) }
+        context.read(responder) { [self] () throws(StoreError) in
             defer { memory.give(2 * pageBytes) }
             let page = try page(of: query, maxBytes: pageBytes)
             var body = Array(#"{"messages":["#.utf8)
@@ -96,49 +96,49 @@ struct MessageHandler: Sendable {
 
     // MARK: POST, DELETE
 
-    func cancel(_ id: MessageID, _ reply: MeteredResponder) {
+    func cancel(_ id: MessageID, _ responder: MeteredResponder) {
         context.outbox.cancel([id]) { result in
             switch result {
             case .success([]) where context.outbox.isInFlight(id):
-                reply.send(
+                responder.send(
                     Problem(
                         slug: .conflict, status: 409,
                         detail: "The message is being sent; try again after the attempt.",
                         headers: [("Retry-After", "1")]))
             case .success([]):
-                refuse(id, reply) { "The message is \($0) already; only a queued one can be cancelled." }
-            case .success: answer(id, reply)
-            case .failure(let error): reply.send(Problem(error))
+                refuse(id, responder) { "The message is \($0) already; only a queued one can be cancelled." }
+            case .success: answer(id, responder)
+            case .failure(let error): responder.send(Problem(error))
             }
         }
     }
 
-    private func answer(_ id: MessageID, _ reply: MeteredResponder) {
-        context.read(reply) { [context] () throws(StoreError) in
+    private func answer(_ id: MessageID, _ responder: MeteredResponder) {
+        context.read(responder) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id) else {
-                return Self.noSuchMessage.response(to: reply.head)
+                return Self.noSuchMessage.response(to: responder.head)
             }
             return .json(200, MessageJSON.message(record, context: context))
         }
     }
 
-    func retry(_ id: MessageID, _ body: [UInt8], _ reply: MeteredResponder) {
+    func retry(_ id: MessageID, _ body: [UInt8], _ responder: MeteredResponder) {
         let request: BulkRequest
-        do throws(Problem) { request = try .read(body, .retry, of: id) } catch { return reply.send(error) }
+        do throws(Problem) { request = try .read(body, .retry, of: id) } catch { return responder.send(error) }
         let detail: @Sendable (String) -> String = {
             "The message is \($0); only failed or dropped ones can be sent again."
         }
         guard !request.isDryRun else {
-            var asked = reply
+            var asked = responder
             asked.isPreview = true
             return refuse(
                 id, asked, detail, unless: { request.action.states.contains($0.state) ? request.response(1) : nil })
         }
         context.outbox.requeue([id]) { result in
             switch result {
-            case .success([]): refuse(id, reply, detail)
-            case .success(let ids): reply.send(request.response(ids.count))
-            case .failure(let error): reply.send(Problem(error))
+            case .success([]): refuse(id, responder, detail)
+            case .success(let ids): responder.send(request.response(ids.count))
+            case .failure(let error): responder.send(Problem(error))
             }
         }
     }
@@ -146,41 +146,41 @@ struct MessageHandler: Sendable {
     /// The state of the message does not allow what was requested, or there is no such message. `allowed`: the response
     /// to a request that only asks whether it does.
     private func refuse(
-        _ id: MessageID, _ reply: MeteredResponder, _ detail: @escaping @Sendable (_ state: String) -> String,
+        _ id: MessageID, _ responder: MeteredResponder, _ detail: @escaping @Sendable (_ state: String) -> String,
         unless allowed: @escaping @Sendable (MessageRecord) -> HTTPResponse? = { _ in nil }
     ) {
-        context.read(reply) { [context] () throws(StoreError) in
+        context.read(responder) { [context] () throws(StoreError) in
             guard let record = try context.outbox.message(id) else {
-                return Self.noSuchMessage.response(to: reply.head)
+                return Self.noSuchMessage.response(to: responder.head)
             }
             return allowed(record)
-                ?? Problem(slug: .conflict, status: 409, detail: detail(record.state.name)).response(to: reply.head)
+                ?? Problem(slug: .conflict, status: 409, detail: detail(record.state.name)).response(to: responder.head)
         }
     }
 
-    func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ reply: MeteredResponder) {
+    func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ responder: MeteredResponder) {
         do throws(Problem) {
             let request = try BulkRequest.read(body, action, context)
-            if let caller = reply.caller, let name = request.filter.upstream, !caller.mayUse(name) {
+            if let caller = responder.caller, let name = request.filter.upstream, !caller.mayUse(name) {
                 throw Gatekeeper.foreign(name, to: caller)
             }
-            let visible = request.visible(to: reply.caller)
-            var asked = reply
+            let visible = request.visible(to: responder.caller)
+            var asked = responder
             asked.isPreview = request.isDryRun
             context.readers.run { [self, asked] in change(visible, after: nil, count: 0, asked) }
         } catch {
-            reply.send(error)
+            responder.send(error)
         }
     }
 
-    private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ reply: MeteredResponder) {
+    private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ responder: MeteredResponder) {
         let goOn: @Sendable (MessageID?, Int) -> Void = { [self] next, count in
-            guard let next else { return reply.send(request.response(count)) }
-            context.readers.run { [self] in change(request, after: next, count: count, reply) }
+            guard let next else { return responder.send(request.response(count)) }
+            context.readers.run { [self] in change(request, after: next, count: count, responder) }
         }
         let fail: @Sendable (StoreError) -> Void = { error in
             // The messages of earlier pages are changed.
-            reply.send(Problem(error), isCarriedOut: count > 0 && !request.isDryRun)
+            responder.send(Problem(error), isCarriedOut: count > 0 && !request.isDryRun)
         }
         do throws(StoreError) {
             let (ids, next) = try request.page(of: context.outbox, after: cursor)
@@ -231,9 +231,9 @@ private struct ListQuery {
 
     static let most = 1000
 
-    init(_ reply: MeteredResponder, _ context: APIContext) throws(Problem) {
-        var query = reply.request.query
-        filter.visible = reply.caller?.key.upstreams
+    init(_ responder: MeteredResponder, _ context: APIContext) throws(Problem) {
+        var query = responder.request.query
+        filter.visible = responder.caller?.key.upstreams
         filter.read(MessageFilter.names, from: &query)
         filter.last = query.value("last", "must be the id of a message") { MessageID($0) }
         filter.state = query.value("state", QueryReader.oneOf(MessageState.allCases.map(\.name))) {
@@ -253,6 +253,8 @@ private struct ListQuery {
         self.cursor = cursor?.id
         includes = Includes(&query)
         try query.check()
-        if let name = query.text("upstream") { filter.upstream = try context.knownUpstream(name, for: reply.caller) }
+        if let name = query.text("upstream") {
+            filter.upstream = try context.knownUpstream(name, for: responder.caller)
+        }
     }
 }

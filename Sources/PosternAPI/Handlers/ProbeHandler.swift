@@ -12,19 +12,19 @@ import Synchronization
 struct ProbeHandler: Sendable {
     let context: APIContext
 
-    func live(_ reply: MeteredResponder) { reply.send(.json(200, #"{"status":"ok"}"#)) }
+    func live(_ responder: MeteredResponder) { responder.send(.json(200, #"{"status":"ok"}"#)) }
 
     /// Does not depend on upstreams: a gateway whose upstreams are down still accepts messages.
-    func ready(_ reply: MeteredResponder) {
+    func ready(_ responder: MeteredResponder) {
         let readiness = ReadinessReport(context)
-        let explains = reply.request.handler.explainsProbes(to: reply.head, reply.caller)
-        reply.send(.json(readiness.isReady ? 200 : 503, explains ? readiness.json : readiness.statusJSON))
+        let explains = responder.request.handler.explainsProbes(to: responder.head, responder.caller)
+        responder.send(.json(readiness.isReady ? 200 : 503, explains ? readiness.json : readiness.statusJSON))
     }
 
-    func document(_ reply: MeteredResponder) {
-        let isKnown = EntityTag.list(reply.head.header("If-None-Match"), contains: Self.documentTag)
+    func document(_ responder: MeteredResponder) {
+        let isKnown = EntityTag.list(responder.head.header("If-None-Match"), contains: Self.documentTag)
         // With 304, only the length of the body is sent.
-        reply.send(
+        responder.send(
             HTTPResponse(
                 status: isKnown ? 304 : 200,
                 headers: [
@@ -38,10 +38,10 @@ struct ProbeHandler: Sendable {
     }
     private static let documentTag = "\"\(sha256([], document).prefix(16).hexadecimal)\""
 
-    func metrics(_ reply: MeteredResponder) { context.readers.runSoon { [self] in answerMetrics(reply) } }
+    func metrics(_ responder: MeteredResponder) { context.readers.runSoon { [self] in answerMetrics(responder) } }
 
-    private func answerMetrics(_ reply: MeteredResponder) {
-        var exposition = Exposition(Self.format(reply.head.header("Accept")))
+    private func answerMetrics(_ responder: MeteredResponder) {
+        var exposition = Exposition(Self.format(responder.head.header("Accept")))
         context.metrics.write(to: &exposition)
         writeOutbox(to: &exposition)
         writeUpstreams(to: &exposition)
@@ -50,8 +50,8 @@ struct ProbeHandler: Sendable {
         exposition.gauges(
             "postern_build_info", "1, with the version of this program.", [([("version", PosternVersion.current)], 1)])
         ProcessFigures.write(to: &exposition)
-        let text = reply.caller.map { visible(exposition.text, to: $0) } ?? exposition.text
-        reply.send(response(Array((text + exposition.format.end).utf8), exposition.format, to: reply.head))
+        let text = responder.caller.map { visible(exposition.text, to: $0) } ?? exposition.text
+        responder.send(response(Array((text + exposition.format.end).utf8), exposition.format, to: responder.head))
     }
 
     /// OpenMetrics only for a client that names it, and does not prefer the older format.

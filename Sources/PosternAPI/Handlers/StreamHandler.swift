@@ -9,15 +9,13 @@ struct StreamHandler: Sendable {
 
     static let mediaType = "text/event-stream"
 
-    func listen(_ reply: MeteredResponder) {
+    func listen(_ responder: MeteredResponder) {
         do throws(Problem) {
             guard !context.isDraining.load(ordering: .acquiring) else { throw Self.shuttingDown }
-            let filter = try filter(reply)
-            guard let place = StreamPlace.take(in: context.stream, for: reply.caller?.key.name) else {
-                throw Self.noPlace
-            }
+            let filter = try filter(responder)
+            guard let place = StreamPlace.take(in: context.stream) else { throw Self.noPlace }
             // Some clients send it empty if they have no id.
-            let lastID = reply.head.header("Last-Event-ID").flatMap { $0.isEmpty ? nil : $0 }
+            let lastID = responder.head.header("Last-Event-ID").flatMap { $0.isEmpty ? nil : $0 }
             let response = HTTPResponse(
                 status: 200,
                 headers: [
@@ -25,20 +23,20 @@ struct StreamHandler: Sendable {
                     // Has a proxy (nginx) pass on each event at once.
                     ("X-Accel-Buffering", "no"),
                 ])
-            let (keys, caller) = (context.keys, reply.caller)
-            reply.stream(response) { responder in
+            let (keys, caller) = (context.keys, responder.caller)
+            responder.stream(response) { connection in
                 StreamListener(
-                    filter, lastID: lastID, expiresAt: caller?.key.expiresAt, on: responder, at: place
+                    filter, lastID: lastID, expiresAt: caller?.key.expiresAt, on: connection, at: place
                 ) { keys.stillAdmits(caller, now: $0) }
             }
         } catch {
-            reply.send(error)
+            responder.send(error)
         }
     }
 
-    private func filter(_ reply: MeteredResponder) throws(Problem) -> StreamListener.Filter {
-        var filter = StreamListener.Filter(visible: reply.caller?.key.upstreams)
-        var query = reply.request.query
+    private func filter(_ responder: MeteredResponder) throws(Problem) -> StreamListener.Filter {
+        var filter = StreamListener.Filter(visible: responder.caller?.key.upstreams)
+        var query = responder.request.query
         for name in query.texts("type") {
             if let type = EventType(rawValue: name) {
                 filter.types = (filter.types ?? []).union([type])
@@ -47,7 +45,9 @@ struct StreamHandler: Sendable {
             }
         }
         try query.check()
-        if let name = query.text("upstream") { filter.upstream = try context.knownUpstream(name, for: reply.caller) }
+        if let name = query.text("upstream") {
+            filter.upstream = try context.knownUpstream(name, for: responder.caller)
+        }
         return filter
     }
 

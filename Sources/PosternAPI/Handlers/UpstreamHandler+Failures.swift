@@ -4,15 +4,15 @@ import PosternStore
 
 /// Why messages of an upstream failed.
 extension UpstreamHandler {
-    func failures(of number: UpstreamNumber, _ reply: MeteredResponder) {
-        var query = reply.request.query
+    func failures(of number: UpstreamNumber, _ responder: MeteredResponder) {
+        var query = responder.request.query
         var filter = MessageFilter()
         filter.read(["kind", "key", "createdAfter", "createdBefore"], from: &query)
         let cursor = query.value("cursor", "must be the `next` of an earlier page") { MessageID($0) }
-        do throws(Problem) { try query.check() } catch { return reply.send(error) }
+        do throws(Problem) { try query.check() } catch { return responder.send(error) }
         let memory = context.memory
-        guard memory.take(Self.failureBytes) else { return reply.send(.overloaded) }
-        context.read(reply) { [context, filter] () throws(StoreError) in
+        guard memory.take(Self.failureBytes) else { return responder.send(.overloaded) }
+        context.read(responder) { [context, filter] () throws(StoreError) in
             defer { memory.give(Self.failureBytes) }
             let page = try context.outbox.failures(of: number, filter, before: cursor)
             return .json(

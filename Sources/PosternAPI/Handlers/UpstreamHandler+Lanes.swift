@@ -5,10 +5,10 @@ public import PosternStore
 
 /// Which lanes of an upstream wait, and why.
 extension UpstreamHandler {
-    func lanes(of number: UpstreamNumber, _ reply: MeteredResponder) {
+    func lanes(of number: UpstreamNumber, _ responder: MeteredResponder) {
         let query: LaneQuery
-        do throws(Problem) { query = try LaneQuery(reply) } catch { return reply.send(error) }
-        context.read(reply) { [context] () throws(StoreError) in
+        do throws(Problem) { query = try LaneQuery(responder) } catch { return responder.send(error) }
+        context.read(responder) { [context] () throws(StoreError) in
             let (target, now) = (context.target(number), context.time.now)
             let snapshot = target?.snapshot(in: context) ?? .disabled
             let page = try context.outbox.lanes(
@@ -56,8 +56,8 @@ private struct LaneQuery {
     let limit: Int
     let cursor: Int64?
 
-    init(_ reply: MeteredResponder) throws(Problem) {
-        var query = reply.request.query
+    init(_ responder: MeteredResponder) throws(Problem) {
+        var query = responder.request.query
         state = query.value("state", QueryReader.oneOf(LaneRecord.State.allCases.map(\.rawValue))) {
             LaneRecord.State(rawValue: $0)
         }

@@ -6,23 +6,23 @@ import PosternUpstream
 extension UpstreamHandler {
     /// The request is sent outside the queue: it waits for nothing, and neither its result nor its token concerns the
     /// delivery.
-    func probe(_ target: ConfiguredUpstream, _ reply: MeteredResponder) {
+    func probe(_ target: ConfiguredUpstream, _ responder: MeteredResponder) {
         // Unstructured, because the connection's thread cannot wait for it.
         let task = Task.immediate(executorPreference: context.taskExecutor) { [context] in
             let startedAt = context.time.instant
             let services = RouteContext(
-                target: target, context: context, request: reply.request,
+                target: target, context: context, request: responder.request,
                 memory: MemoryLease(0, of: context.memory))
             let report = await target.upstream.probe(in: services)
-            if Task.isCancelled { return reply.abandon() }
+            if Task.isCancelled { return responder.abandon() }
             if report.lackedResources {
-                return reply.send(
+                return responder.send(
                     Problem(
                         slug: .overloaded, status: 503, detail: "Nothing was sent: \(report.detail).",
                         headers: [("Retry-After", "5")]))
             }
             let duration = context.time.instant - startedAt
-            reply.send(
+            responder.send(
                 .json(
                     200,
                     JSONWriter.object { json in
@@ -33,6 +33,6 @@ extension UpstreamHandler {
                         json.string("detail", report.detail)
                     }))
         }
-        reply.onHangUp { task.cancel() }
+        responder.onHangUp { task.cancel() }
     }
 }

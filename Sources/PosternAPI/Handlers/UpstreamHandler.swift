@@ -9,10 +9,10 @@ import PosternUpstream
 struct UpstreamHandler: Sendable {
     let context: APIContext
 
-    func list(_ reply: MeteredResponder) {
-        context.read(reply, isQuick: true) { [self] () throws(StoreError) in
+    func list(_ responder: MeteredResponder) {
+        context.read(responder, isQuick: true) { [self] () throws(StoreError) in
             let targets = context.targets
-            func isVisible(_ name: UpstreamName) -> Bool { reply.caller?.mayUse(name) ?? true }
+            func isVisible(_ name: UpstreamName) -> Bool { responder.caller?.mayUse(name) ?? true }
             let configured = targets.filter { isVisible($0.name) }.map { (name: $0.name, text: describe($0)) }
             let disabled = try context.disabledUpstreams(besides: targets).filter { isVisible($0.name) }
                 .map { (name: $0.name, text: describe($0)) }
@@ -22,47 +22,47 @@ struct UpstreamHandler: Sendable {
     }
 
     /// An upstream that is disabled or no longer configured can be read and not changed.
-    func answerForDisabled(_ name: UpstreamName, isRead: Bool, _ reply: MeteredResponder) {
+    func answerForDisabled(_ name: UpstreamName, isRead: Bool, _ responder: MeteredResponder) {
         guard isRead else {
-            return reply.send(
+            return responder.send(
                 Problem(
                     slug: .conflict, status: 409,
                     detail: "\(name) is disabled or no longer configured. Its messages wait until it is enabled again, "
                         + "or can be cancelled; nothing was changed."))
         }
-        context.read(reply, isQuick: true) { [self] () throws(StoreError) in
+        context.read(responder, isQuick: true) { [self] () throws(StoreError) in
             guard let found = try context.outbox.disabledUpstreams(besides: []).first(where: { $0.name == name }) else {
                 // The upstream's last message has just been settled.
-                return RoutingProblem.unknownUpstream(name.description).problem(in: context, for: reply.caller)
-                    .response(to: reply.head)
+                return RoutingProblem.unknownUpstream(name.description).problem(in: context, for: responder.caller)
+                    .response(to: responder.head)
             }
             return .json(200, describe(found))
         }
     }
 
-    func show(_ target: ConfiguredUpstream, _ reply: MeteredResponder) {
-        context.readers.runSoon { [self] in reply.send(.json(200, describe(target))) }
+    func show(_ target: ConfiguredUpstream, _ responder: MeteredResponder) {
+        context.readers.runSoon { [self] in responder.send(.json(200, describe(target))) }
     }
 
     /// The result of one request to the upstream, and the messages that it carried.
-    func show(_ batch: BatchID, of target: ConfiguredUpstream, _ reply: MeteredResponder) {
-        context.read(reply) { [context] () throws(StoreError) in
+    func show(_ batch: BatchID, of target: ConfiguredUpstream, _ responder: MeteredResponder) {
+        context.read(responder) { [context] () throws(StoreError) in
             guard let found = try context.outbox.batch(batch, of: target.queue.number) else {
                 return Problem(
                     slug: .notFound, status: 404,
                     detail: "No such request went to \(target.name), or it is kept no longer."
-                ).response(to: reply.head)
+                ).response(to: responder.head)
             }
             return .json(200, MessageJSON.receipt(found, of: target.upstream))
         }
     }
 
-    func perform(_ action: UpstreamAction, on target: ConfiguredUpstream, _ reply: MeteredResponder) {
-        if action == .flush, let seconds = Preferences(reply.head).wait {
-            return flush(target, seconds: seconds, reply)
+    func perform(_ action: UpstreamAction, on target: ConfiguredUpstream, _ responder: MeteredResponder) {
+        if action == .flush, let seconds = Preferences(responder.head).wait {
+            return flush(target, seconds: seconds, responder)
         }
         target.served.steer(action, in: context.outbox)
-        reply.send(
+        responder.send(
             .json(
                 202,
                 JSONWriter.object { json in
@@ -73,8 +73,8 @@ struct UpstreamHandler: Sendable {
     }
 
     /// Holds the response until the flush is over.
-    private func flush(_ target: ConfiguredUpstream, seconds: Int, _ reply: MeteredResponder) {
-        let answer = FlushReply(target, seconds: seconds, reply, context)
+    private func flush(_ target: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder) {
+        let answer = FlushReply(target, seconds: seconds, responder, context)
         context.pendingReplies.hold(answer, seconds: seconds)
         target.served.steer(.flush, in: context.outbox) { [context] report in
             answer.ended(report)

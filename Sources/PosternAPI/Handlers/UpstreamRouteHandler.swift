@@ -10,8 +10,8 @@ import PosternUpstream
 struct UpstreamRouteHandler: Sendable {
     let context: APIContext
 
-    func answer(_ match: MatchedUpstreamRoute, _ body: [UInt8], _ reply: MeteredResponder) {
-        let head = reply.head
+    func answer(_ match: MatchedUpstreamRoute, _ body: [UInt8], _ responder: MeteredResponder) {
+        let head = responder.head
         let request = UpstreamRouteRequest(
             parameters: match.parameters,
             query: Dictionary(head.query?.pairs.map { ($0.name, $0.value) } ?? [], uniquingKeysWith: { $1 }),
@@ -25,15 +25,15 @@ struct UpstreamRouteHandler: Sendable {
                     let answer = try context.outbox.withState(of: target.queue.number) {
                         respond(request, $0)
                     }
-                    send(answer, reply)
+                    send(answer, responder)
                 } catch {
                     context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                    reply.send(Self.unreadable)
+                    responder.send(Self.unreadable)
                 }
             }
-        case .change(let respond): change(respond, request, of: target, reply)
+        case .change(let respond): change(respond, request, of: target, responder)
         case .perform(let respond):
-            perform(respond, request, of: target, isOpen: reply.request.match.route.checksItsCallers, reply)
+            perform(respond, request, of: target, isOpen: responder.request.match.route.checksItsCallers, responder)
         }
     }
 
@@ -41,14 +41,15 @@ struct UpstreamRouteHandler: Sendable {
         _ respond:
             @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteResponse) ->
             UpstreamRouteResponse,
-        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ reply: MeteredResponder
+        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ responder: MeteredResponder
     ) {
         // Parsing goes on after this call, which is when the server and `APIRequest` release what they have reserved. On
         // an open route, nothing is parsed before the caller has proven who it is.
         let bytes = request.body.count
         let memory = MemoryLease(isOpen ? bytes : APIRequest.memoryToParse(bytes), of: context.memory)
         let services = RouteContext(
-            target: target, context: context, traceParent: TraceParent(reply.head)?.text, request: reply.request,
+            target: target, context: context, traceParent: TraceParent(responder.head)?.text,
+            request: responder.request,
             memory: memory)
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
@@ -57,7 +58,7 @@ struct UpstreamRouteHandler: Sendable {
             } catch {
                 answer = error.shown(by: target.upstream.mask)
             }
-            if Task.isCancelled { reply.abandon() } else { send(answer, reply) }
+            if Task.isCancelled { responder.abandon() } else { send(answer, responder) }
         }
         // Unstructured, because the connection's thread cannot wait for it. The task starts on this thread, so an
         // answer that needs no waiting, such as a cached one, costs no change of threads. A large request would keep
@@ -67,51 +68,51 @@ struct UpstreamRouteHandler: Sendable {
             bytes <= Self.maxOnThisThread || isOpen
             ? Task.immediate(executorPreference: context.taskExecutor, operation: work)
             : Task(executorPreference: context.taskExecutor, operation: work)
-        reply.onHangUp { task.cancel() }
+        responder.onHangUp { task.cancel() }
     }
 
     private static let maxOnThisThread = 64 << 10
 
     private func change(
         _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteChange,
-        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, _ reply: MeteredResponder
+        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, _ responder: MeteredResponder
     ) {
         context.outbox.change(of: target.queue) { state in
             let change = respond(request, state)
             return (change.changes, change.answer)
         } completion: { [self] result in
             switch result {
-            case .success(let answer): send(answer, reply)
-            case .failure(let error): reply.send(Problem(error))
+            case .success(let answer): send(answer, responder)
+            case .failure(let error): responder.send(Problem(error))
             }
         }
     }
 
     private func send(
-        _ answer: UpstreamRouteResponse, _ reply: MeteredResponder, headers: [(name: String, value: String)] = []
+        _ answer: UpstreamRouteResponse, _ responder: MeteredResponder, headers: [(name: String, value: String)] = []
     ) {
         switch answer {
         case .json(let text, let status, let more):
-            reply.send(.json(status, text, headers: headers + Self.sorted(more)))
+            responder.send(.json(status, text, headers: headers + Self.sorted(more)))
         case .forwarded(let body, let more):
-            reply.send(
+            responder.send(
                 HTTPResponse(
                     status: 200, headers: [("Content-Type", "application/json")] + headers + Self.sorted(more),
                     body: body))
-        case .empty(let status): reply.send(HTTPResponse(status: status, headers: headers))
+        case .empty(let status): responder.send(HTTPResponse(status: status, headers: headers))
         case .problem(let slug, let status, let detail, let faults):
-            reply.send(
+            responder.send(
                 Problem(
                     slug: slug, status: status, detail: detail,
                     members: faults.isEmpty ? [] : faults.members, headers: headers))
         case .invalidJSON(let fault, let offset):
             var problem = Problem(invalidJSON: fault, offset: offset)
             problem.headers += headers
-            reply.send(problem)
+            responder.send(problem)
         case .later(let answer, let after):
             // Rounded up: a second too early would only be refused again.
             let seconds = max(1, (after.wholeMilliseconds + 999) / 1000)
-            send(answer, reply, headers: headers + [("Retry-After", String(seconds))])
+            send(answer, responder, headers: headers + [("Retry-After", String(seconds))])
         }
     }
 

@@ -14,7 +14,7 @@ struct DryRun {
     private static let longestURL = 8 << 10
 
     func answer(_ request: IngestRequest) throws(Problem) -> HTTPResponse {
-        guard request.rejected.isEmpty else { throw IngestReply(request, context).invalidPayload }
+        guard request.rejected.isEmpty else { throw IngestResponse(request, context).invalidPayload }
         var requests: [String] = []
         var room = MessageHandler.pageBytes - Self.otherBytes
         var omitted = 0

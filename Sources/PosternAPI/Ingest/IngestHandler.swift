@@ -38,25 +38,27 @@ struct IngestHandler: Sendable {
     /// `POST /v1/{upstream}/{kind}`
     func payloads(
         of target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, _ body: [UInt8],
-        _ reply: MeteredResponder
+        _ responder: MeteredResponder
     ) {
-        if let key = idempotencyKey(reply) { return once(key, body, reply) { payloads(of: target, kind, body, $0) } }
-        take(body, reply) { (root, validation) throws(Problem) in try validation.readPayloads(root, target, kind) }
+        if let key = idempotencyKey(responder) {
+            return once(key, body, responder) { payloads(of: target, kind, body, $0) }
+        }
+        take(body, responder) { (root, validation) throws(Problem) in try validation.readPayloads(root, target, kind) }
     }
 
     /// `POST /v1/messages`
-    func envelopes(_ body: [UInt8], _ reply: MeteredResponder) {
-        if let key = idempotencyKey(reply) { return once(key, body, reply) { envelopes(body, $0) } }
-        take(body, reply) { (root, validation) throws(Problem) in try validation.readEnvelopes(root) }
+    func envelopes(_ body: [UInt8], _ responder: MeteredResponder) {
+        if let key = idempotencyKey(responder) { return once(key, body, responder) { envelopes(body, $0) } }
+        take(body, responder) { (root, validation) throws(Problem) in try validation.readEnvelopes(root) }
     }
 
     /// `POST /v1/cloudevents`
-    func events(_ body: [UInt8], _ reply: MeteredResponder) {
-        if let key = idempotencyKey(reply) { return once(key, body, reply) { events(body, $0) } }
-        let mode = CloudEventMode(reply.head)
-        take(body, reply) { (root, validation) throws(Problem) in
+    func events(_ body: [UInt8], _ responder: MeteredResponder) {
+        if let key = idempotencyKey(responder) { return once(key, body, responder) { events(body, $0) } }
+        let mode = CloudEventMode(responder.head)
+        take(body, responder) { (root, validation) throws(Problem) in
             if mode == .binary {
-                try validation.readEvent(CloudEventAttributes(reply.head), data: root)
+                try validation.readEvent(CloudEventAttributes(responder.head), data: root)
             } else {
                 try validation.readEvents(root, isBatch: mode == .batched)
             }
@@ -64,15 +66,15 @@ struct IngestHandler: Sendable {
     }
 
     /// The header, if it applies. A dry run stores nothing, so it ignores the header.
-    private func idempotencyKey(_ reply: MeteredResponder) -> String? {
-        guard reply.idempotent == nil, let key = reply.head.header("Idempotency-Key") else { return nil }
-        return reply.request.isDryRun ? nil : key
+    private func idempotencyKey(_ responder: MeteredResponder) -> String? {
+        guard responder.idempotent == nil, let key = responder.head.header("Idempotency-Key") else { return nil }
+        return responder.request.isDryRun ? nil : key
     }
 
     /// Answers a repeat with the stored response, and passes a first request to `accept`. Both on a thread that may
     /// read the store.
     private func once(
-        _ key: String, _ body: [UInt8], _ reply: MeteredResponder,
+        _ key: String, _ body: [UInt8], _ responder: MeteredResponder,
         accept: @escaping @Sendable (MeteredResponder) -> Void
     ) {
         // When the thread that serves the connection returns, its reservation is released.
@@ -80,100 +82,104 @@ struct IngestHandler: Sendable {
         context.memory.takeAnyway(bytes)
         context.readers.run { [context] in
             defer { context.memory.give(bytes) }
-            var reply = reply
+            var responder = responder
             do throws(Problem) {
-                let idempotent = try context.idempotentRequests.begin(reply.request, key, body: body)
-                reply.idempotent = idempotent
+                let idempotent = try context.idempotentRequests.begin(responder.request, key, body: body)
+                responder.idempotent = idempotent
                 if let response = try idempotent.response(in: context.outbox) {
-                    reply.send(response)
+                    responder.send(response)
                 } else {
-                    accept(reply)
+                    accept(responder)
                 }
             } catch {
-                reply.refuse(error)
+                responder.refuse(error)
             }
         }
     }
 
     private func take(
-        _ body: [UInt8], _ reply: MeteredResponder, _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
+        _ body: [UInt8], _ responder: MeteredResponder,
+        _ read: (JSONValue, inout IngestValidation) throws(Problem) -> Void
     ) {
         do throws(Problem) {
-            var validation = IngestValidation(body, reply.request, context)
+            var validation = IngestValidation(body, responder.request, context)
             let parser = JSONParser.ofThisThread
             let parsed = try body.withUnsafeBufferPointer { text throws(Problem) in
-                switch reply.request.form {
+                switch responder.request.form {
                 case .lines where validation.request.preferences.isLenient: try validation.readLines(text, read)
                 case .lines: try parser.parseLines(text) { root throws(Problem) in try read(root, &validation) }
                 case .json, nil: try parser.parse(text) { root throws(Problem) in try read(root, &validation) }
                 }
             }
-            try parsed.mapError { Problem($0, in: body, form: reply.request.form ?? .json) }.get()
-            conclude(validation.request, reply)
+            try parsed.mapError { Problem($0, in: body, form: responder.request.form ?? .json) }.get()
+            conclude(validation.request, responder)
         } catch {
-            reply.refuse(error)
+            responder.refuse(error)
         }
     }
 
     // MARK: The answer
 
-    private func conclude(_ request: IngestRequest, _ reply: MeteredResponder) {
-        if request.isDryRun { return show(request, reply) }
+    private func conclude(_ request: IngestRequest, _ responder: MeteredResponder) {
+        if request.isDryRun { return show(request, responder) }
         request.countRejections(in: context.metrics)
         guard request.rejected.isEmpty || request.preferences.isLenient && !request.isSingle else {
-            return reply.send(IngestReply(request, context).invalidPayload)
+            return responder.send(IngestResponse(request, context).invalidPayload)
         }
-        if let wait = reply.caller?.takeMessages(request.messages.count, at: context.time.instant) {
+        if let wait = responder.caller?.takeMessages(request.messages.count, at: context.time.instant) {
             request.countRefusal(.rateLimited, in: context.metrics)
-            return reply.send(Gatekeeper.rateLimited("messages", wait))
+            return responder.send(Gatekeeper.rateLimited("messages", wait))
         }
-        guard !request.messages.isEmpty || reply.idempotent != nil else {
-            return reply.send(IngestReply(request, context).accepted(AppendReceipt()))
+        guard !request.messages.isEmpty || responder.idempotent != nil else {
+            return responder.send(IngestResponse(request, context).accepted(AppendReceipt()))
         }
-        store(request, reply)
+        store(request, responder)
     }
 
     /// Shows the requests that would be sent. Their plans read the store, and their texts are several times as long as
     /// the messages.
-    private func show(_ request: IngestRequest, _ reply: MeteredResponder) {
+    private func show(_ request: IngestRequest, _ responder: MeteredResponder) {
         let bytes = 8 * request.messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
         context.readers.run { [context] in
             defer { context.memory.give(bytes) }
-            do throws(Problem) { reply.send(try DryRun(context: context).answer(request)) } catch { reply.send(error) }
+            do throws(Problem) { responder.send(try DryRun(context: context).answer(request)) } catch {
+                responder.send(error)
+            }
         }
     }
 
     /// Hands the messages to the writer. The 202 leaves from its completion: after the commit, and nowhere else.
-    private func store(_ request: IngestRequest, _ reply: MeteredResponder) {
+    private func store(_ request: IngestRequest, _ responder: MeteredResponder) {
         var request = request
         let messages = request.takeMessages()
         let kept = request.preferences.isLenient ? messages : []
-        let answer = IngestReply(request, context)
+        let response = IngestResponse(request, context)
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
-        let record = reply.idempotent.map { RequestRecord.response($0.record(answer.accepted)) } ?? request.identities
+        let record =
+            responder.idempotent.map { RequestRecord.response($0.record(response.accepted)) } ?? request.identities
         context.outbox.append(messages, recording: record) { [context] result in
             context.memory.give(bytes)
             switch result {
             case .success(let receipt):
-                var reply = reply
-                reply.ids = receipt.ids
-                answer.request.countAcceptances(besides: receipt.repeated)
-                if let seconds = answer.request.preferences.wait, !receipt.ids.isEmpty {
-                    hold(SettlementReply(answer, receipt, reply, context), receipt.repeatedIDs, seconds: seconds)
+                var responder = responder
+                responder.ids = receipt.ids
+                response.request.countAcceptances(besides: receipt.repeated)
+                if let seconds = response.request.preferences.wait, !receipt.ids.isEmpty {
+                    hold(SettlementReply(response, receipt, responder, context), receipt.repeatedIDs, seconds: seconds)
                 } else {
-                    reply.send(202) { answer.accepted(receipt) }
+                    responder.send(202) { response.accepted(receipt) }
                 }
             case .failure(let refusal):
-                let faults = answer.request.faults(in: refusal)
+                let faults = response.request.faults(in: refusal)
                 guard faults.isEmpty else {
-                    answer.request.countRejections(faults, in: context.metrics)
-                    return store(answer.request.leavingOut(faults, of: kept), reply)
+                    response.request.countRejections(faults, in: context.metrics)
+                    return store(response.request.leavingOut(faults, of: kept), responder)
                 }
-                let problem = answer.problem(refusal)
-                answer.request.countRefusal(problem.slug, in: context.metrics)
-                reply.send(problem)
+                let problem = response.problem(refusal)
+                response.request.countRefusal(problem.slug, in: context.metrics)
+                responder.send(problem)
             }
         }
     }

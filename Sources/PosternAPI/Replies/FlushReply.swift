@@ -10,7 +10,7 @@ import Synchronization
 final class FlushReply: PendingReply {
     private let target: ConfiguredUpstream
     private let seconds: Int
-    private let reply: MeteredResponder
+    private let responder: MeteredResponder
     private let context: APIContext
     private let queued: Int
     private let isAnswered = Mutex(false)
@@ -18,10 +18,10 @@ final class FlushReply: PendingReply {
     /// Empty: a flush waits for no particular message.
     var ids: [MessageID] { [] }
 
-    init(_ target: ConfiguredUpstream, seconds: Int, _ reply: MeteredResponder, _ context: APIContext) {
+    init(_ target: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder, _ context: APIContext) {
         self.target = target
         self.seconds = seconds
-        self.reply = reply
+        self.responder = responder
         self.context = context
         queued = context.outbox.ledger(of: target.queue.number).queued
     }
@@ -33,7 +33,7 @@ final class FlushReply: PendingReply {
         context.readers.run { [self] in
             let remaining = try? context.outbox.queued(of: target.queue.number, through: report.through)
             if let error = report.error, remaining != 0 {
-                return reply.send(failure(error, report, remaining: remaining), isCarriedOut: true)
+                return responder.send(failure(error, report, remaining: remaining), isCarriedOut: true)
             }
             send(200) { json in
                 json.number("sent", report.sent)
@@ -59,7 +59,7 @@ final class FlushReply: PendingReply {
             members: members, headers: preferenceApplied)
     }
 
-    func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
 
     func finishNow() {
         if isFirst { send(202) { _ in } }
@@ -73,7 +73,7 @@ final class FlushReply: PendingReply {
     }
 
     private func send(_ status: Int, _ counts: (inout JSONWriter) -> Void) {
-        reply.send(
+        responder.send(
             .json(
                 status,
                 JSONWriter.object { json in

@@ -98,7 +98,7 @@ public enum MessageJSON {
         JSONWriter.object { json in
             json.string("upstream", upstream.name.description)
             write(receipt.attempt, into: &json)
-            json.raw("ids", IngestReply.list(receipt.ids))
+            json.raw("ids", IngestResponse.list(receipt.ids))
             guard let outcome = receipt.attempt.outcome else { return }
             let named = upstream.namedBatch(
                 of: receipt.kind, isSuccess: outcome == Settlement.Outcome.delivered.rawValue,

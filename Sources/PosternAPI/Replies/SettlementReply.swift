@@ -12,18 +12,18 @@ final class SettlementReply: PendingReply {
         var settled: [MessageID: SettledNotice] = [:]
         var isAnswered = false
     }
-    private let answer: IngestReply
+    private let response: IngestResponse
     private let receipt: AppendReceipt
-    private let reply: MeteredResponder
+    private let responder: MeteredResponder
     private let context: APIContext
     private let state: Mutex<State>
 
     var ids: [MessageID] { receipt.ids }
 
-    init(_ answer: IngestReply, _ receipt: AppendReceipt, _ reply: MeteredResponder, _ context: APIContext) {
-        self.answer = answer
+    init(_ response: IngestResponse, _ receipt: AppendReceipt, _ responder: MeteredResponder, _ context: APIContext) {
+        self.response = response
         self.receipt = receipt
-        self.reply = reply
+        self.responder = responder
         self.context = context
         state = Mutex(State(open: Set(receipt.ids)))
     }
@@ -38,11 +38,11 @@ final class SettlementReply: PendingReply {
         }
         guard let all else { return false }
         // Not on the writer's thread: the response reads the store.
-        context.readers.run { [self] in reply.sendFinal(final(all)) }
+        context.readers.run { [self] in responder.sendFinal(final(all)) }
         return true
     }
 
-    func onHangUp(_ action: @escaping @Sendable () -> Void) { reply.onHangUp(action) }
+    func onHangUp(_ action: @escaping @Sendable () -> Void) { responder.onHangUp(action) }
 
     /// Sends what is known so far: accepted, and not settled yet.
     func finishNow() {
@@ -51,16 +51,16 @@ final class SettlementReply: PendingReply {
             state.isAnswered = true
             return true
         }
-        if isLate { reply.send(answer.accepted(receipt)) }
+        if isLate { responder.send(response.accepted(receipt)) }
     }
 
     // MARK: When all are settled
 
     private func final(_ settled: [MessageID: SettledNotice]) -> HTTPResponse {
-        if answer.request.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
+        if response.request.isSingle, let id = receipt.ids.first, let notice = settled[id] { return single(notice) }
         let notices = receipt.ids.compactMap { settled[$0] }
         var room = MessageHandler.pageBytes - Self.otherBytes
-        let rejected = answer.request.preferences.isLenient ? answer.rejectionTexts : nil
+        let rejected = response.request.preferences.isLenient ? response.rejectionTexts : nil
         let shownRejected = rejected.map { Self.first(of: $0, within: room / 2) } ?? []
         room -= Self.bytes(of: shownRejected)
         let messages = Self.messages(of: notices, within: room)
@@ -83,7 +83,7 @@ final class SettlementReply: PendingReply {
                 json.raw("rejected", JSONWriter.array(shownRejected))
                 let omitted = rejected.count - shownRejected.count
                 if omitted > 0 { json.number("rejectedOmitted", omitted) }
-            }, headers: answer.preferenceApplied + IngestReply.replay(receipt))
+            }, headers: response.preferenceApplied + IngestResponse.replay(receipt))
     }
 
     /// The bytes of the members that contain counts.
@@ -92,7 +92,7 @@ final class SettlementReply: PendingReply {
     /// The list of the messages that are left out. One transaction has stored them, so no message of another request is
     /// among them, unless some had been stored before. Nil in that case, and for a key that cannot read the list.
     private func rest(of notices: [SettledNotice], after count: Int) -> String? {
-        guard receipt.repeated.isEmpty, reply.caller?.key.scopes.contains(.read) ?? true, count > 0,
+        guard receipt.repeated.isEmpty, responder.caller?.key.scopes.contains(.read) ?? true, count > 0,
             let last = notices.last
         else { return nil }
         return "/v1/messages?cursor=\(MessageCursor(notices[count - 1].id, in: .oldest))&last=\(last.id)"
@@ -136,12 +136,12 @@ final class SettlementReply: PendingReply {
 
     /// 200 says that the message was delivered; any other end is a 502.
     private func single(_ notice: SettledNotice) -> HTTPResponse {
-        guard notice.state == .delivered else { return undelivered(notice).response(to: reply.head) }
-        var text = MessageJSON.notice(notice, answer.request, isSimulated: context.isSimulated)
+        guard notice.state == .delivered else { return undelivered(notice).response(to: responder.head) }
+        var text = MessageJSON.notice(notice, response.request, isSimulated: context.isSimulated)
         if let record = try? context.outbox.message(notice.id) {
             text = MessageJSON.message(record, context: context)
         }
-        return .json(200, text, headers: answer.preferenceApplied + IngestReply.replay(receipt))
+        return .json(200, text, headers: response.preferenceApplied + IngestResponse.replay(receipt))
     }
 
     private func undelivered(_ notice: SettledNotice) -> Problem {
@@ -161,6 +161,6 @@ final class SettlementReply: PendingReply {
             case .expired: "The message expired before it could be delivered."
             }
         return Problem(
-            slug: .deliveryFailed, status: 502, detail: detail, members: members, headers: answer.preferenceApplied)
+            slug: .deliveryFailed, status: 502, detail: detail, members: members, headers: response.preferenceApplied)
     }
 }

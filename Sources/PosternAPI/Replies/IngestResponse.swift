@@ -6,7 +6,7 @@ import PosternUpstream
 /// The response to a request that contains messages.
 ///
 /// A class, so that the writer's completion captures one reference.
-final class IngestReply: Sendable {
+final class IngestResponse: Sendable {
     let request: IngestRequest
     let context: APIContext
 
@@ -215,6 +215,6 @@ final class IngestReply: Sendable {
 extension PayloadErrors {
     /// The members `errors` and, if there are more than are shown, `errorsOmitted` of a problem document.
     var members: [(name: String, json: String)] {
-        IngestReply.members(kept.map { IngestReply.error($0) }, omitted: omitted)
+        IngestResponse.members(kept.map { IngestResponse.error($0) }, omitted: omitted)
     }
 }
