@@ -57,7 +57,7 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     /// Replaces the active keys. If the list is empty, no caller needs a key.
-    public func adopt(_ keys: [APIKey], opensMetrics: Bool) {
+    public func replaceKeys(_ keys: [APIKey], opensMetrics: Bool) {
         context.keys.replace(with: keys, at: context.time.instant)
         context.stream.endRevoked()
         gatekeeper.setOpensMetrics(opensMetrics)

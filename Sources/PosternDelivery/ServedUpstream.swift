@@ -53,7 +53,7 @@ public struct ServedUpstream: Sendable {
     }
 
     /// Continues with new settings. `upstream`: see `UpstreamWorker.adopt`.
-    public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
-        if let worker { worker.adopt(settings, upstream: upstream) } else { client.adopt(settings) }
+    public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+        if let worker { worker.apply(settings, upstream: upstream) } else { client.apply(settings) }
     }
 }

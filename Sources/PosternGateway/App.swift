@@ -212,7 +212,7 @@ public final class App: Sendable {
             return
         }
         warn(of: loaded)
-        let plan = services.adopt(loaded)
+        let plan = services.reload(loaded)
         warnOfMissingSettings(services.upstreams.map(\.queue.upstream).filter { plan.added.contains($0.name) })
         if !plan.removed.isEmpty { warnOfDisabledUpstreams(services) }
         var metadata: Logger.Metadata = [

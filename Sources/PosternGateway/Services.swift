@@ -93,7 +93,7 @@ final class Services: Sendable {
         handler = GatewayHandler(
             context, callers: CallerPolicy(configuration.server),
             hasAdminListener: configuration.server.adminHTTP != nil)
-        handler.adopt(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
+        handler.replaceKeys(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         context.setEventTypes(configuration.cloudEvents.types)
         listeners = environment.makeListeners(configuration.server, memory, handler, logger)
         outbox.adopt(callbacks ?? [])
@@ -181,11 +181,11 @@ final class Services: Sendable {
     }
 
     /// Puts a new configuration in force as far as it can change while running.
-    func adopt(_ loaded: ConfigurationLoader.LoadedConfiguration) -> ReloadPlan {
+    func reload(_ loaded: ConfigurationLoader.LoadedConfiguration) -> ReloadPlan {
         let plan = configuration.changes(to: loaded.configuration)
         current.withLock { $0 = plan.configuration }
         if plan.changesKeys {
-            handler.adopt(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
+            handler.replaceKeys(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
         }
         context.setEventTypes(plan.configuration.cloudEvents.types)
         outbox.adopt(maxBytes: plan.configuration.outbox.maxBytes)
@@ -207,7 +207,7 @@ final class Services: Sendable {
                     postponed.append(upstream)
                 }
             } else if !postponedUpstreams.contains(name) {
-                served.adopt(settings.deliverySettings)
+                served.apply(settings.deliverySettings)
             }
         }
         for (name, error) in replacePostponed() {
@@ -215,7 +215,7 @@ final class Services: Sendable {
                 "cannot store the kinds of a reloaded upstream; retrying, with its previous settings until then",
                 metadata: ["upstream": "\(name)", "error": "\(error)"])
         }
-        adoptCallbacks()
+        setCallbacks()
         plan.removed.forEach(remove)
         // Also of upstreams whose settings are the same: an address may have changed.
         for upstream in upstreams { upstream.client.renewConnections() }
@@ -240,13 +240,13 @@ final class Services: Sendable {
                 failures.append((upstream.name, error))
                 continue
             }
-            served.adopt(settings.deliverySettings, upstream: upstream)
+            served.apply(settings.deliverySettings, upstream: upstream)
             postponed.withLock { postponed in postponed.removeAll { $0.name == upstream.name } }
         }
         return failures
     }
 
-    private func adoptCallbacks() {
+    private func setCallbacks() {
         if let callbacks { outbox.adopt(callbacks) }
     }
 
@@ -275,7 +275,7 @@ final class Services: Sendable {
             let failed = replacePostponed().map { $0.name }
             let replaced = waiting.filter { !failed.contains($0) }
             if !replaced.isEmpty {
-                adoptCallbacks()
+                setCallbacks()
                 refreshUpstreams()
             }
             for name in replaced {

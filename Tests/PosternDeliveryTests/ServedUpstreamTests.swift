@@ -118,7 +118,7 @@ import Testing
 
     @Test func settings_areThoseOfRequests_withoutAWorker() throws {
         endWorker()
-        served.adopt(DeliverySettings.with { $0.transfer.requestTimeout = .seconds(7) })
+        served.apply(DeliverySettings.with { $0.transfer.requestTimeout = .seconds(7) })
         #expect(served.client.options.requestTimeout == .seconds(7))
         #expect(served.client.options.connections.renewedAt == harness.time.instant)
         #expect(served.client.options.connections.name == "plain")

@@ -51,7 +51,7 @@ import Testing
         let new = try Self.load(#""a", "b""#, in: scratch)
         // A reload that changes nothing does not forget it either.
         for change in [["upstreams.listed.kinds"], []] {
-            #expect(services.adopt(new).live == change)
+            #expect(services.reload(new).live == change)
             services.finishReload()
             #expect(services.postponedUpstreams.map(\.description) == ["listed"])
             #expect(kinds == ["a"])
@@ -77,7 +77,7 @@ import Testing
             let message = NewMessage(queue: queue, kind: "a", acceptedAt: SystemTime().now, bytes: Array("{}".utf8))
             _ = try DedicatedThreads().result { services.outbox.append([message], completion: $0) }
             #expect(services.condition.queued > 0)
-            try services.adopt(name)
+            try services.reload(name)
             #expect(services.upstreams.map { $0.worker == nil } == [false])
         }
         services.release(name)
@@ -86,7 +86,7 @@ import Testing
                 services.finishReload(); return !services.workerGroup.isRetiring(name)
             })
         try scratch.write(#"{"outbox": {"path": "\#(scratch.directory)/store.sqlite"}}"#, to: "config.json")
-        _ = services.adopt(try scratch.loader(types: []).load())
+        _ = services.reload(try scratch.loader(types: []).load())
         #expect(services.upstreams.isEmpty)
         #expect(services.outbox.target(queue.number)?.isDisabled == true)
     }
@@ -96,12 +96,12 @@ import Testing
         defer { services.stop { true } }
         try execute("CREATE TRIGGER refusal BEFORE INSERT ON kinds BEGIN SELECT RAISE(ABORT, 'refused'); END")
         let (old, new) = (try Self.load(#""a""#, in: scratch), try Self.load(#""a", "b""#, in: scratch))
-        _ = services.adopt(new)
-        _ = services.adopt(old)
+        _ = services.reload(new)
+        _ = services.reload(old)
         #expect(services.postponedUpstreams.isEmpty)
-        _ = services.adopt(new)
+        _ = services.reload(new)
         try scratch.write(#"{"outbox": {"path": "\#(scratch.directory)/store.sqlite"}}"#, to: "config.json")
-        _ = services.adopt(try scratch.loader(types: []).load())
+        _ = services.reload(try scratch.loader(types: []).load())
         #expect(services.postponedUpstreams.isEmpty)
         services.finishReload()
         #expect(kinds.isEmpty)
@@ -177,7 +177,7 @@ private struct NoListeners: Listeners {
             {"outbox": {"path": "\(scratch.directory)/store.sqlite"}, "upstreams": {"listed": {}, "other": {"type": "listed"}}}
             """
         try scratch.write(text, to: "config.json")
-        _ = services.adopt(try scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load())
+        _ = services.reload(try scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load())
         #expect(services.upstreams.map(\.name.description) == ["listed"])
         #expect(services.configuration.upstreams.first { $0.name.description == "other" }?.isEnabled == false)
     }

@@ -98,9 +98,9 @@ public final class UpstreamWorker: Sendable {
 
     /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
     /// other credentials or another URL.
-    public func adopt(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
-        client.adopt(settings)
-        inbox.put(.adopt(settings, upstream: upstream.map { RegisteredUpstream($0) }))
+    public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+        client.apply(settings)
+        inbox.put(.apply(settings, upstream: upstream.map { RegisteredUpstream($0) }))
     }
 
     // MARK: Stopping

@@ -148,7 +148,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .waitNotStored(let error): waitNotStored(error)
         case .flush(let completion): flush(completion)
         case .flushBegan: machine.flushBegan()
-        case .adopt(let settings, let upstream): adopt(settings, upstream)
+        case .apply(let settings, let upstream): apply(settings, upstream)
         case .noticed(let notice): perform(machine.noticed(notice).map(DeliveryMachine.Action.notify))
         case .stop: stop()
         case .end:
@@ -185,13 +185,13 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     // MARK: External changes
 
-    private func adopt(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
+    private func apply(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
         if let upstream {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream
         }
         logger = gatewayLogger.at(settings.logLevel)
-        perform(machine.adopted(settings, isReplaced: upstream != nil, now: time.now))
+        perform(machine.apply(settings, isReplaced: upstream != nil, now: time.now))
         listen()
     }
 

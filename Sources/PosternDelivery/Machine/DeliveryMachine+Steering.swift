@@ -51,7 +51,7 @@ extension DeliveryMachine {
 
     /// Applies new settings. `isReplaced`: whether credentials or the URL have changed, which may have ended any
     /// failure.
-    mutating func adopted(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
+    mutating func apply(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
         self.settings = settings
         health.most = settings.maxInFlight
         if isReplaced {

@@ -50,7 +50,7 @@ import Testing
         ]
         try withPausedGateway(setup) { gateway in
             let id = try gateway.accept()
-            gateway.handler.adopt(keys, opensMetrics: opensMetrics)
+            gateway.handler.replaceKeys(keys, opensMetrics: opensMetrics)
             // Of probes.
             gateway.transport.answerAll { _ in .status(200) }
             try body(gateway, id)
@@ -314,7 +314,7 @@ import Testing
             let keys = ["plain", "picky"].map {
                 Self.key($0, Set(APIKey.Scope.allCases), upstreams: [UpstreamName($0)!])
             }
-            gateway.handler.adopt(keys, opensMetrics: false)
+            gateway.handler.replaceKeys(keys, opensMetrics: false)
             func status(_ method: String, _ path: String, _ name: String) throws -> Int {
                 try gateway.client.ask(method, path, headers: Self.bearer(name)).status
             }
@@ -429,7 +429,7 @@ import Testing
                 try gateway.client.ask("GET", "/v1/upstreams", headers: Self.bearer(name)).status
             }
             let before = try status("all")
-            gateway.handler.adopt([Self.key("new", [.read])], opensMetrics: false)
+            gateway.handler.replaceKeys([Self.key("new", [.read])], opensMetrics: false)
             let (old, new) = (try status("all"), try status("new"))
             #expect(before == 200 && old == 401 && new == 200)
         }
@@ -445,7 +445,7 @@ import Testing
             #expect(eventually { gateway.context.stream.listenerCount == 2 })
             // The next heartbeat, which would end them too, does not come.
             gateway.context.timer.stop()
-            gateway.handler.adopt(Self.keys.filter { $0.name != "all" }, opensMetrics: false)
+            gateway.handler.replaceKeys(Self.keys.filter { $0.name != "all" }, opensMetrics: false)
             #expect(eventually { gateway.context.stream.listenerCount == 1 })
             withExtendedLifetime(listening) {}
         }

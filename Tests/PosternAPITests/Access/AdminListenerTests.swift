@@ -77,7 +77,7 @@ import Testing
             let key = APIKey(
                 name: "ops", sha256: KeyText.digest(of: "k"), scopes: [.read, .admin],
                 limits: .init(requestsPerSecond: 0.01, burst: 2))
-            gateway.handler.adopt([key], opensMetrics: false)
+            gateway.handler.replaceKeys([key], opensMetrics: false)
             func ask(_ port: UInt16, _ headers: [(String, String)]) throws -> Int {
                 try HTTPClient(port: port).ask("GET", "/v1/upstreams", headers: headers).status
             }

@@ -134,7 +134,7 @@ import Testing
         setup.callers = CallerPolicy(origins: ["https://console.example"])
         try withPausedGateway(setup) { gateway in
             let key = APIKey(name: "a", sha256: KeyText.digest(of: "k"), scopes: [.write])
-            if keys { gateway.handler.adopt([key], opensMetrics: false) }
+            if keys { gateway.handler.replaceKeys([key], opensMetrics: false) }
             try body(gateway)
         }
     }

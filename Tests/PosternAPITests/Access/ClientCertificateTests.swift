@@ -27,7 +27,7 @@ import Testing
         setup.tls.keyFile = own.key
         setup.tls.clientCAFile = authority.certificate
         try withPausedGateway(setup) { gateway in
-            gateway.handler.adopt(keys, opensMetrics: false)
+            gateway.handler.replaceKeys(keys, opensMetrics: false)
             try body(gateway)
         }
     }

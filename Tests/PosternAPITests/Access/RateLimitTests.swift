@@ -22,7 +22,7 @@ import Testing
             let key = APIKey(
                 name: "a", sha256: KeyText.digest(of: "k"), scopes: [.write],
                 limits: .init(requestsPerSecond: 100))
-            gateway.handler.adopt([key], opensMetrics: false)
+            gateway.handler.replaceKeys([key], opensMetrics: false)
             let clients = try (0..<Self.clients).map { _ in try HTTPClient(port: gateway.port) }
             let share = Self.clients / Self.threads
             try body(gateway, (0..<Self.threads).map { Array(clients[($0 * share)..<(($0 + 1) * share)]) })

@@ -178,7 +178,7 @@ import Testing
                 key("reader", [.read]), key("stranger", upstreams: [UpstreamName("plain")!]),
                 key("slow", limits: RateLimits(requestsPerSecond: 0.01, burst: 1)),
             ]
-            gateway.handler.adopt(keys, opensMetrics: true)
+            gateway.handler.replaceKeys(keys, opensMetrics: true)
             func post(_ key: String?, _ path: String = "/v1/picky/event") throws -> Int {
                 let authorization = key.map { [("Authorization", "Bearer \($0)")] } ?? []
                 return try gateway.client.ask(

@@ -174,7 +174,7 @@ import Testing
                     name: "plain", sha256: KeyText.digest(of: "plain"), scopes: [.read],
                     upstreams: [try #require(UpstreamName("plain"))]),
             ]
-            gateway.handler.adopt(keys, opensMetrics: false)
+            gateway.handler.replaceKeys(keys, opensMetrics: false)
             func bearer(_ name: String) -> [(String, String)] { [("Authorization", "Bearer \(name)")] }
             let restricted = try EventClient(gateway.port, headers: bearer("plain"))
             let filtered = try EventClient(gateway.port, "?type=message.queued&upstream=plain", headers: bearer("all"))

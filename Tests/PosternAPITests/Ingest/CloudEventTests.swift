@@ -303,7 +303,7 @@ import Testing
         try withPausedGateway { gateway in
             let key = APIKey(
                 name: "a", sha256: KeyText.digest(of: "key-a"), scopes: [.write], upstreams: [UpstreamName("plain")!])
-            gateway.handler.adopt([key], opensMetrics: false)
+            gateway.handler.replaceKeys([key], opensMetrics: false)
             try post(Self.event(), Self.structured, [("Authorization", "Bearer key-a")], to: gateway)
                 .problem(403, "forbidden")
         }
@@ -399,7 +399,7 @@ import Testing
     @Test func eachAPIKey_hasEventsOfItsOwn() throws {
         try withPausedGateway { gateway in
             let keys = ["a", "b"].map { APIKey(name: $0, sha256: KeyText.digest(of: "key-\($0)"), scopes: [.write]) }
-            gateway.handler.adopt(keys, opensMetrics: false)
+            gateway.handler.replaceKeys(keys, opensMetrics: false)
             let ids = try ["a", "b", "a"].map { key in
                 try post(Self.event(), Self.structured, [("Authorization", "Bearer key-\(key)")], to: gateway)
                     .json["id"].string

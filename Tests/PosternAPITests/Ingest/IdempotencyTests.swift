@@ -187,7 +187,7 @@ import Testing
     @Test func eachAPIKey_hasKeysOfItsOwn() throws {
         try withPausedGateway { gateway in
             let keys = ["a", "b"].map { APIKey(name: $0, sha256: KeyText.digest(of: "key-\($0)"), scopes: [.write]) }
-            gateway.handler.adopt(keys, opensMetrics: false)
+            gateway.handler.replaceKeys(keys, opensMetrics: false)
             func post(_ key: String) throws -> HTTPClient.Answer {
                 try self.post(
                     #"{"n":1}"#, Self.key("one", ("Authorization", "Bearer key-\(key)")), to: gateway)

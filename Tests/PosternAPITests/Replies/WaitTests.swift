@@ -143,7 +143,7 @@ import Testing
         setup.upstreams = [PlainUpstream("plain", kinds: ["thing"])]
         try withPausedGateway(setup) { gateway in
             let text = "key-writer"
-            gateway.handler.adopt(
+            gateway.handler.replaceKeys(
                 [APIKey(name: "writer", sha256: KeyText.digest(of: text), scopes: [.write, .admin])],
                 opensMetrics: false)
             let key = [("Authorization", "Bearer \(text)")]

@@ -192,7 +192,7 @@ import WebhookAdapter
         if how == "flush" {
             _ = try harness.flush()
         } else {
-            harness.worker.adopt(Self.delivery)
+            harness.worker.apply(Self.delivery)
             try harness.run(for: .seconds(1))
         }
         #expect(harness.ledger.delivered == 1)
@@ -221,7 +221,7 @@ import WebhookAdapter
         harness.transport.answerAll { _ in .status(200) }
         let right = try webhook(settings.merging(["url": .text("http://hook2")]) { $1 })
         try harness.outbox.replace(right, of: harness.queue.target)
-        harness.worker.adopt(Self.delivery, upstream: right)
+        harness.worker.apply(Self.delivery, upstream: right)
         try harness.run(for: .seconds(10))
         #expect(harness.ledger.delivered == 50)
         #expect(harness.worker.snapshot.health == .up)
@@ -519,7 +519,7 @@ import WebhookAdapter
         case "reload":
             let right = try webhook(["url": .text("http://hook2")])
             try harness.outbox.replace(right, of: harness.queue.target)
-            harness.worker.adopt(Self.delivery, upstream: right)
+            harness.worker.apply(Self.delivery, upstream: right)
         default:
             try harness.restart(webhook(), settings: Self.delivery)
             try harness.run(for: .seconds(101))

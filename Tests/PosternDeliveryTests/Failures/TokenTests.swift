@@ -241,7 +241,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         try harness.run(for: .seconds(3600))
         #expect(tokenRequests <= 14)
         #expect(harness.worker.snapshot.health == .unauthorized)
-        harness.worker.adopt(Self.settings, upstream: PlainUpstream(tokenSource: PlainTokens(secret: "right")))
+        harness.worker.apply(Self.settings, upstream: PlainUpstream(tokenSource: PlainTokens(secret: "right")))
         try harness.turn()
         #expect(harness.ledger.delivered == 3)
         #expect(harness.worker.snapshot.health == .up)
@@ -250,7 +250,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
     @Test func tokenOfFormerCredentials_isIgnored_whenItComesLate() throws {
         try harness.accept(1)
         try harness.turn()
-        harness.worker.adopt(Self.settings, upstream: PlainUpstream(tokenSource: PlainTokens(secret: "new")))
+        harness.worker.apply(Self.settings, upstream: PlainUpstream(tokenSource: PlainTokens(secret: "new")))
         try harness.turn()
         #expect(openTokenRequests == 2)
         try answerToken(.status(200, "former:3600"))
@@ -274,7 +274,7 @@ private struct SlowUpstream: PlainAtHeart, TokenUpstream {
         #expect(harness.transport.answer(.status(200, "a:3600")) { $0.url == DeliveryHarness.tokenURL })
         try harness.turn()
         try harness.answer(.status(200))
-        harness.worker.adopt(Self.settings, upstream: upstream)
+        harness.worker.apply(Self.settings, upstream: upstream)
         try harness.turn()
         let wasWoken = SharedValue(false)
         harness.queue.onArrival(limits: harness.queue.target.limits) { wasWoken.set(true) }

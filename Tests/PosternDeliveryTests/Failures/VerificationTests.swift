@@ -57,7 +57,7 @@ import Testing
         #expect(lines(harness, at: .error).isEmpty)
         // 300 s with this draw.
         #expect((10...14).contains(harness.tokenRequests.count))
-        harness.worker.adopt(Self.settings, upstream: upstream(secret: "right"))
+        harness.worker.apply(Self.settings, upstream: upstream(secret: "right"))
         try harness.turn()
         #expect(harness.worker.snapshot.health == .up)
         #expect(harness.worker.snapshot.token?.isValid == true)
@@ -70,7 +70,7 @@ import Testing
         takeTheRightSecret(harness)
         try harness.turn()
         #expect(harness.worker.snapshot.health == .up)
-        harness.worker.adopt(Self.settings, upstream: upstream(secret: "wrong"))
+        harness.worker.apply(Self.settings, upstream: upstream(secret: "wrong"))
         try harness.turn()
         #expect(harness.worker.snapshot.health == .unauthorized)
     }
@@ -125,7 +125,7 @@ import Testing
         let harness = try makeHarness(verifies: false)
         harness.worker.pause()
         try harness.turn()
-        harness.worker.adopt(Self.settings, upstream: upstream(secret: "right"))
+        harness.worker.apply(Self.settings, upstream: upstream(secret: "right"))
         try harness.run(for: .seconds(60))
         #expect(harness.tokenRequests.isEmpty)
         harness.worker.resume()

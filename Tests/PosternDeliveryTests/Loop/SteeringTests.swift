@@ -32,7 +32,7 @@ import Testing
     }
 
     /// What an operator has corrected may be an address, or a connection that is mute.
-    @Test(arguments: ["resume", "flush", "adopt", "renewConnections"])
+    @Test(arguments: ["resume", "flush", "apply", "renewConnections"])
     func connections_areNotUsedAgain_afterAnOperatorsAction(action: String) throws {
         var settings = Self.single
         settings.transfer.connectionMaxAge = .seconds(7)
@@ -44,7 +44,7 @@ import Testing
         switch action {
         case "resume": harness.worker.resume()
         case "flush": harness.worker.flush()
-        case "adopt": harness.worker.adopt(settings)
+        case "apply": harness.worker.apply(settings)
         default: harness.worker.client.renewConnections()
         }
         try harness.turn()
@@ -151,11 +151,11 @@ import Testing
         try harness.accept(40)
         try harness.turn()
         #expect(harness.sizes == [1])
-        harness.worker.adopt(DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (3, 10) })
+        harness.worker.apply(DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (3, 10) })
         try harness.answer(.status(200))
         #expect(harness.open.count == 2)
         #expect(harness.sizes == [1, 10, 10])
-        harness.worker.adopt(DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 5) })
+        harness.worker.apply(DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages) = (1, 5) })
         try harness.answer(.status(200))
         #expect(harness.open.count == 1)
         try harness.answer(.status(200))
@@ -170,9 +170,9 @@ import Testing
             return harness.logged("flush finished")
         }
         #expect(try flush() == 1)
-        harness.worker.adopt(.with { $0.logLevel = .warning })
+        harness.worker.apply(.with { $0.logLevel = .warning })
         #expect(try flush() == 1)
-        harness.worker.adopt(DeliverySettings())
+        harness.worker.apply(DeliverySettings())
         #expect(try flush() == 2)
     }
 
@@ -193,7 +193,7 @@ import Testing
         #expect(harness.worker.snapshot.lastError?.errorClass == .unauthorized)
 
         harness.transport.answerAll { _ in .status(200) }
-        harness.worker.adopt(settings, upstream: PlainUpstream())
+        harness.worker.apply(settings, upstream: PlainUpstream())
         try harness.turn()
         #expect(harness.ledger.delivered == 10)
         #expect(harness.worker.snapshot.health == .up)

@@ -120,7 +120,7 @@ import Testing
         _ = model.machine.tokenFetched(token, now: model.now)
         model.now = model.now + .seconds(60)
         #expect(checks(false), "expired: the flush asks for another")
-        _ = model.machine.adopted(DeliverySettings(), isReplaced: true, now: model.now)
+        _ = model.machine.apply(DeliverySettings(), isReplaced: true, now: model.now)
         #expect(checks(true))
     }
 
@@ -188,12 +188,12 @@ import Testing
 
     /// Other limits alone do not end a wait; other credentials do, and so does anything while credentials are refused.
     @Test(arguments: [(false, false, false), (true, false, true), (false, true, true)])
-    func adoption_probes(isReplaced: Bool, isHeld: Bool, probes: Bool) {
+    func newSettings_probe_ifTheyReplaceCredentials(isReplaced: Bool, isHeld: Bool, probes: Bool) {
         var model = MachineModel()
         model.accept(1, lane: 1)
         model.send()
         model.answer(isHeld ? .holdUpstream(.credentials, detail: "no") : .retry(after: .seconds(60)))
-        _ = model.machine.adopted(.with { $0.maxInFlight = 7 }, isReplaced: isReplaced, now: model.now)
+        _ = model.machine.apply(.with { $0.maxInFlight = 7 }, isReplaced: isReplaced, now: model.now)
         #expect(model.machine.health.most == 7)
         #expect(model.machine.maySend(now: model.now) == probes)
     }

@@ -107,7 +107,7 @@ import Testing
         #expect(harness.ledger.queued == 60)
         let right = try curio()
         try harness.outbox.replace(right, of: harness.queue.target)
-        harness.worker.adopt(DeliverySettings.with { $0.maxInFlight = 8 }, upstream: right)
+        harness.worker.apply(DeliverySettings.with { $0.maxInFlight = 8 }, upstream: right)
         try harness.run(for: .seconds(600))
         #expect(harness.ledger.delivered == 60)
         #expect(harness.ledger.failed == 0)

@@ -161,7 +161,7 @@ final class Operator {
         world.reloads += 1
         guard let run = world.run else { return }
         do {
-            _ = run.gateway.adopt(try world.configuration())
+            _ = run.gateway.reload(try world.configuration())
         } catch {
             world.promises.fail("a good configuration can be reloaded", "\(error)")
         }

@@ -45,7 +45,7 @@ extension Cache {
                 context.enqueue([.removeAll(below: CacheSeal.root)])
             } else {
                 for (row, response) in found.responses {
-                    adopt(response, row, time.now, time.instant, &state)
+                    insert(response, row, time.now, time.instant, &state)
                 }
                 let evicted = state.takeEvictedRows() + found.unreadable.map { .remove(key: $0) }
                 if !evicted.isEmpty { context.enqueue(evicted) }
@@ -73,7 +73,7 @@ extension Cache {
     }
 
     /// By today's settings, which may be others than those with which it was stored.
-    private func adopt(
+    private func insert(
         _ response: StoredResponse, _ row: String, _ now: Timestamp, _ instant: MonotonicInstant, _ state: inout State
     ) {
         guard state[response.key] == nil else { return }
