@@ -1,6 +1,7 @@
 public import Logging
 public import PosternCore
 public import PosternDelivery
+import PosternEvents
 import PosternHTTP
 public import PosternMetrics
 public import PosternStore
@@ -107,7 +108,7 @@ public final class APIContext: Sendable {
 
     /// Rebuilds the directory after a reload; upstreams may be new, gone, or have other kinds.
     func refreshUpstreams(_ upstreams: [ServedUpstream]?) {
-        let upstreams = (upstreams ?? targets.map(\.served)).map { ConfiguredUpstream($0, metrics: metrics) }
+        let upstreams = (upstreams ?? self.upstreams.map(\.served)).map { ConfiguredUpstream($0, metrics: metrics) }
         directory.withLock { $0 = UpstreamDirectory(upstreams) }
     }
 
@@ -129,17 +130,17 @@ public final class APIContext: Sendable {
     }
 
     /// All configured upstreams, in the order of their names.
-    var targets: [ConfiguredUpstream] { directory.withLock { $0 }.targets }
+    var upstreams: [ConfiguredUpstream] { directory.withLock { $0 }.upstreams }
     /// The configured upstreams that the caller may use.
-    func targets(for caller: Caller?) -> [ConfiguredUpstream] {
-        caller.map { caller in targets.filter { caller.mayUse($0.name) } } ?? targets
+    func upstreams(for caller: Caller?) -> [ConfiguredUpstream] {
+        caller.map { caller in upstreams.filter { caller.mayUse($0.name) } } ?? upstreams
     }
-    func target(named name: some StringProtocol) -> ConfiguredUpstream? {
+    func upstream(named name: some StringProtocol) -> ConfiguredUpstream? {
         directory.withLock { $0 }.byName[String(name)]
     }
     /// The upstream called `name` if it is configured, or if the store holds messages of it.
     func knownUpstream(_ name: String) -> UpstreamName? {
-        target(named: name)?.name ?? outbox.names.values.first { $0.description == name }
+        upstream(named: name)?.name ?? outbox.names.values.first { $0.description == name }
     }
     /// The upstream called `name` in a query, if it is known and the caller may use it.
     func knownUpstream(_ name: String, for caller: Caller?) throws(Problem) -> UpstreamName {
@@ -151,23 +152,23 @@ public final class APIContext: Sendable {
     }
     /// The upstream called `name` if it is not configured and has messages queued.
     func disabledUpstream(named name: String) -> UpstreamName? {
-        target(named: name) == nil ? outbox.disabledUpstream(named: name, besides: []) : nil
+        upstream(named: name) == nil ? outbox.disabledUpstream(named: name, besides: []) : nil
     }
-    /// The upstreams that have messages queued and are not among `targets`.
-    func disabledUpstreams(besides targets: [ConfiguredUpstream]) throws(StoreError) -> [UpstreamSummary] {
-        try outbox.disabledUpstreams(besides: Set(targets.map(\.queue.number)))
+    /// The upstreams that have messages queued and are not among `upstreams`.
+    func disabledUpstreams(besides upstreams: [ConfiguredUpstream]) throws(StoreError) -> [UpstreamSummary] {
+        try outbox.disabledUpstreams(besides: Set(upstreams.map(\.queue.number)))
     }
-    func target(_ number: UpstreamNumber) -> ConfiguredUpstream? { targets.first { $0.queue.number == number } }
+    func upstream(_ number: UpstreamNumber) -> ConfiguredUpstream? { upstreams.first { $0.queue.number == number } }
 }
 
 /// The configured upstreams between two reloads.
 private final class UpstreamDirectory: Sendable {
-    let targets: [ConfiguredUpstream]
+    let upstreams: [ConfiguredUpstream]
     let byName: [String: ConfiguredUpstream]
 
-    init(_ targets: [ConfiguredUpstream]) {
-        self.targets = targets.sorted { $0.name < $1.name }
-        byName = Dictionary(uniqueKeysWithValues: targets.map { ($0.name.description, $0) })
+    init(_ upstreams: [ConfiguredUpstream]) {
+        self.upstreams = upstreams.sorted { $0.name < $1.name }
+        byName = Dictionary(uniqueKeysWithValues: upstreams.map { ($0.name.description, $0) })
     }
 }
 
@@ -180,7 +181,7 @@ final class ConfiguredUpstream: Sendable {
     /// For requests that are not stored.
     var client: UpstreamClient { served.client }
     var name: UpstreamName { served.name }
-    let upstream: RegisteredUpstream
+    let adapter: RegisteredUpstream
 
     /// A kind and its counter, because looking the counter up by its labels would cost more than counting.
     final class KindEndpoint: Sendable {
@@ -204,10 +205,10 @@ final class ConfiguredUpstream: Sendable {
 
     init(_ served: ServedUpstream, metrics: Metrics) {
         self.served = served
-        upstream = served.queue.upstream
-        kinds = upstream.kinds.map { [upstream] kind in
+        adapter = served.queue.upstream
+        kinds = adapter.kinds.map { [adapter] kind in
             KindEndpoint(
-                kind, of: served.name, isTimed: upstream.traits.timedKinds.contains(kind),
+                kind, of: served.name, isTimed: adapter.traits.timedKinds.contains(kind),
                 accepted: metrics.accepted("\(served.name)", "\(kind)"))
         }
         createSeries(in: metrics)
@@ -223,7 +224,7 @@ final class ConfiguredUpstream: Sendable {
         for state in MessageState.allCases where state != .queued { _ = metrics.settled(name, state.name) }
         for outcome in Settlement.Outcome.allCases { _ = metrics.attempts(name, outcome.rawValue) }
         _ = (metrics.attemptDuration(name), metrics.batchMessages(name), metrics.ambiguousSends(name))
-        guard upstream.tokenSource != nil else { return }
+        guard adapter.tokenSource != nil else { return }
         for outcome in Metrics.tokenOutcomes { _ = metrics.tokenRefreshes(name, outcome) }
     }
 

@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 public import PosternDelivery
+import PosternEvents
 public import PosternHTTP
 import PosternMetrics
 import PosternThreads

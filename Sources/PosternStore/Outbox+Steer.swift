@@ -62,7 +62,7 @@ extension Outbox {
     public func flush(_ target: QueueTarget) {
         let now = time.now
         writer.change { transaction in
-            let newest = MessageID(rawValue: Int64(transaction.accounts[target.number].ledger.lastID))
+            let newest = MessageID(rawValue: Int64(transaction.writeStates[target.number].ledger.lastID))
             try transaction.sql.run(
                 "UPDATE upstreams SET flushedThrough = ? WHERE number = ?", newest, target.number)
             switch target.upstream.traits.laneRule {

@@ -77,7 +77,7 @@ import Testing
             let message = NewMessage(queue: queue, kind: "a", acceptedAt: SystemTime().now, bytes: Array("{}".utf8))
             _ = try DedicatedThreads().result { services.outbox.append([message], completion: $0) }
             #expect(services.condition.queued > 0)
-            try services.reload(name)
+            try services.adopt(name)
             #expect(services.upstreams.map { $0.worker == nil } == [false])
         }
         services.release(name)

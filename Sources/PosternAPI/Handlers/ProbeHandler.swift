@@ -84,9 +84,9 @@ struct ProbeHandler: Sendable {
 
     private func writeOutbox(to exposition: inout Exposition) {
         // A store that cannot be read is reported by the log; the other series are still useful.
-        let targets = context.targets
-        let disabled = (try? context.disabledUpstreams(besides: targets)) ?? []
-        let upstreams = targets.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
+        let configured = context.upstreams
+        let disabled = (try? context.disabledUpstreams(besides: configured)) ?? []
+        let upstreams = configured.map { ($0.name, $0.queue.number) } + disabled.map { ($0.name, $0.number) }
         let ledgers = upstreams.map { name, number in (name.description, number, context.outbox.ledger(of: number)) }
         exposition.gauges(
             "postern_outbox_messages", "Messages the store holds.",
@@ -131,10 +131,10 @@ struct ProbeHandler: Sendable {
     }
 
     private func writeUpstreams(to exposition: inout Exposition) {
-        let targets = context.targets
+        let upstreams = context.upstreams
         let snapshots =
-            targets.map { ($0.name.description, $0.snapshot(in: context)) }
-            + ((try? context.disabledUpstreams(besides: targets)) ?? []).map {
+            upstreams.map { ($0.name.description, $0.snapshot(in: context)) }
+            + ((try? context.disabledUpstreams(besides: upstreams)) ?? []).map {
                 ($0.name.description, UpstreamSnapshot.disabled)
             }
         exposition.gauges(
@@ -154,7 +154,7 @@ struct ProbeHandler: Sendable {
         let stalled = Set(context.stalledWorkers())
         exposition.gauges(
             "postern_worker_stalled", "1 for a worker that makes no progress.",
-            (context.targets.map(\.name.description) + ["writer"]).map {
+            (context.upstreams.map(\.name.description) + ["writer"]).map {
                 ([("worker", $0)], stalled.contains($0) ? 1 : 0)
             })
     }

@@ -9,7 +9,7 @@ import Synchronization
 
 /// The services that an asynchronous route may use.
 struct RouteContext: UpstreamRouteContext {
-    let target: ConfiguredUpstream
+    let upstream: ConfiguredUpstream
     let context: APIContext
     /// The trace of the request. Requests to the upstream on its behalf belong to it, too. No upstream signs headers.
     var traceParent: String?
@@ -58,13 +58,13 @@ struct RouteContext: UpstreamRouteContext {
     func send(_ request: UpstreamRequest, timeout: Duration, isAbortable: Bool) async -> TransferResult {
         var request = request
         request.add(traceParent: traceParent)
-        let result = await target.client.send(request, timeout: timeout, isAbortable: isAbortable)
+        let result = await upstream.client.send(request, timeout: timeout, isAbortable: isAbortable)
         if case .failure(let failure) = result, failure.reason != .cancelled {
             context.logger.info(
                 "request of a caller failed",
                 metadata: [
-                    "upstream": "\(target.name)", "request.id": "\(self.request.head.requestID)",
-                    "error": "\(target.upstream.mask.excerpt(failure.detail))",
+                    "upstream": "\(upstream.name)", "request.id": "\(self.request.head.requestID)",
+                    "error": "\(upstream.adapter.mask.excerpt(failure.detail))",
                 ])
         }
         return result
@@ -76,7 +76,7 @@ struct RouteContext: UpstreamRouteContext {
         let result: Result<T, StateError> = await withCheckedContinuation { continuation in
             context.readers.run { [self] in
                 do {
-                    let found = try context.outbox.withState(of: target.queue.number, body)
+                    let found = try context.outbox.withState(of: upstream.queue.number, body)
                     continuation.resume(returning: .success(found))
                 } catch {
                     context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
@@ -89,7 +89,7 @@ struct RouteContext: UpstreamRouteContext {
 
     func change(_ changes: [StateChange]) async throws(StateError) {
         let result: Result<Void, StateError> = await withCheckedContinuation { continuation in
-            context.outbox.change(of: target.queue) { _ in
+            context.outbox.change(of: upstream.queue) { _ in
                 (changes, ())
             } completion: { result in
                 continuation.resume(returning: result.mapError { _ in .unwritable })
@@ -99,11 +99,11 @@ struct RouteContext: UpstreamRouteContext {
     }
 
     func enqueue(_ changes: [StateChange]) {
-        context.outbox.change(of: target.queue) { _ in
+        context.outbox.change(of: upstream.queue) { _ in
             (changes, ())
         } completion: { _ in
         }
     }
 
-    func report(_ notice: UpstreamNotice) { target.served.worker?.report(notice.masked(by: target.upstream.mask)) }
+    func report(_ notice: UpstreamNotice) { upstream.served.worker?.report(notice.masked(by: upstream.adapter.mask)) }
 }

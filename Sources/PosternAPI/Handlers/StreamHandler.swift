@@ -13,7 +13,9 @@ struct StreamHandler: Sendable {
         do throws(Problem) {
             guard !context.isDraining.load(ordering: .acquiring) else { throw Self.shuttingDown }
             let filter = try filter(responder)
-            guard let place = StreamPlace.take(in: context.stream) else { throw Self.noPlace }
+            guard let place = StreamPlace.take(in: context.stream, for: responder.caller?.key.name) else {
+                throw Self.noPlace
+            }
             // Some clients send it empty if they have no id.
             let lastID = responder.head.header("Last-Event-ID").flatMap { $0.isEmpty ? nil : $0 }
             let response = HTTPResponse(

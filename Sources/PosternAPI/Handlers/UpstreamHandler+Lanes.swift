@@ -9,11 +9,11 @@ extension UpstreamHandler {
         let query: LaneQuery
         do throws(Problem) { query = try LaneQuery(responder) } catch { return responder.send(error) }
         context.read(responder) { [context] () throws(StoreError) in
-            let (target, now) = (context.target(number), context.time.now)
-            let snapshot = target?.snapshot(in: context) ?? .disabled
+            let (upstream, now) = (context.upstream(number), context.time.now)
+            let snapshot = upstream?.snapshot(in: context) ?? .disabled
             let page = try context.outbox.lanes(
                 of: number, in: query.state, after: query.cursor, limit: query.limit,
-                waits: { kind in target.flatMap { snapshot.wait(of: kind, for: $0.upstream) } }
+                waits: { kind in upstream.flatMap { snapshot.wait(of: kind, for: $0.adapter) } }
             ) { lane in
                 snapshot.wait(of: lane, now: now).map { (lane, $0) }
             }

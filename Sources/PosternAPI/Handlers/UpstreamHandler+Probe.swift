@@ -6,14 +6,14 @@ import PosternUpstream
 extension UpstreamHandler {
     /// The request is sent outside the queue: it waits for nothing, and neither its result nor its token concerns the
     /// delivery.
-    func probe(_ target: ConfiguredUpstream, _ responder: MeteredResponder) {
+    func probe(_ upstream: ConfiguredUpstream, _ responder: MeteredResponder) {
         // Unstructured, because the connection's thread cannot wait for it.
         let task = Task.immediate(executorPreference: context.taskExecutor) { [context] in
             let startedAt = context.time.instant
             let services = RouteContext(
-                target: target, context: context, request: responder.request,
+                upstream: upstream, context: context, request: responder.request,
                 memory: MemoryLease(0, of: context.memory))
-            let report = await target.upstream.probe(in: services)
+            let report = await upstream.adapter.probe(in: services)
             if Task.isCancelled { return responder.abandon() }
             if report.lackedResources {
                 return responder.send(
@@ -26,7 +26,7 @@ extension UpstreamHandler {
                 .json(
                     200,
                     JSONWriter.object { json in
-                        json.string("upstream", target.name.description)
+                        json.string("upstream", upstream.name.description)
                         json.string("outcome", report.outcome.rawValue)
                         json.raw("status", report.status.map(String.init) ?? "null")
                         json.number("durationMs", Int(duration.wholeMilliseconds))

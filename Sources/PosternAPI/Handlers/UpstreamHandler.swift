@@ -11,10 +11,10 @@ struct UpstreamHandler: Sendable {
 
     func list(_ responder: MeteredResponder) {
         context.read(responder, isQuick: true) { [self] () throws(StoreError) in
-            let targets = context.targets
+            let upstreams = context.upstreams
             func isVisible(_ name: UpstreamName) -> Bool { responder.caller?.mayUse(name) ?? true }
-            let configured = targets.filter { isVisible($0.name) }.map { (name: $0.name, text: describe($0)) }
-            let disabled = try context.disabledUpstreams(besides: targets).filter { isVisible($0.name) }
+            let configured = upstreams.filter { isVisible($0.name) }.map { (name: $0.name, text: describe($0)) }
+            let disabled = try context.disabledUpstreams(besides: upstreams).filter { isVisible($0.name) }
                 .map { (name: $0.name, text: describe($0)) }
             let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
             return .json(200, JSONWriter.object { $0.raw("upstreams", JSONWriter.array(texts)) })
@@ -40,52 +40,52 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    func show(_ target: ConfiguredUpstream, _ responder: MeteredResponder) {
-        context.readers.runSoon { [self] in responder.send(.json(200, describe(target))) }
+    func show(_ upstream: ConfiguredUpstream, _ responder: MeteredResponder) {
+        context.readers.runSoon { [self] in responder.send(.json(200, describe(upstream))) }
     }
 
     /// The result of one request to the upstream, and the messages that it carried.
-    func show(_ batch: BatchID, of target: ConfiguredUpstream, _ responder: MeteredResponder) {
+    func show(_ batch: BatchID, of upstream: ConfiguredUpstream, _ responder: MeteredResponder) {
         context.read(responder) { [context] () throws(StoreError) in
-            guard let found = try context.outbox.batch(batch, of: target.queue.number) else {
+            guard let found = try context.outbox.batch(batch, of: upstream.queue.number) else {
                 return Problem(
                     slug: .notFound, status: 404,
-                    detail: "No such request went to \(target.name), or it is kept no longer."
+                    detail: "No such request went to \(upstream.name), or it is kept no longer."
                 ).response(to: responder.head)
             }
-            return .json(200, MessageJSON.receipt(found, of: target.upstream))
+            return .json(200, MessageJSON.receipt(found, of: upstream.adapter))
         }
     }
 
-    func perform(_ action: UpstreamAction, on target: ConfiguredUpstream, _ responder: MeteredResponder) {
+    func perform(_ action: UpstreamAction, on upstream: ConfiguredUpstream, _ responder: MeteredResponder) {
         if action == .flush, let seconds = Preferences(responder.head).wait {
-            return flush(target, seconds: seconds, responder)
+            return flush(upstream, seconds: seconds, responder)
         }
-        target.served.steer(action, in: context.outbox)
+        upstream.served.steer(action, in: context.outbox)
         responder.send(
             .json(
                 202,
                 JSONWriter.object { json in
-                    json.string("upstream", target.name.description)
+                    json.string("upstream", upstream.name.description)
                     json.string("action", action.rawValue)
-                    json.number("queued", context.outbox.ledger(of: target.queue.number).queued)
+                    json.number("queued", context.outbox.ledger(of: upstream.queue.number).queued)
                 }))
     }
 
     /// Holds the response until the flush is over.
-    private func flush(_ target: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder) {
-        let answer = FlushReply(target, seconds: seconds, responder, context)
+    private func flush(_ upstream: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder) {
+        let answer = FlushReply(upstream, seconds: seconds, responder, context)
         context.pendingReplies.hold(answer, seconds: seconds)
-        target.served.steer(.flush, in: context.outbox) { [context] report in
+        upstream.served.steer(.flush, in: context.outbox) { [context] report in
             answer.ended(report)
             context.pendingReplies.release(answer)
         }
     }
 
-    private func describe(_ target: ConfiguredUpstream) -> String {
+    private func describe(_ upstream: ConfiguredUpstream) -> String {
         describe(
-            target.name, type: target.type, number: target.queue.number, target.snapshot(in: context),
-            kinds: target.kinds.map(\.text), mask: target.upstream.mask)
+            upstream.name, type: upstream.type, number: upstream.queue.number, upstream.snapshot(in: context),
+            kinds: upstream.kinds.map(\.text), mask: upstream.adapter.mask)
     }
 
     private func describe(_ upstream: UpstreamSummary) -> String {

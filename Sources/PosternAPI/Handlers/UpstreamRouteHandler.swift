@@ -17,12 +17,12 @@ struct UpstreamRouteHandler: Sendable {
             query: Dictionary(head.query?.pairs.map { ($0.name, $0.value) } ?? [], uniquingKeysWith: { $1 }),
             queryText: head.query?.text ?? "", headers: head.headers.map { ($0.name, $0.value) }, body: body,
             receivedAt: context.time.now)
-        let target = match.target
+        let upstream = match.upstream
         switch match.route.response {
         case .read(let respond):
             context.readers.run { [self] in
                 do throws(StoreError) {
-                    let answer = try context.outbox.withState(of: target.queue.number) {
+                    let answer = try context.outbox.withState(of: upstream.queue.number) {
                         respond(request, $0)
                     }
                     send(answer, responder)
@@ -31,9 +31,9 @@ struct UpstreamRouteHandler: Sendable {
                     responder.send(Self.unreadable)
                 }
             }
-        case .change(let respond): change(respond, request, of: target, responder)
+        case .change(let respond): change(respond, request, of: upstream, responder)
         case .perform(let respond):
-            perform(respond, request, of: target, isOpen: responder.request.match.route.checksItsCallers, responder)
+            perform(respond, request, of: upstream, isOpen: responder.request.match.route.checksItsCallers, responder)
         }
     }
 
@@ -41,22 +41,22 @@ struct UpstreamRouteHandler: Sendable {
         _ respond:
             @escaping @Sendable (UpstreamRouteRequest, any UpstreamRouteContext) async throws(UpstreamRouteResponse) ->
             UpstreamRouteResponse,
-        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, isOpen: Bool, _ responder: MeteredResponder
+        _ request: UpstreamRouteRequest, of upstream: ConfiguredUpstream, isOpen: Bool, _ responder: MeteredResponder
     ) {
         // Parsing goes on after this call, which is when the server and `APIRequest` release what they have reserved. On
         // an open route, nothing is parsed before the caller has proven who it is.
         let bytes = request.body.count
         let memory = MemoryLease(isOpen ? bytes : APIRequest.memoryToParse(bytes), of: context.memory)
         let services = RouteContext(
-            target: target, context: context, traceParent: TraceParent(responder.head)?.text,
+            upstream: upstream, context: context, traceParent: TraceParent(responder.head)?.text,
             request: responder.request,
             memory: memory)
         let work: @Sendable () async -> Void = { [self] in
             let answer: UpstreamRouteResponse
             do throws(UpstreamRouteResponse) {
-                answer = try await respond(request, services).shown(by: target.upstream.mask)
+                answer = try await respond(request, services).shown(by: upstream.adapter.mask)
             } catch {
-                answer = error.shown(by: target.upstream.mask)
+                answer = error.shown(by: upstream.adapter.mask)
             }
             if Task.isCancelled { responder.abandon() } else { send(answer, responder) }
         }
@@ -75,9 +75,9 @@ struct UpstreamRouteHandler: Sendable {
 
     private func change(
         _ respond: @escaping @Sendable (UpstreamRouteRequest, any UpstreamState) -> UpstreamRouteChange,
-        _ request: UpstreamRouteRequest, of target: ConfiguredUpstream, _ responder: MeteredResponder
+        _ request: UpstreamRouteRequest, of upstream: ConfiguredUpstream, _ responder: MeteredResponder
     ) {
-        context.outbox.change(of: target.queue) { state in
+        context.outbox.change(of: upstream.queue) { state in
             let change = respond(request, state)
             return (change.changes, change.answer)
         } completion: { [self] result in
@@ -126,7 +126,7 @@ struct UpstreamRouteHandler: Sendable {
 
 /// A route of an upstream that matches a request.
 struct MatchedUpstreamRoute {
-    let target: ConfiguredUpstream
+    let upstream: ConfiguredUpstream
     let route: UpstreamRoute
     let parameters: [String: String]
 }

@@ -270,35 +270,35 @@ extension IngestValidation {
     ) throws(Problem) {
         attributes.check(&faults)
         let destination = try destination(of: attributes, &faults)
-        guard faults.isEmpty, let (target, kind) = destination, let data else {
-            return reject(index, InvalidPayload(faults), destination?.target)
+        guard faults.isEmpty, let (upstream, kind) = destination, let data else {
+            return reject(index, InvalidPayload(faults), destination?.upstream)
         }
         let admitted = request.messages.count
         admit(
-            data, target, kind, at: index, pointer: pointer,
+            data, upstream, kind, at: index, pointer: pointer,
             options: EnvelopeOptions(key: attributes.key, traceParent: attributes.traceParent))
         guard request.messages.count > admitted else { return }
         request.events.append(
             EventIdentity(
                 key: sha256([caller?.key.name ?? "", attributes[.source] ?? ""], Array((attributes[.id] ?? "").utf8)),
-                fingerprint: sha256(["\(target.name).\(kind.text)", attributes.key ?? ""], data.bytes)))
+                fingerprint: sha256(["\(upstream.name).\(kind.text)", attributes.key ?? ""], data.bytes)))
     }
 
     /// Where an event of that type goes; nil if the type is not valid or names no upstream and kind.
     private func destination(
         of attributes: CloudEventAttributes, _ faults: inout PayloadErrors
-    ) throws(Problem) -> (target: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)? {
+    ) throws(Problem) -> (upstream: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)? {
         guard let type = attributes[.type] else { return nil }
         let parts = (context.eventTypes[type] ?? type).split(separator: ".", maxSplits: 1)
-        guard parts.count == 2, let target = context.target(named: parts[0]),
-            let kind = target.endpoint(parts[1])
+        guard parts.count == 2, let upstream = context.upstream(named: parts[0]),
+            let kind = upstream.endpoint(parts[1])
         else {
             attributes.add(
                 "must be <upstream>.<kind> with a configured upstream and one of its kinds, or a type that "
                     + "cloudevents.types maps to that", of: .type, to: &faults)
             return nil
         }
-        if let caller, !caller.mayUse(target.name) { throw Gatekeeper.foreign(target.name, to: caller) }
-        return (target, kind)
+        if let caller, !caller.mayUse(upstream.name) { throw Gatekeeper.foreign(upstream.name, to: caller) }
+        return (upstream, kind)
     }
 }

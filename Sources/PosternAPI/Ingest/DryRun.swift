@@ -18,14 +18,14 @@ struct DryRun {
         var requests: [String] = []
         var room = MessageHandler.pageBytes - Self.otherBytes
         var omitted = 0
-        for target in context.targets {
-            let messages = zip(request.messages, request.kinds).filter { $1.target === target }.enumerated().map {
-                preview($1.0, index: $0, of: target)
+        for upstream in context.upstreams {
+            let messages = zip(request.messages, request.kinds).filter { $1.upstream === upstream }.enumerated().map {
+                preview($1.0, index: $0, of: upstream)
             }
-            let credentials = zip(request.messages, request.kinds).filter { $1.target === target }.compactMap(
+            let credentials = zip(request.messages, request.kinds).filter { $1.upstream === upstream }.compactMap(
                 \.0.credential)
             let notes = Dictionary(credentials.map { ($0.owner, $0.note) }, uniquingKeysWith: { $1 })
-            for (lane, limits) in lanes(of: messages, target) {
+            for (lane, limits) in lanes(of: messages, upstream) {
                 var rest = lane[...]
                 while !rest.isEmpty {
                     guard room > 0 else {
@@ -35,8 +35,8 @@ struct DryRun {
                     var batch = firstBatch(of: rest, limits)
                     let later = rest.dropFirst(batch.count)
                     var others: [Message] = []
-                    if target.upstream.traits.sendsKindsApart { (batch, others) = batch.dividedByKind() }
-                    let (request, count) = plan(batch, target, notes, within: room)
+                    if upstream.adapter.traits.sendsKindsApart { (batch, others) = batch.dividedByKind() }
+                    let (request, count) = plan(batch, upstream, notes, within: room)
                     room -= request.utf8.count + 1
                     requests.append(request)
                     let taken = max(1, count)
@@ -55,19 +55,19 @@ struct DryRun {
     }
 
     /// As if the messages were accepted after all that are stored.
-    private func preview(_ message: NewMessage, index: Int, of target: ConfiguredUpstream) -> Message {
+    private func preview(_ message: NewMessage, index: Int, of upstream: ConfiguredUpstream) -> Message {
         Message(
-            id: MessageID(sequence: 1 << 54 + Int64(index), upstream: target.queue.number), kind: message.kind,
+            id: MessageID(sequence: 1 << 54 + Int64(index), upstream: upstream.queue.number), kind: message.kind,
             lane: message.lane, key: message.key, acceptedAt: message.acceptedAt,
             payload: message.range == message.bytes.indices ? message.bytes : Array(message.bytes[message.range]))
     }
 
     /// The messages that share requests, in the order of their first, and the limits of one request, as a worker would
     /// claim them.
-    private func lanes(of messages: [Message], _ target: ConfiguredUpstream) -> [(
+    private func lanes(of messages: [Message], _ upstream: ConfiguredUpstream) -> [(
         messages: [Message], limits: BatchLimits
     )] {
-        guard case .separate = target.upstream.traits.laneRule else { return [(messages, target.queue.limits)] }
+        guard case .separate = upstream.adapter.traits.laneRule else { return [(messages, upstream.queue.limits)] }
         var lanes: [(messages: [Message], limits: BatchLimits)] = []
         var places: [Lane: Int] = [:]
         for message in messages {
@@ -75,15 +75,15 @@ struct DryRun {
                 lanes[index].messages.append(message)
             } else {
                 places[message.lane] = lanes.count
-                lanes.append(([message], limits(of: message.lane, target)))
+                lanes.append(([message], limits(of: message.lane, upstream)))
             }
         }
         return lanes
     }
 
-    private func limits(of lane: Lane, _ target: ConfiguredUpstream) -> BatchLimits {
-        guard case .named(let name, _) = lane else { return target.queue.limits }
-        return target.upstream.limits(target.queue.limits, ofLane: name)
+    private func limits(of lane: Lane, _ upstream: ConfiguredUpstream) -> BatchLimits {
+        guard case .named(let name, _) = lane else { return upstream.queue.limits }
+        return upstream.adapter.limits(upstream.queue.limits, ofLane: name)
     }
 
     private func firstBatch(of messages: ArraySlice<Message>, _ limits: BatchLimits) -> [Message] {
@@ -98,53 +98,53 @@ struct DryRun {
 
     /// `notes`: what accompanies the credentials that were handed in, by owner.
     private func plan(
-        _ messages: [Message], _ target: ConfiguredUpstream, _ notes: [String: String], within room: Int
+        _ messages: [Message], _ upstream: ConfiguredUpstream, _ notes: [String: String], within room: Int
     ) -> (json: String, count: Int) {
         let now = context.time.now
         let token = Token(value: SecretMask.mask, renewAt: now, expiresAt: nil)
-        let plan = try? context.outbox.withState(of: target.queue.number) { stored in
+        let plan = try? context.outbox.withState(of: upstream.queue.number) { stored in
             let state = MaskedState(stored: stored, mask: SecretMask.mask, notes: notes)
             // As if flushed: a dry run shows what would be sent, not when.
-            return target.upstream.plan(
+            return upstream.adapter.plan(
                 for: messages,
                 in: PlanContext(now: now, token: token, state: state, flushedThrough: messages.last?.id))
         }
         switch plan {
         case .send(let request, let count):
-            return (show(request, of: target, carrying: count, within: room), count)
+            return (show(request, of: upstream, carrying: count, within: room), count)
         case .settle(let count, _, let reason, _, _):
             return (
                 JSONWriter.object { json in
-                    json.string("upstream", target.name.description)
+                    json.string("upstream", upstream.name.description)
                     json.string("unsent", reason)
                 }, count
             )
-        case .park: return (waiting(for: .token, target), messages.count)
+        case .park: return (waiting(for: .token, upstream), messages.count)
         case .wait(let reason, _):
-            return (waiting(for: reason, target), messages.count)
+            return (waiting(for: reason, upstream), messages.count)
         case nil: return ("null", messages.count)
         }
     }
 
-    private func waiting(for reason: WaitReason, _ target: ConfiguredUpstream) -> String {
+    private func waiting(for reason: WaitReason, _ upstream: ConfiguredUpstream) -> String {
         JSONWriter.object { json in
-            json.string("upstream", target.name.description)
+            json.string("upstream", upstream.name.description)
             json.string("waitingFor", reason.rawValue)
         }
     }
 
     private func show(
-        _ request: UpstreamRequest, of target: ConfiguredUpstream, carrying count: Int, within room: Int
+        _ request: UpstreamRequest, of upstream: ConfiguredUpstream, carrying count: Int, within room: Int
     ) -> String {
-        let mask = target.upstream.mask(besides: request.proofs)
+        let mask = upstream.adapter.mask(besides: request.proofs)
         return JSONWriter.object { json in
-            json.string("upstream", target.name.description)
+            json.string("upstream", upstream.name.description)
             json.number("messages", count)
             json.string("method", request.method.rawValue)
-            json.string("url", shown(url: request.url, of: target, mask))
+            json.string("url", shown(url: request.url, of: upstream, mask))
             json.object("headers") { headers in
                 for header in request.headers {
-                    headers.string(header.name, target.upstream.shown(header: header, mask))
+                    headers.string(header.name, upstream.adapter.shown(header: header, mask))
                 }
                 if request.gzip { headers.string("Content-Encoding", "gzip") }
             }
@@ -157,10 +157,10 @@ struct DryRun {
     }
 
     /// Twice as much of the URL is masked as is shown, so that no secret is cut.
-    private func shown(url: String, of target: ConfiguredUpstream, _ mask: SecretMask) -> String {
-        guard url.utf8.count > Self.longestURL else { return target.upstream.shown(url: url, mask) }
+    private func shown(url: String, of upstream: ConfiguredUpstream, _ mask: SecretMask) -> String {
+        guard url.utf8.count > Self.longestURL else { return upstream.adapter.shown(url: url, mask) }
         let start = String(decoding: url.utf8.prefix(2 * Self.longestURL), as: UTF8.self)
-        return String(decoding: target.upstream.shown(url: start, mask).utf8.prefix(Self.longestURL), as: UTF8.self)
+        return String(decoding: upstream.adapter.shown(url: start, mask).utf8.prefix(Self.longestURL), as: UTF8.self)
             + "…"
     }
 

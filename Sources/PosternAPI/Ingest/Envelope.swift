@@ -52,40 +52,40 @@ extension IngestValidation {
         }
         var faults = PayloadErrors(atMost: faultsLeft)
         let envelope = Envelope(value, &faults)
-        let target = try target(of: envelope, &faults)
+        let upstream = try upstream(of: envelope, &faults)
         var kind: ConfiguredUpstream.KindEndpoint?
-        if let target { kind = self.kind(of: envelope, in: target, &faults) }
+        if let upstream { kind = self.kind(of: envelope, in: upstream, &faults) }
         let options = options(of: envelope, &faults)
         if options.notBefore != nil, kind?.isTimed ?? false {
             faults.add("/notBefore", "cannot be given with this kind, whose payload says when it happened")
         }
         if envelope.payload == nil { faults.add("/payload", "is required") }
-        guard faults.isEmpty, let target, let kind, let payload = envelope.payload else {
-            return reject(index, InvalidPayload(faults), target)
+        guard faults.isEmpty, let upstream, let kind, let payload = envelope.payload else {
+            return reject(index, InvalidPayload(faults), upstream)
         }
-        admit(payload, target, kind, at: index, pointer: "/payload", options: options)
+        admit(payload, upstream, kind, at: index, pointer: "/payload", options: options)
     }
 
-    private func target(of envelope: Envelope, _ faults: inout PayloadErrors) throws(Problem) -> ConfiguredUpstream? {
+    private func upstream(of envelope: Envelope, _ faults: inout PayloadErrors) throws(Problem) -> ConfiguredUpstream? {
         guard let name = envelope.upstream?.string else {
             faults.add("/upstream", "must be the name of an upstream")
             return nil
         }
-        if let target = context.target(named: name) {
-            if let caller, !caller.mayUse(target.name) { throw Gatekeeper.foreign(target.name, to: caller) }
-            return target
+        if let upstream = context.upstream(named: name) {
+            if let caller, !caller.mayUse(upstream.name) { throw Gatekeeper.foreign(upstream.name, to: caller) }
+            return upstream
         }
-        let known = context.targets(for: caller).map(\.name.description).joined(separator: ", ")
+        let known = context.upstreams(for: caller).map(\.name.description).joined(separator: ", ")
         faults.add("/upstream", "is not configured; configured are: \(known)")
         return nil
     }
 
     private func kind(
-        of envelope: Envelope, in target: ConfiguredUpstream, _ faults: inout PayloadErrors
+        of envelope: Envelope, in upstream: ConfiguredUpstream, _ faults: inout PayloadErrors
     ) -> ConfiguredUpstream.KindEndpoint? {
-        if let text = envelope.kind?.string, let kind = target.endpoint(text) { return kind }
+        if let text = envelope.kind?.string, let kind = upstream.endpoint(text) { return kind }
         faults.add(
-            "/kind", "must be a kind of this upstream: \(target.kinds.map(\.text).joined(separator: ", "))")
+            "/kind", "must be a kind of this upstream: \(upstream.kinds.map(\.text).joined(separator: ", "))")
         return nil
     }
 

@@ -37,13 +37,14 @@ struct IngestHandler: Sendable {
 
     /// `POST /v1/{upstream}/{kind}`
     func payloads(
-        of target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, _ body: [UInt8],
+        of upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, _ body: [UInt8],
         _ responder: MeteredResponder
     ) {
         if let key = idempotencyKey(responder) {
-            return once(key, body, responder) { payloads(of: target, kind, body, $0) }
+            return once(key, body, responder) { payloads(of: upstream, kind, body, $0) }
         }
-        take(body, responder) { (root, validation) throws(Problem) in try validation.readPayloads(root, target, kind) }
+        take(body, responder) { (root, validation) throws(Problem) in try validation.readPayloads(root, upstream, kind)
+        }
     }
 
     /// `POST /v1/messages`

@@ -12,7 +12,7 @@ struct IngestRequest: Sendable {
     var isSingle = false
     var messages: [NewMessage] = []
     /// Upstream and kind of each message, for the counters.
-    var kinds: [(target: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)] = []
+    var kinds: [(upstream: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)] = []
     /// The index of each message in the request. It differs from the index in `messages` once a payload was rejected.
     var indices: [Int] = []
     var rejected: [Rejected] = []
@@ -26,7 +26,7 @@ struct IngestRequest: Sendable {
         /// The line in the body, from 1; nil unless each line is a message.
         var line: Int?
         let payload: InvalidPayload
-        let target: ConfiguredUpstream?
+        let upstream: ConfiguredUpstream?
     }
 
     /// The messages on their way to the writer. A request that waits to be answered does not keep their payloads.
@@ -65,7 +65,7 @@ struct IngestRequest: Sendable {
         for (index, message) in messages.enumerated() {
             if let (fault, _) = faults[index] {
                 rest.rejected.append(
-                    Rejected(index: indices[index], payload: InvalidPayload([fault]), target: kinds[index].target))
+                    Rejected(index: indices[index], payload: InvalidPayload([fault]), upstream: kinds[index].upstream))
             } else {
                 rest.messages.append(message)
                 rest.kinds.append(kinds[index])
@@ -98,18 +98,18 @@ struct IngestRequest: Sendable {
 
     func countRejections(in metrics: Metrics) {
         for rejected in rejected {
-            metrics.refused(rejected.target.map { "\($0.name)" } ?? "unknown", ProblemSlug.invalidPayload.rawValue)
+            metrics.refused(rejected.upstream.map { "\($0.name)" } ?? "unknown", ProblemSlug.invalidPayload.rawValue)
                 .add()
         }
     }
 
     func countRejections(_ faults: [Int: (fault: PayloadError, slug: ProblemSlug)], in metrics: Metrics) {
-        for (index, (_, slug)) in faults { metrics.refused("\(kinds[index].target.name)", slug.rawValue).add() }
+        for (index, (_, slug)) in faults { metrics.refused("\(kinds[index].upstream.name)", slug.rawValue).add() }
     }
 
     /// Counts all messages of the request, none of which was stored.
     func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
-        for kind in kinds { metrics.refused("\(kind.target.name)", slug.rawValue).add() }
+        for kind in kinds { metrics.refused("\(kind.upstream.name)", slug.rawValue).add() }
     }
 }
 

@@ -36,14 +36,18 @@ struct IngestValidation {
     // MARK: The two ways in
 
     /// Messages of one kind. The upstream rejects a body that is neither a payload nor a list of payloads.
-    mutating func readPayloads(_ root: JSONValue, _ target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint)
+    mutating func readPayloads(
+        _ root: JSONValue, _ upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint
+    )
         throws(Problem)
     {
         if root.kind != .array, form == .json {
             request.isSingle = true
-            admit(root, target, kind, at: 0)
+            admit(root, upstream, kind, at: 0)
         } else if try accepts(list: root) {
-            for (index, payload) in root.elements.enumerated() { admit(payload, target, kind, at: start.index + index) }
+            for (index, payload) in root.elements.enumerated() {
+                admit(payload, upstream, kind, at: start.index + index)
+            }
         }
     }
 
@@ -110,20 +114,20 @@ struct IngestValidation {
     ///
     /// - Parameter pointer: Where the payload is in the request's own element.
     mutating func admit(
-        _ payload: JSONValue, _ target: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, at index: Int,
+        _ payload: JSONValue, _ upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, at index: Int,
         pointer: String = "",
         options: EnvelopeOptions = EnvelopeOptions()
     ) {
         do throws(InvalidPayload) {
-            if target.upstream.traits.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
-            let admission = try target.upstream.admit(
+            if upstream.adapter.traits.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
+            let admission = try upstream.adapter.admit(
                 payload, of: kind.kind,
                 in: AdmissionContext(
                     acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft,
                     random: context.random))
             request.messages.append(
                 NewMessage(
-                    queue: target.queue, kind: kind.kind, lane: admission.lane, key: options.key,
+                    queue: upstream.queue, kind: kind.kind, lane: admission.lane, key: options.key,
                     acceptedAt: acceptedAt, notBefore: options.notBefore,
                     expiresAt: options.expiresAt ?? admission.expiresAt,
                     bytes: admission.rewritten ?? body,
@@ -131,10 +135,10 @@ struct IngestValidation {
                     waitsFor: admission.waitsFor, credential: admission.credential,
                     traceParent: options.traceParent ?? traceParent))
             if admission.credential != nil { request.handsInCredentials = true }
-            request.kinds.append((target, kind))
+            request.kinds.append((upstream, kind))
             request.indices.append(index)
         } catch {
-            reject(index, error, target, below: pointer)
+            reject(index, error, upstream, below: pointer)
         }
     }
 
@@ -146,7 +150,7 @@ struct IngestValidation {
         "", "is not queued in a session: leave out Postern-Session, or have it answered at once")
 
     mutating func reject(
-        _ index: Int, _ payload: InvalidPayload, _ target: ConfiguredUpstream?, below pointer: String = ""
+        _ index: Int, _ payload: InvalidPayload, _ upstream: ConfiguredUpstream?, below pointer: String = ""
     ) {
         var faults = PayloadErrors(atMost: faultsLeft)
         faults.add(payload.faults, below: pointer)
@@ -154,7 +158,7 @@ struct IngestValidation {
         request.rejected.append(
             .init(
                 index: index, line: form == .lines ? line(of: index) : nil,
-                payload: InvalidPayload(faults, codes: payload.codes), target: target))
+                payload: InvalidPayload(faults, codes: payload.codes), upstream: upstream))
     }
 
     /// The line of an element. Blank lines have none. Elements are looked for in their order.

@@ -8,7 +8,7 @@ import Synchronization
 /// The response to a flush with `Prefer: wait=N`: `200` with counts when it is over, `502` if messages could not be sent,
 /// `202` if it continues after that time.
 final class FlushReply: PendingReply {
-    private let target: ConfiguredUpstream
+    private let upstream: ConfiguredUpstream
     private let seconds: Int
     private let responder: MeteredResponder
     private let context: APIContext
@@ -18,12 +18,12 @@ final class FlushReply: PendingReply {
     /// Empty: a flush waits for no particular message.
     var ids: [MessageID] { [] }
 
-    init(_ target: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder, _ context: APIContext) {
-        self.target = target
+    init(_ upstream: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder, _ context: APIContext) {
+        self.upstream = upstream
         self.seconds = seconds
         self.responder = responder
         self.context = context
-        queued = context.outbox.ledger(of: target.queue.number).queued
+        queued = context.outbox.ledger(of: upstream.queue.number).queued
     }
 
     func settled(_ notice: SettledNotice) -> Bool { false }
@@ -31,7 +31,7 @@ final class FlushReply: PendingReply {
     func ended(_ report: FlushReport) {
         guard isFirst else { return }
         context.readers.run { [self] in
-            let remaining = try? context.outbox.queued(of: target.queue.number, through: report.through)
+            let remaining = try? context.outbox.queued(of: upstream.queue.number, through: report.through)
             if let error = report.error, remaining != 0 {
                 return responder.send(failure(error, report, remaining: remaining), isCarriedOut: true)
             }
@@ -77,7 +77,7 @@ final class FlushReply: PendingReply {
             .json(
                 status,
                 JSONWriter.object { json in
-                    json.string("upstream", target.name.description)
+                    json.string("upstream", upstream.name.description)
                     json.string("action", "flush")
                     json.number("queued", queued)
                     counts(&json)

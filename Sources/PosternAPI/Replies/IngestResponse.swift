@@ -205,8 +205,8 @@ final class IngestResponse: Sendable {
     private func codes(for refusal: StoreFullReason) -> [(name: String, json: String)] {
         var codes: [String: Int] = [:]
         var seen: Set<UpstreamName> = []
-        for kind in request.kinds where seen.insert(kind.target.name).inserted {
-            codes.merge(kind.target.upstream.traits.codesWhenFull?(refusal) ?? [:]) { $1 }
+        for kind in request.kinds where seen.insert(kind.upstream.name).inserted {
+            codes.merge(kind.upstream.adapter.traits.codesWhenFull?(refusal) ?? [:]) { $1 }
         }
         return Self.sorted(codes).map { ($0, String($1)) }
     }

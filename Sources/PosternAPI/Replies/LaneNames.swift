@@ -26,7 +26,7 @@ public struct LaneNames {
 
     init(_ context: APIContext) {
         self.init(
-            upstream: { context.target($0)?.upstream },
+            upstream: { context.upstream($0)?.adapter },
             // If the payload cannot be read, the digest is shown.
             message: { try? context.outbox.message($0, payload: true) })
     }

@@ -53,7 +53,7 @@ public enum MessageJSON {
     static func notice(_ notice: SettledNotice, _ request: IngestRequest, isSimulated: Bool) -> String {
         JSONWriter.object { json in
             json.string("id", notice.id.description)
-            json.string("upstream", request.kinds.first?.target.name.description)
+            json.string("upstream", request.kinds.first?.upstream.name.description)
             json.string("kind", request.kinds.first?.kind.text)
             json.string("state", notice.state.name)
             json.raw("result", notice.result.map(result) ?? "null")
@@ -114,11 +114,11 @@ extension WaitStatus {
             self.init()
             return
         }
-        let target = context.target(record.id.upstream)
+        let upstream = context.upstream(record.id.upstream)
         var facts = record.facts
         facts.isInFlight = context.outbox.isInFlight(record.id)
-        let snapshot = target?.snapshot(in: context) ?? .disabled
-        if let wait = target.flatMap({ snapshot.wait(of: record.kind, for: $0.upstream) }) { facts.add(wait) }
+        let snapshot = upstream?.snapshot(in: context) ?? .disabled
+        if let wait = upstream.flatMap({ snapshot.wait(of: record.kind, for: $0.adapter) }) { facts.add(wait) }
         self = snapshot.wait(of: facts, now: context.time.now) {
             context.outbox.isHeldUp(record.id, lane: record.lane)
         }

@@ -25,7 +25,7 @@ struct ReadinessReport: Equatable {
     init(_ context: APIContext) {
         self.init(
             isDraining: context.isDraining.load(ordering: .acquiring), failure: context.outbox.failure,
-            makesRoom: context.targets.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
+            makesRoom: context.upstreams.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
             stalledWorkers: context.stalledWorkers())
     }
 

@@ -24,8 +24,8 @@ final class Router: Sendable {
         }
         common = served(Route.common)
         let upstreamRoutes = Dictionary(
-            uniqueKeysWithValues: context.targets.map { target in
-                (target.name.description, served(target.upstream.traits.routes.map { Route($0) }))
+            uniqueKeysWithValues: context.upstreams.map { upstream in
+                (upstream.name.description, served(upstream.adapter.traits.routes.map { Route($0) }))
             })
         let templates = Set((common + upstreamRoutes.values.joined()).map(\.template.text))
         let metrics = Dictionary(
@@ -51,11 +51,11 @@ final class Router: Sendable {
             case .plain(let respond):
                 matches[route.template.text] = RouteMatch(route, metrics) { respond(handlers, $0, $1) }
             case .payloads(let respond):
-                for target in handlers.context.targets {
-                    for kind in target.kinds {
-                        let subject = RouteMatch.Subject.upstream(target.name)
-                        matches["/v1/\(target.name)/\(kind.text)"] = RouteMatch(route, metrics, subject: subject) {
-                            respond(handlers, target, kind, $0, $1)
+                for upstream in handlers.context.upstreams {
+                    for kind in upstream.kinds {
+                        let subject = RouteMatch.Subject.upstream(upstream.name)
+                        matches["/v1/\(upstream.name)/\(kind.text)"] = RouteMatch(route, metrics, subject: subject) {
+                            respond(handlers, upstream, kind, $0, $1)
                         }
                     }
                 }
@@ -76,7 +76,7 @@ final class Router: Sendable {
         guard segments.count == parts.count else { return .failure(.notFound()) }
         let wanted = method == "HEAD" ? "GET" : method
         var (problem, others) = (RoutingProblem.notFound(), Set<String>())
-        if let name = upstreamName(in: segments), context.target(named: name) == nil {
+        if let name = upstreamName(in: segments), context.upstream(named: name) == nil {
             problem = .unknownUpstream(name)
         }
         for route in common + (upstreamName(in: segments).flatMap { upstreamRoutes[$0] } ?? []) {
@@ -136,7 +136,8 @@ final class Router: Sendable {
                 return .success(
                     Bound(.upstream(disabled)) { handlers.upstreams.answerForDisabled(disabled, isRead: isRead, $1) })
             }
-            return target(name).map { target in Bound(.upstream(target.name)) { respond(handlers, target, $1) } }
+            return upstream(name).map { upstream in Bound(.upstream(upstream.name)) { respond(handlers, upstream, $1) }
+            }
         case .backlog(let respond):
             let name = values["name"] ?? ""
             guard let known = context.knownUpstream(name),
@@ -144,28 +145,28 @@ final class Router: Sendable {
             else { return .failure(.unknownUpstream(name)) }
             return .success(Bound(.upstream(known)) { respond(handlers, number, $1) })
         case .batch(let respond):
-            return target(values["name"]).flatMap { target in
+            return upstream(values["name"]).flatMap { upstream in
                 guard let number = Int64(values["batch"] ?? ""), number > 0 else { return .failure(.notFound()) }
                 return .success(
-                    Bound(.upstream(target.name)) { respond(handlers, target, BatchID(rawValue: number), $1) })
+                    Bound(.upstream(upstream.name)) { respond(handlers, upstream, BatchID(rawValue: number), $1) })
             }
         case .payloads(let respond):
             guard let name = values["upstream"], !UpstreamName.reserved.contains(name) else {
                 return .failure(.notFound())
             }
-            return target(name).flatMap { target in
-                guard let kind = target.endpoint(values["kind"] ?? "") else {
+            return upstream(name).flatMap { upstream in
+                guard let kind = upstream.endpoint(values["kind"] ?? "") else {
                     return .failure(
-                        .unknownKind(values["kind"] ?? "", of: target.name, known: target.kinds.map(\.text)))
+                        .unknownKind(values["kind"] ?? "", of: upstream.name, known: upstream.kinds.map(\.text)))
                 }
-                return .success(Bound(.upstream(target.name)) { respond(handlers, target, kind, $0, $1) })
+                return .success(Bound(.upstream(upstream.name)) { respond(handlers, upstream, kind, $0, $1) })
             }
         case .upstreamRoute(let route):
-            return target(values["upstream"]).flatMap { target in
+            return upstream(values["upstream"]).flatMap { upstream in
                 var parameters = values
                 parameters["upstream"] = nil
-                let match = MatchedUpstreamRoute(target: target, route: route, parameters: parameters)
-                return .success(Bound(.upstream(target.name)) { handlers.upstreamRoutes.answer(match, $0, $1) })
+                let match = MatchedUpstreamRoute(upstream: upstream, route: route, parameters: parameters)
+                return .success(Bound(.upstream(upstream.name)) { handlers.upstreamRoutes.answer(match, $0, $1) })
             }
         }
     }
@@ -180,9 +181,9 @@ final class Router: Sendable {
         }
     }
 
-    private func target(_ name: String?) -> Result<ConfiguredUpstream, RoutingProblem> {
+    private func upstream(_ name: String?) -> Result<ConfiguredUpstream, RoutingProblem> {
         let name = name ?? ""
-        return context.target(named: name).map { .success($0) } ?? .failure(.unknownUpstream(name))
+        return context.upstream(named: name).map { .success($0) } ?? .failure(.unknownUpstream(name))
     }
 }
 
@@ -240,7 +241,7 @@ enum RoutingProblem: Error {
             Problem(
                 slug: .unknownUpstream, status: 404,
                 detail: "No upstream is called \(name); configured are: "
-                    + context.targets(for: caller).map(\.name.description).joined(separator: ", ") + ".")
+                    + context.upstreams(for: caller).map(\.name.description).joined(separator: ", ") + ".")
         case .unknownKind(let kind, let upstream, let known):
             caller.flatMap { $0.mayUse(upstream) ? nil : Gatekeeper.foreign(upstream, to: $0) }
                 ?? Problem(

@@ -11,6 +11,8 @@ package final class EventStream: Sendable {
     /// How many clients may listen at the same time. That bounds what they cost those who write: libmicrohttpd looks at
     /// all suspended connections of a worker whenever it resumes one, and each round sends to each listener.
     package static let maxListeners = 64
+    /// How many of them may have the same key, so that one caller leaves room for others.
+    package static let maxListenersOfKey = 32
     /// The time between two rounds.
     package static let roundTime = Duration.milliseconds(100)
     /// The time between two comments that keep a connection alive (design, section 3.2).

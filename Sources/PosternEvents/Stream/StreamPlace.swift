@@ -10,9 +10,16 @@ package final class StreamPlace: Sendable {
 
     deinit { stream.places.withLock { $0[key, default: 0] -= 1 } }
 
-    /// Nil if all places are taken.
-    package static func take(in stream: EventStream) -> StreamPlace? {
-        let place = StreamPlace(in: stream)
-        return place.number <= EventStream.maxListeners ? place : nil
+    /// Nil if all places are taken, or all that callers with this key may have.
+    package static func take(in stream: EventStream, for key: String?) -> StreamPlace? {
+        let isFree = stream.places.withLock { places in
+            let ofKey = key == nil ? 0 : places[key, default: 0]
+            guard places.values.reduce(0, +) < EventStream.maxListeners, ofKey < EventStream.maxListenersOfKey else {
+                return false
+            }
+            places[key, default: 0] += 1
+            return true
+        }
+        return isFree ? StreamPlace(in: stream, for: key) : nil
     }
 }

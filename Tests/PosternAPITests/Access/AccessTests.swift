@@ -1,4 +1,5 @@
 import PosternCore
+import PosternEvents
 import PosternTestKit
 import PosternThreads
 import PosternUpstream

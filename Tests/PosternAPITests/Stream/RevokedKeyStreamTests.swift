@@ -2,6 +2,7 @@ import PosternCore
 import PosternEvents
 import PosternTestKit
 import PosternThreads
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI

@@ -17,7 +17,7 @@ package final class ManualListener: StreamConnection, @unchecked Sendable {
         mayListen: @escaping @Sendable (Timestamp) -> Bool = { _ in true }
     ) {
         self.bufferBytes = bufferBytes
-        let place = StreamPlace.take(in: stream)!
+        let place = StreamPlace.take(in: stream, for: nil)!
         listener = StreamListener(
             filter, lastID: lastID, expiresAt: expiresAt, on: self, at: place, mayListen: mayListen)
         listener.began()
