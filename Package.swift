@@ -223,7 +223,7 @@ let package = Package(
             [
                 "PosternMetrics", "PosternHTTP", "PosternStore", "PosternDelivery", "PosternCompression",
                 "PosternCommands",
-                logging, memoryLogging,
+                "StreamOneClient", logging, memoryLogging,
             ] + adapters),
         tests(of: "PosternFaultServer", ["PosternHTTP", logging]),
         tests(

@@ -7,6 +7,7 @@ import Testing
 
 @testable import PosternAPI
 @testable import StreamOneAdapter
+@testable import StreamOneClient
 
 /// The platform's own SDKs over HTTP: what they send, byte by byte.
 @Suite struct StreamOneSDKTests {
