@@ -131,7 +131,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
         do {
             try store.commit { sql in
                 let current = Transaction(
-                    sql: sql, writer: store, outbox: outbox, writeStates: writeStates, mayStoreCallbacks: mayStoreCallbacks)
+                    sql: sql, writer: store, outbox: outbox, writeStates: writeStates,
+                    mayStoreCallbacks: mayStoreCallbacks)
                 transaction = current
                 for job in jobs {
                     count += 1
@@ -143,6 +144,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
         } catch {
             writeStates.open.forEach { $0.didRollBack() }
             transaction?.doneRemoving(isCommitted: false)
+            // If the transaction did not even begin, the first job fails: it has to be answered.
+            count = max(count, 1)
             recover(Array(jobs.prefix(count)), from: error)
             return count
         }
