@@ -52,7 +52,7 @@ public struct ServedUpstream: Sendable {
         }
     }
 
-    /// Continues with new settings. `upstream`: see `UpstreamWorker.adopt`.
+    /// Continues with new settings. `upstream`: see `UpstreamWorker.apply`.
     public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
         if let worker { worker.apply(settings, upstream: upstream) } else { client.apply(settings) }
     }

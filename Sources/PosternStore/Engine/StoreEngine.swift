@@ -70,7 +70,7 @@ enum CommitFailure {
     case full(hasMoreRoom: Bool)
     /// The medium failed, and accepts nothing for now. Whether it is known that nothing was stored.
     case broken(isUndone: Bool)
-    /// The medium is not at fault, so one of the jobs is.
+    /// The medium is not at fault. One of the jobs may be, so each is tried again alone.
     case other
 }
 

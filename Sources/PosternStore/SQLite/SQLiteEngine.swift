@@ -20,7 +20,7 @@ final class SQLiteEngine: StoreEngine {
     let logIndex: LogIndex
     let lock: StoreLock
     let check: IntegrityCheck
-    /// The state of the log when the store was opened.
+    /// The file of the log when the store was opened.
     private let log: Inode?
     /// The numbers of messages and credentials that the writer begins behind.
     let firstSequence: Int64

@@ -174,6 +174,7 @@ final class SQLiteWriter: StoreWriter {
     private func checkAfterFailure() {
         do {
             guard try checkpoints.run(.truncate, on: sql) else { return }
+            allocated = min(allocated, engine.lock.descriptor.size)
             try sql.run("PRAGMA shrink_memory")
             engine.readers.renew()
             engine.lock.descriptor.dropCachedPages()

@@ -2,7 +2,7 @@ import PosternCore
 
 /// Who is told what after a failed commit.
 extension CommitLoop {
-    /// Nothing of the transaction was stored. If there was no room, deliveries and deletions continue and messages are
+    /// Nothing of the transaction counts as stored. If there was no room, deliveries and deletions continue and messages are
     /// rejected. If the medium failed, everything is rejected until it has been checked. Otherwise, each job is retried
     /// alone, so that only the faulty one fails.
     func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) {
