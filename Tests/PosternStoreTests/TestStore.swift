@@ -197,7 +197,7 @@ final class TestStore {
 }
 
 /// Runs each test of a suite for each engine: what the suite says about the store is true of all of them.
-struct EachEngine: SuiteTrait, TestScoping {
+struct EachEngine: SuiteTrait, TestTrait, TestScoping {
     @TaskLocal static var current = StoreEngineKind.sqlite
 
     let isRecursive = true

@@ -4,7 +4,9 @@ import PosternCore
 /// Commits to the file, and moves its log into it between commits.
 final class SQLiteWriter: StoreWriter {
     private let engine: SQLiteEngine
-    private let sql: SQL
+    /// The engine's, which alone owns it: if a store is dropped without being closed, this connection must not be the last
+    /// to go, because SQLite would then remove the log, as no crash does.
+    private var sql: SQL { engine.sql }
     private let checkpoints: Checkpoints
     /// The number of bytes of the file whose blocks are allocated.
     private var allocated: Int
@@ -14,7 +16,6 @@ final class SQLiteWriter: StoreWriter {
 
     init(of engine: SQLiteEngine) {
         self.engine = engine
-        sql = engine.sql
         checkpoints = Checkpoints(of: engine.logIndex)
         allocated = engine.lock.descriptor.size
         sequence = engine.firstSequence

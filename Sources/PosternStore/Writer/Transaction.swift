@@ -139,6 +139,11 @@ extension Transaction {
                 writeState.laneCounts.undo(to: lanes)
                 writeState.draft = nil
             }
+            // Upstreams whose first message this would have been.
+            for writeState in writeStates.open.dropFirst(before.count) {
+                writeState.didRollBack()
+                writeState.begin()
+            }
             return false
         }
     }

@@ -271,7 +271,7 @@ import Testing
         #expect(try store.outbox.audit().accounts[0].ledger.ambiguousSends == 1)
         // Registering again is not a restart: what is in flight stays in flight.
         try store.openAttempt(store.outbox.nextBatch(), carrying: ids, of: queue)
-        _ = try store.register()
+        _ = try store.outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
         #expect(try store.outbox.attempts(of: ids[0]).last?.outcome == nil)
     }
 

@@ -58,4 +58,16 @@ import Testing
         }
         #expect(try sum(store, queue) == 4)
     }
+
+    @Test func books_balance_whenTheFirstRequestOfAnUpstreamIsRejected() throws {
+        let store = try TestStore()
+        let queue = try store.register(upstream)
+        #expect(throws: AppendError.self) {
+            try store.append([store.message("1", to: queue), store.message("full", to: queue)])
+        }
+        #expect(store.outbox.ledger(of: queue.number).queued == 0)
+        try store.append([store.message("1", to: queue)])
+        #expect(store.outbox.ledger(of: queue.number).queued == 1)
+        #expect(try store.isBalanced())
+    }
 }
