@@ -22,14 +22,13 @@ func part(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
 }
 
 /// What most tests build upon.
-let basics: [Target.Dependency] = [
-    "PosternTestKit", "PosternCore", "PosternEvents", "PosternThreads", "PosternUpstream",
-]
+let basicNames = ["PosternTestKit", "PosternCore", "PosternEvents", "PosternThreads", "PosternUpstream"]
+let basics = basicNames.map { Target.Dependency(stringLiteral: $0) }
 
 func tests(of name: String, _ dependencies: [Target.Dependency] = []) -> Target {
     .testTarget(
         name: name + "Tests",
-        dependencies: [.init(stringLiteral: name)] + basics + dependencies,
+        dependencies: basics + (basicNames.contains(name) ? [] : [.init(stringLiteral: name)]) + dependencies,
         swiftSettings: strict)
 }
 
