@@ -71,7 +71,8 @@ grep -q '^  toy  *[1-9]' "$scratch/storm"
 step "a message goes all the way to the simulator"
 postern=$scratch/debug/postern
 work=$(mktemp -d)
-sed "s|data/postern.sqlite|$work/postern.sqlite|; s|\"port\": 8080|\"port\": 0|" config.example.json >"$work/postern.json"
+sed "s|data/postern.sqlite|$work/postern.sqlite|; s|\"port\": 8080|\"port\": 0|; s|\"encryptionKey\": \"\"|\"encryptionKey\": \"$(openssl rand -hex 32)\"|" \
+    config.example.json >"$work/postern.json"
 "$postern" check --config "$work/postern.json"
 "$postern" serve --config "$work/postern.json" --simulate 2>"$work/log" &
 gateway=$!
