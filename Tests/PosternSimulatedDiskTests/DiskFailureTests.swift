@@ -58,6 +58,35 @@ import Testing
         #expect(found.findings == [])
     }
 
+    @Test func reserve_isTakenAgain_whenADiskThatWasFullHasFailedAndRecovered() throws {
+        func reserved(_ process: DiskStore.Process) throws -> [Int] {
+            let path = store.disk.path("store.sqlite.reserve")
+            let inside = try process.outbox.read { try $0.value("SELECT count(*) FROM reserve", as: Int.self) }
+            return [try Files.size(of: path, for: path), inside ?? 0]
+        }
+        try store.run { process in
+            try process.append()
+            let whole = try reserved(process)
+            let capacity = store.disk.capacityBytes
+            store.disk.capacityBytes = store.disk.usedBytes
+            while (try? process.append(10, length: 7000)) != nil {}
+            #expect(try reserved(process) != whole)
+            store.disk.strike(.ioError, on: .sync, of: "-wal", times: 1000)
+            #expect(throws: StoreError.self) {
+                try process.threads.result {
+                    process.outbox.writer.change(
+                        { try $0.sql.run("UPDATE store SET undone = undone + 1") }, completion: $0)
+                }
+            }
+            store.disk.endStrikes()
+            store.disk.capacityBytes = capacity
+            process.threads.advance(by: .seconds(20))
+            #expect(process.outbox.failure == nil)
+            #expect(try reserved(process) == whole)
+            try process.append()
+        }
+    }
+
     @Test func failedCheckpoint_isReported() throws {
         try store.run { process in
             // Checkpoints sync the file of the store, commits do not.

@@ -180,7 +180,14 @@ final class SQLiteWriter: StoreWriter {
             engine.readers.renew()
             engine.lock.descriptor.dropCachedPages()
             engine.reserve.allocateLog()
-            if try IntegrityCheck.isSound(engine.path), undo() { engine.isWorkingAgain() }
+            guard try IntegrityCheck.isSound(engine.path), undo() else { return }
+            engine.isWorkingAgain()
+            // If the disk was full before it failed, the reserve was given back.
+            if engine.reserve.take() {
+                takePages()
+            } else {
+                engine.becameFull(.full(detail: "the disk has no room for the reserve"))
+            }
         } catch {
             engine.logger.debug("disk still fails", metadata: ["error": "\(error)"])
         }
