@@ -17,7 +17,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private unowned let world: World
     private let random: SeededRandom
     /// For connections without a request.
-    private let connectDice: SeededRandom
+    private let connectRandom: SeededRandom
     private let wakeUp = Inbox<Void>()
     private var transfers: [Transfer] = []
     /// Those of a gateway that is gone, which gets none of their results.
@@ -81,7 +81,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         self.world = world
         tokens = Dictionary(uniqueKeysWithValues: world.services.map { ($0.name, TokenWatch($0, world)) })
         random = SeededRandom(seed: world.plan.seed, for: "network \(run)")
-        connectDice = SeededRandom(seed: world.plan.seed, for: "connects \(run)")
+        connectRandom = SeededRandom(seed: world.plan.seed, for: "connects \(run)")
         doubtfulResponses = DoubtfulResponses(world.plan, run: run)
     }
 
@@ -145,9 +145,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         connects[service.name, default: 0] += 1
         submitted += 1
         let number = submitted
-        let fate = service.fate(of: "", at: now, connectDice).fate.ofConnecting
+        let fate = service.fate(of: "", at: now, connectRandom).fate.ofConnecting
         let timesOut = fate == .hang
-        let span = timesOut ? min(options.connectTimeout, options.requestTimeout) : connectDice.span(0.002...0.2)
+        let span = timesOut ? min(options.connectTimeout, options.requestTimeout) : connectRandom.span(0.002...0.2)
         let transfer = Transfer(
             number, on: Connections(now), service, SimulatedRequest(request), [], fate, endsAt: now + span,
             timesOut: timesOut, statusDecides: request.statusDecides, completion)
