@@ -47,7 +47,9 @@ extension Outbox {
     public func adopt(_ target: QueueTarget) throws(StoreError) -> UpstreamQueue {
         try closeOpenAttempts(of: target.number)
         let queue = UpstreamQueue(target, of: self)
-        try writer.changeNow { _ in
+        // No owner has heard of what was stored while the queue had none.
+        try writer.changeNow { transaction in
+            if transaction.sql.admitsLate { try transaction.admitLanes(of: target) }
         } then: { [queues] in
             queues.adopt(queue)
         }

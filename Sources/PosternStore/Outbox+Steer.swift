@@ -30,8 +30,8 @@ extension Outbox {
             return done
         } completion: { [self] result in
             for (number, members) in Dictionary(grouping: (try? result.get()) ?? [], by: \.upstream) {
-                guard let first = members.min() else { continue }
-                queues.adopted(number)?.requeued(from: first)
+                guard let first = members.min(), let last = members.max() else { continue }
+                queues.adopted(number)?.requeued(first...last)
             }
             completion(result)
         }

@@ -64,7 +64,7 @@ extension WorkerLoop {
         guard isSending, machine.maySend(now: time.now) else { return true }
         // A turn before this has started to fetch the token.
         if !hasToken { return !machine.tokens.isFetching && machine.tokens.failures > 0 }
-        return lastClaimWasEmpty || readiness() != .now
+        return !queue.isAdmitting && (lastClaimWasEmpty || readiness() != .now)
     }
 
     // MARK: Events

@@ -14,6 +14,8 @@ protocol StoreEngine: AnyObject, Sendable {
     var figures: StoreFigures { get }
     /// Read-only connections.
     var readers: Readers { get }
+    /// When lanes get their rows.
+    var laneAdmission: LaneAdmission { get }
     /// The number of messages of one commit for which there is room, wherever they are, although the medium is full.
     var messagesPerCommitWhenFull: Int { get }
 
@@ -84,8 +86,18 @@ public struct StoreFigures: Sendable {
 }
 
 /// The engines.
-enum StoreEngineKind: CaseIterable, Sendable {
+enum StoreEngineKind: Hashable, Sendable {
     case sqlite
+    /// For tests of what an engine with several writers relies on. No other process can show the names of lanes that were
+    /// not admitted, and a store stays with its kind of engine.
+    case sqliteAdmittingLate(after: Duration = .zero)
+
+    var laneAdmission: LaneAdmission {
+        switch self {
+        case .sqlite: .inAppend
+        case .sqliteAdmittingLate(let delay): .byOwner(after: delay)
+        }
+    }
 
     /// Opens a store, or creates it.
     ///
@@ -98,7 +110,7 @@ enum StoreEngineKind: CaseIterable, Sendable {
         threads: any Threads, logger: Logger, prepare: (SQL) throws -> Void, read: (SQL) throws -> Void
     ) throws(StoreError) -> any StoreEngine {
         switch self {
-        case .sqlite:
+        case .sqlite, .sqliteAdmittingLate:
             try SQLiteEngine(
                 options, startFresh: startFresh, recover: recover, health: health, time: time, threads: threads,
                 logger: logger, prepare: prepare, read: read)
@@ -108,14 +120,14 @@ enum StoreEngineKind: CaseIterable, Sendable {
     /// Connections to a store that another process may be using. Writes nothing.
     func view(_ place: String) throws -> Readers {
         switch self {
-        case .sqlite: try SQLiteEngine.view(place)
+        case .sqlite, .sqliteAdmittingLate: try SQLiteEngine.view(place)
         }
     }
 
     /// As `StoreEngine.error`.
     func error(_ error: any Error, at place: String) -> StoreError {
         switch self {
-        case .sqlite: StoreError(error, path: place)
+        case .sqlite, .sqliteAdmittingLate: StoreError(error, path: place)
         }
     }
 }

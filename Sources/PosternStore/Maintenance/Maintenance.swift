@@ -174,13 +174,12 @@ final class Maintenance: @unchecked Sendable {
     private func expireState(at now: Timestamp, with sql: SQL) throws -> Bool {
         let rows = try sql.all(
             """
-            SELECT upstream, key, EXISTS (SELECT 1 FROM lanes
-              WHERE lanes.upstream = state.upstream AND lanes.name = state.lane)
-            FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
+            SELECT upstream, key, lane FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
             """, now, Self.heavyRowsPerTurn
-        ) { (upstream: $0[0] as UpstreamNumber, key: $0[1] as String, isNeeded: $0[2] as Bool) }
-        for (upstream, key, isNeeded) in rows {
-            if isNeeded {
+        ) { (upstream: $0[0] as UpstreamNumber, key: $0[1] as String, lane: $0[2] as String?) }
+        for (upstream, key, lane) in rows {
+            let state = StoredState(upstream: upstream, sql: sql, vault: outbox.vault)
+            if let lane, try state.queued(inLane: lane, atMost: 1) > 0 {
                 try sql.run(
                     "UPDATE state SET expiresAtMs = ? WHERE upstream = ? AND key = ?", now + Self.stateRecheck,
                     upstream, key)

@@ -28,6 +28,10 @@ struct QueueMailbox {
     var due = NextDue()
     var leases = Leases()
     var updates = PendingUpdates()
+    /// The oldest and the newest of the messages whose lanes have to be admitted; nil if there are none.
+    private var unadmitted: ClosedRange<MessageID>?
+    /// The number of admissions that are not committed.
+    private var admissions = 0
 
     init(arrivals: Arrivals?) { self.arrivals = arrivals }
 
@@ -61,6 +65,23 @@ struct QueueMailbox {
         defer { updates.rewind(to: id) }
         return updates.rewindsTo == nil
     }
+
+    /// Messages were stored whose lanes have to be admitted.
+    mutating func hear(of ids: ClosedRange<MessageID>) {
+        let known = unadmitted ?? ids
+        unadmitted = min(known.lowerBound, ids.lowerBound)...max(known.upperBound, ids.upperBound)
+    }
+
+    /// Returns the messages of which nothing is admitted yet; nil if there are none.
+    mutating func beginAdmission() -> ClosedRange<MessageID>? {
+        defer { unadmitted = nil }
+        if unadmitted != nil { admissions += 1 }
+        return unadmitted
+    }
+
+    mutating func endAdmission() { admissions -= 1 }
+
+    var isAdmitting: Bool { unadmitted != nil || admissions > 0 }
 
     /// Ends the leases of `messages`. Returns those that existed.
     mutating func end(_ messages: [Message]) -> [Lease] { messages.compactMap { leases.end($0.id) } }

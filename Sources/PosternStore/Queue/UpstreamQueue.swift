@@ -19,6 +19,8 @@ public final class UpstreamQueue: Sendable {
     private let claims: Mutex<any QueueClaims>
     private let mailbox: Mutex<QueueMailbox>
     private let engine: any StoreEngine
+    /// Of its lanes; `inAppend` if it has no separate ones.
+    private let laneAdmission: LaneAdmission
     private let readers: Readers
     private let kinds: KindTable
     private let health: StoreHealth
@@ -45,6 +47,7 @@ public final class UpstreamQueue: Sendable {
         let (claims, arrivals) = traits.laneRule.makeClaims(
             newest: MessageID(rawValue: Int64(outbox.ledger(of: target.number).lastID)),
             sendsKindsApart: traits.sendsKindsApart)
+        laneAdmission = arrivals == nil ? outbox.engine.laneAdmission : .inAppend
         self.claims = Mutex(claims)
         mailbox = Mutex(QueueMailbox(arrivals: arrivals))
     }
@@ -78,6 +81,7 @@ public final class UpstreamQueue: Sendable {
     /// Called after the commit.
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {
         if mailbox.withLock({ $0.add(arrival, at: instant, limits: target.limits) }) { wake() }
+        if case .byOwner(let delay) = laneAdmission { hear(of: arrival.first...arrival.newest, admittingAfter: delay) }
     }
 
     /// Called after the commit: something is due at `moment`.
@@ -93,11 +97,34 @@ public final class UpstreamQueue: Sendable {
         if mailbox.withLock({ $0.doneRemoving(ids, areGone: areGone) }) { wake() }
     }
 
-    /// Called after the commit: ended messages are queued again, under ids from `id` on.
-    func requeued(from id: MessageID) {
-        mailbox.withLock { $0.updates.rewind(to: id) }
+    /// Called after the commit: ended messages are queued again, under ids from the first to the last of these.
+    func requeued(_ ids: ClosedRange<MessageID>) {
+        mailbox.withLock { $0.updates.rewind(to: ids.lowerBound) }
+        if case .byOwner(let delay) = laneAdmission { hear(of: ids, admittingAfter: delay) }
         wake()
     }
+
+    // MARK: Admitting lanes
+
+    private func hear(of ids: ClosedRange<MessageID>, admittingAfter delay: Duration) {
+        mailbox.withLock { $0.hear(of: ids) }
+        if delay == .zero { admitLanes() } else { announceDue(at: time.now + delay) }
+    }
+
+    /// Opens the lanes of what was stored, so that it can be claimed. If that fails, a later claim tries again.
+    private func admitLanes() {
+        guard let ids = mailbox.withLock({ $0.beginAdmission() }) else { return }
+        writer.change { [target] transaction in
+            try transaction.admitLanes(of: target, ids)
+        } completion: { [self] result in
+            if case .failure = result { hear(of: ids, admittingAfter: .seconds(1)) }
+            mailbox.withLock { $0.endAdmission() }
+            wake()
+        }
+    }
+
+    /// Whether messages are stored whose lanes are still to be admitted.
+    public var isAdmitting: Bool { laneAdmission != .inAppend && mailbox.withLock { $0.isAdmitting } }
 
     // MARK: The worker's side
 
@@ -118,14 +145,15 @@ public final class UpstreamQueue: Sendable {
         }
     }
 
-    /// Whether a message up to `id` is being sent, or could be sent now or after one that is.
+    /// Whether a message up to `id` is being sent, or could be sent now or after one that is. Not known of messages whose
+    /// lanes are not admitted, which count as such.
     public func maySend(through id: MessageID, now: Timestamp) throws -> Bool {
         try claims.withLock { claims in
             let isInFlight = mailbox.withLock { mailbox in
                 claims.apply(mailbox.takeUpdates())
                 return mailbox.leases.hasAny(through: id)
             }
-            return try isInFlight || read { try claims.maySend(through: id, now: now, from: $0) }
+            return try isInFlight || isAdmitting || read { try claims.maySend(through: id, now: now, from: $0) }
         }
     }
 
@@ -144,6 +172,7 @@ public final class UpstreamQueue: Sendable {
     ) throws -> Claim {
         var request = ClaimRequest(limits: limits, now: now, oldest: oldest, preference: preference)
         request.limitsOfLane = limitsOfLane
+        if laneAdmission != .inAppend { admitLanes() }
         if health.condition == .full { request.maxMessages = engine.messagesPerCommitWhenFull }
         if let mayRepeat { request.mayRepeat = mayRepeat }
         if let exclusion = upstream.traits.exclusion { request.exclusionOfLane = exclusion }

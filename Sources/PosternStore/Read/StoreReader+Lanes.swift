@@ -252,6 +252,8 @@ extension StoreReader {
             if case .digest(let digest) = Lane.digest(of: text.utf8) { lanes.insert(digest) }
             if text.utf8.count == 16, let digest = UInt64(text, radix: 16) { lanes.insert(Int64(bitPattern: digest)) }
             return lanes
+        case .separate where sql.admitsLate:
+            return [Lane.number(of: text, in: number), Int64(text) ?? 0]
         case .separate:
             return Set(
                 try sql.all(

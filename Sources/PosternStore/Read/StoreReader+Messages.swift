@@ -205,6 +205,11 @@ extension StoreReader {
             record.facts.laneWaitsUntil = lane[2]
             record.laneName = lane[3]
         }
+        if sql.admitsLate, record.laneName == nil {
+            record.laneName =
+                try sql.value("SELECT laneName FROM queue_# WHERE id = ?", of: number, record.id, as: String?.self)
+                ?? nil
+        }
         return record
     }
 }

@@ -50,7 +50,12 @@ struct StoredState {
     }
 
     private func count(_ name: String, atMost most: Int) throws -> Int {
-        try sql.value(
+        if try sql.admitsLate {
+            return try sql.value(
+                "SELECT count(*) FROM (SELECT 1 FROM queue_# WHERE lane = ? AND laneName = ? LIMIT ?) AS counted",
+                of: upstream, Lane.number(of: name, in: upstream), name, most, as: Int.self) ?? 0
+        }
+        return try sql.value(
             """
             SELECT count(*) FROM (SELECT 1 FROM queue_#
               WHERE lane = (SELECT number FROM lanes WHERE upstream = ? AND name = ?) LIMIT ?) AS counted

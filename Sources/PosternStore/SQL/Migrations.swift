@@ -242,4 +242,16 @@ enum Migrations {
         try sql.script(
             "CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, waiting, nextAttemptAtMs)", of: number)
     }
+    /// The columns by which rows name their lanes, for an engine whose lanes are admitted by the owner of the queue.
+    static func createLaneNames(of number: UpstreamNumber, with sql: SQL) throws {
+        guard try !sql.exists("SELECT 1 FROM pragma_table_info('queue_#') WHERE name = 'laneName'", of: number) else {
+            return
+        }
+        try sql.script(
+            """
+            ALTER TABLE queue_# ADD COLUMN laneName TEXT;
+            ALTER TABLE queue_# ADD COLUMN laneGroup TEXT;
+            CREATE INDEX queue_#_group ON queue_# (laneGroup) WHERE laneGroup IS NOT NULL;
+            """, of: number)
+    }
 }

@@ -13,6 +13,8 @@ import PosternCore
 /// functions: to box them would cost more than an insert does. Not for two threads at once.
 final class SQL {
     let connection: SQLiteConnection
+    /// Whether rows of queues name their lanes in columns of their own, because lanes are admitted by the owner of the queue.
+    var admitsLate = false
     private var prepared: [Key: OpaquePointer] = [:]
     /// Statements by the address of their text, before `prepared` is used: hashing would cost a tenth of binding and
     /// reading.

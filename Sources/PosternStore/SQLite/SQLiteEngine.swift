@@ -11,6 +11,7 @@ final class SQLiteEngine: StoreEngine {
     let path: String
     let health: StoreHealth
     let logger: Logger
+    let laneAdmission: LaneAdmission
     /// How far the log may grow.
     private let maxLogBytes: Int
     /// The connection that writes. Used by `init`, then by the commit loop's thread, then by `close`.
@@ -36,6 +37,7 @@ final class SQLiteEngine: StoreEngine {
         threads: any Threads, logger: Logger, prepare: (SQL) throws -> Void, read: (SQL) throws -> Void
     ) throws(StoreError) {
         path = options.path
+        laneAdmission = options.engine.laneAdmission
         maxLogBytes = options.maxLogBytes
         self.health = health
         self.logger = logger
@@ -45,7 +47,12 @@ final class SQLiteEngine: StoreEngine {
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
             let sql = try StoreFile.open(options.path)
             self.sql = sql
-            readers = Readers { try StoreFile.openReader(options.path) }
+            sql.admitsLate = laneAdmission != .inAppend
+            readers = Readers { [admitsLate = sql.admitsLate] in
+                let sql = try StoreFile.openReader(options.path)
+                sql.admitsLate = admitsLate
+                return sql
+            }
             logIndex = try LogIndex(of: options.path)
             log = try Inode.at(options.path + "-wal", for: options.path)
             try sql.transaction(.write) { try prepare(sql) }

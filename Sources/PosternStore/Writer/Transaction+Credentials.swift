@@ -113,13 +113,7 @@ extension Transaction {
         let now = outbox.time.now
         for owner in touchedOwners {
             guard let queue = outbox.target(owner.upstream) else { continue }
-            let isUnneeded = try sql.exists(
-                """
-                SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND NOT isKept
-                  AND NOT EXISTS (SELECT 1 FROM lanes
-                    WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2)))
-                """, owner.upstream, owner.name)
-            guard isUnneeded else { continue }
+            guard try isUnneeded(owner) else { continue }
             let held = try state(of: queue).credential(of: owner.name)
             try retire(owner.name, isRefused: held.map { !$0.isUsable(at: now) } ?? false, at: now, of: queue)
             try drop(credentialOf: owner.name, of: queue)
@@ -129,5 +123,23 @@ extension Transaction {
                 owner.upstream, owner.name)
         }
         touchedOwners = []
+    }
+    /// Whether nothing is queued for the owner of a credential that is not to be kept. Lanes have rows as long as something
+    /// is, unless they are admitted later.
+    private func isUnneeded(_ owner: CredentialOwner) throws -> Bool {
+        guard sql.admitsLate else {
+            return try sql.exists(
+                """
+                SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND NOT isKept
+                  AND NOT EXISTS (SELECT 1 FROM lanes
+                    WHERE upstream = ?1 AND (laneGroup = ?2 OR (laneGroup IS NULL AND name = ?2)))
+                """, owner.upstream, owner.name)
+        }
+        return try sql.exists(
+            """
+            SELECT 1 FROM credentials WHERE upstream = ?1 AND owner = ?2 AND NOT isKept
+              AND NOT EXISTS (SELECT 1 FROM queue_# WHERE laneGroup = ?2)
+              AND NOT EXISTS (SELECT 1 FROM queue_# WHERE lane = ?3 AND laneName = ?2 AND laneGroup IS NULL)
+            """, of: owner.upstream, owner.upstream, owner.name, Lane.number(of: owner.name, in: owner.upstream))
     }
 }

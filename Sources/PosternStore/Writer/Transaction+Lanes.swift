@@ -32,6 +32,7 @@ extension Transaction {
             return message.lane.number
         }
         let queue = message.queue
+        if sql.admitsLate { return Lane.number(of: name, in: queue.number) }
         let lane = try openLane(
             name, group: group, of: queue, readyAt: scheduledAt ?? message.acceptedAt + queue.collecting.wait,
             waitingFor: message.waitsFor)
@@ -39,11 +40,19 @@ extension Transaction {
         return lane.number
     }
 
-    /// The lane that has `number` in the rows of a queue.
-    func lane(_ number: Int64, of queue: QueueTarget) throws -> Lane {
-        try sql.first("SELECT name, laneGroup FROM lanes WHERE number = ? AND upstream = ?", number, queue.number) {
-            .named($0[0], group: $0[1])
-        } ?? Lane(number: number)
+    /// The lane of a queued message, which has `number` in the rows of the queue.
+    func lane(_ number: Int64, of id: MessageID) throws -> Lane {
+        let named: Lane? =
+            if sql.admitsLate {
+                try sql.first(
+                    "SELECT laneName, laneGroup FROM queue_# WHERE id = ? AND laneName IS NOT NULL", of: id.upstream, id
+                ) { .named($0[0], group: $0[1]) }
+            } else {
+                try sql.first(
+                    "SELECT name, laneGroup FROM lanes WHERE number = ? AND upstream = ?", number, id.upstream
+                ) { .named($0[0], group: $0[1]) }
+            }
+        return named ?? Lane(number: number)
     }
 
     /// Messages of the lane were stored, or removed if the number is negative.
@@ -71,13 +80,49 @@ extension Transaction {
     }
 }
 
+// MARK: - Lanes that the owner of a queue admits
+
+extension Transaction {
+    /// Names the lane in the row of a message, so that its lane can be admitted.
+    func nameLane(_ lane: Lane, of id: MessageID) throws {
+        guard case .named(let name, let group) = lane else { return }
+        try sql.run("UPDATE queue_# SET laneName = ?, laneGroup = ? WHERE id = ?", of: id.upstream, name, group, id)
+    }
+
+    /// Opens the lanes of messages that were stored without them: of those with these ids, or of all in the queue. What an
+    /// upstream wants a new lane to wait for is left to the plan, which says the same (`Admission.waitsFor`).
+    func admitLanes(of queue: QueueTarget, _ ids: ClosedRange<MessageID>? = nil) throws {
+        let now = outbox.time.now
+        let found = try sql.all(
+            """
+            SELECT lane, laneName, min(laneGroup), min(nextAttemptAtMs),
+              min(CASE WHEN nextAttemptAtMs IS NULL THEN acceptedAtMs END)
+            FROM queue_# WHERE id BETWEEN ? AND ? AND laneName IS NOT NULL GROUP BY lane, laneName ORDER BY min(id)
+            """, of: queue.number, ids?.lowerBound ?? MessageID(rawValue: 0),
+            ids?.upperBound ?? MessageID(rawValue: .max)
+        ) { row in
+            // A message from the future was accepted before the clock was set back, and has waited long enough.
+            let collectedAt = (row[4] as Timestamp?).map { $0 > now ? now : $0 + queue.collecting.wait }
+            return (
+                number: row[0] as Int64, name: row[1] as String, group: row[2] as String?,
+                readyAt: min(collectedAt ?? .never, (row[3] as Timestamp?) ?? .never)
+            )
+        }
+        for lane in found {
+            let open = try openLane(lane.name, as: lane.number, group: lane.group, of: queue, readyAt: lane.readyAt)
+            if let readyAt = open.readyAt { lanesAreDue(of: queue, at: readyAt) }
+        }
+    }
+}
+
 // MARK: - Named lanes
 
 extension Transaction {
     /// A named lane, created if necessary; due at `readyAt` unless it was due earlier, is held, or is parked with its
-    /// group. A new one waits for `waitingFor`, if that is given.
+    /// group. A new one waits for `waitingFor`, if that is given, and has `number`, or else the next one.
     func openLane(
-        _ name: String, group: String?, of queue: QueueTarget, readyAt: Timestamp, waitingFor: WaitReason? = nil
+        _ name: String, as number: Int64? = nil, group: String?, of queue: QueueTarget, readyAt: Timestamp,
+        waitingFor: WaitReason? = nil
     ) throws -> OpenLane {
         let writeState = writeStates[queue.number]
         // Byte by byte, as the store compares them.
@@ -86,7 +131,7 @@ extension Transaction {
         }
         let lane =
             try findLane(name, of: queue).map { try advance($0, to: readyAt) }
-            ?? makeLane(name, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor)
+            ?? makeLane(name, as: number, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor)
         writeState.openLane = lane
         return lane
     }
@@ -105,17 +150,20 @@ extension Transaction {
     }
 
     private func makeLane(
-        _ name: String, group: String?, of queue: QueueTarget, readyAt: Timestamp, waitingFor: WaitReason?
+        _ name: String, as number: Int64?, group: String?, of queue: QueueTarget, readyAt: Timestamp,
+        waitingFor: WaitReason?
     ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
-        let number = try sql.insert(
+        let made = try sql.insert(
             """
             INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked, isHeld, waitingFor)
             VALUES (?, ?, ?, ?, ?, ?, ?)
             """, queue.number, name, group, isParked ? nil : readyAt, isParked, waitingFor != nil, waitingFor?.rawValue)
+        if let number { try sql.run("UPDATE lanes SET number = ? WHERE number = ?", number, made) }
         return OpenLane(
-            name: name, number: number, readyAt: isParked ? nil : readyAt, isBound: isParked || waitingFor != nil)
+            name: name, number: number ?? made, readyAt: isParked ? nil : readyAt,
+            isBound: isParked || waitingFor != nil)
     }
 
     private func isParked(group: String, of queue: QueueTarget) throws -> Bool {

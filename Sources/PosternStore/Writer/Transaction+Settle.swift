@@ -176,7 +176,7 @@ extension Transaction {
         }
         let report = try report(
             of: id, in: queue, as: state, error: error, at: moment, result: result, attempts: attempts)
-        let lane = try lane(found.lane, of: queue)
+        let lane = try lane(found.lane, of: id)
         try sql.run(
             """
             INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
@@ -187,6 +187,10 @@ extension Transaction {
             of: queue.number, state, lane.stored, lane.group, moment, attempts,
             error.map(JSONRecord.encode), Self.flags(mayHaveArrived), result, id)
         if lane.isNamed { touch(found.lane, of: queue, isServed: state == .failed) }
+        // A lane that was not admitted yet is not closed.
+        if sql.admitsLate, let group = lane.group {
+            touchedOwners.insert(CredentialOwner(upstream: queue.number, name: group))
+        }
         guard try remove(id, bytes: found.bytes, in: lane, from: queue) else { return false }
         let writeState = writeStates[queue.number]
         writeState.change.counts[state] += 1
@@ -297,7 +301,10 @@ extension Transaction {
         var lane = found.lane.number
         var waitsForOther = false
         if case .named(let name, let group) = found.lane {
-            lane = try openLane(name, group: group, of: queue, readyAt: moment).number
+            lane =
+                try sql.admitsLate
+                ? Lane.number(of: name, in: queue.number)
+                : openLane(name, group: group, of: queue, readyAt: moment).number
             touch(lane, of: queue, isServed: false)
             let rows = QueueRows(sql: sql, kinds: outbox.kinds, number: queue.number)
             // Like one that becomes due now, it is not sent between the requests of another.
@@ -317,6 +324,7 @@ extension Transaction {
             """, of: queue.number, lane, expiresAt,
             found.state == .failed ? [.wasRequeued, .wasRetried] as MessageFlags : .wasRequeued,
             waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
+        if sql.admitsLate { try nameLane(found.lane, of: id) }
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)
         let writeState = writeStates[queue.number]
         countLane(found.lane, 1, of: queue)

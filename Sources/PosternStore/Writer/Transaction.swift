@@ -249,6 +249,7 @@ extension Transaction {
             message, as: id, kind: writeState.kindNumber(of: message.kind, in: outbox.kinds),
             lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
             scheduledAt: scheduledAt)
+        if sql.admitsLate { try nameLane(message.lane, of: id) }
         countLane(message.lane, 1, of: queue)
         writeState.change.lastID = Int(id.rawValue)
         writeState.change.accepted += 1

@@ -126,6 +126,8 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(plain())
         let first = try store.append(to: queue, lane: .named("a1", group: "a"))
+        // Lanes that are ready since the same time go in any order.
+        store.time.advance(by: .milliseconds(1))
         let second = try store.append(to: queue, lane: .named("a2", group: "a"))
         let other = try store.append(to: queue, lane: .named("b1", group: "b"))
         let claim = try store.claim(queue)

@@ -177,7 +177,7 @@ import Testing
         let id = try bench.store.append(to: bench.work)
         try bench.store.fail(bench.store.claim(bench.work).messages, of: bench.work)
         #expect(try bench.store.requeue([id]) == [id])
-        bench.work.requeued(from: id)
+        bench.work.requeued(id...id)
         try bench.store.drain(bench.work)
         #expect(try bench.events().map(\.id) == [id, id])
         #expect(
@@ -233,7 +233,7 @@ import Testing
         let hooks = try store.register(PlainUpstream("hooks"))
         store.outbox.adopt([Bench.callback(to: hooks)])
         #expect(try store.requeue([failed[0].id]) == [failed[0].id])
-        hooks.requeued(from: failed[0].id)
+        hooks.requeued(failed[0].id...failed[0].id)
         // Events about events would never end.
         for _ in 0..<20 { try store.deliver(store.claim(hooks, most: 1).messages, of: hooks) }
         let ledger = store.outbox.ledger(of: hooks.number)
@@ -272,7 +272,7 @@ import Testing
         ).messages
         #expect(dropped.map(\.key) == ids[2...].map(\.description))
         #expect(try store.requeue(dropped.map(\.id)).count == 3)
-        bench.hooks.requeued(from: dropped[0].id)
+        bench.hooks.requeued(dropped[0].id...dropped[0].id)
         try store.drain(bench.hooks)
         #expect(bench.ledger.delivered == 5)
         #expect(bench.ledger.accepted == 5)
