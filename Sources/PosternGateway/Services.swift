@@ -96,7 +96,7 @@ final class Services: Sendable {
         handler.replaceKeys(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         context.setEventTypes(configuration.cloudEvents.types)
         listeners = environment.makeListeners(configuration.server, memory, handler, logger)
-        outbox.adopt(callbacks ?? [])
+        outbox.setCallbacks(callbacks ?? [])
     }
 
     /// Starts delivering, then listening. Returns the ports.
@@ -188,9 +188,9 @@ final class Services: Sendable {
             handler.replaceKeys(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
         }
         context.setEventTypes(plan.configuration.cloudEvents.types)
-        outbox.adopt(maxBytes: plan.configuration.outbox.maxBytes)
+        outbox.setMaxBytes(plan.configuration.outbox.maxBytes)
         for upstream in plan.configuration.upstreams {
-            if let queue = self.upstream(named: upstream.name)?.queue { outbox.adopt(upstream.queue, of: queue) }
+            if let queue = self.upstream(named: upstream.name)?.queue { outbox.setCap(upstream.queue, of: queue) }
         }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
@@ -247,7 +247,7 @@ final class Services: Sendable {
     }
 
     private func setCallbacks() {
-        if let callbacks { outbox.adopt(callbacks) }
+        if let callbacks { outbox.setCallbacks(callbacks) }
     }
 
     /// Callbacks to configured upstreams; nil if one of them lacks the kind, because a reload could not store its new

@@ -12,7 +12,7 @@ extension Outbox {
         let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled)
         named(upstream.name, number)
         queues.register(target)
-        adopt(cap, of: target)
+        setCap(cap, of: target)
         return target
     }
 
@@ -31,7 +31,7 @@ extension Outbox {
     }
 
     /// Changes the limits of a queue, from the next request on. Messages that are beyond them stay queued.
-    public func adopt(_ cap: QueueCap, of target: QueueTarget) {
+    public func setCap(_ cap: QueueCap, of target: QueueTarget) {
         target.cap = cap
         if cap != QueueCap() || maxBytes > 0 { mayBeFull() }
     }

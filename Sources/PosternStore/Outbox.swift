@@ -105,17 +105,17 @@ public final class Outbox: Sendable {
     /// Limits are checked from now on.
     func mayBeFull() { capped.store(true, ordering: .relaxed) }
 
-    /// Changes the limit of the payload bytes of all queued messages, in the same way.
-    public func adopt(maxBytes: Int) {
+    /// Changes the limit of the payload bytes of all queued messages, from the next request on.
+    public func setMaxBytes(_ maxBytes: Int) {
         currentMaxBytes.store(maxBytes, ordering: .relaxed)
         if maxBytes > 0 { mayBeFull() }
     }
 
     /// Reports what settles from the next transaction on. Nothing expires before the first call, because what settles
     /// before that would not be reported.
-    public func adopt(_ callbacks: [Callback]) { configuredCallbacks.withLock { $0 = callbacks } }
+    public func setCallbacks(_ callbacks: [Callback]) { configuredCallbacks.withLock { $0 = callbacks } }
 
-    /// Nil before the first `adopt`.
+    /// Nil before the first `setCallbacks`.
     var callbacks: [Callback]? { configuredCallbacks.withLock { $0 } }
 
     /// Takes the next number. It is used once, also if nothing is sent.

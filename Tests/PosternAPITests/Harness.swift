@@ -131,7 +131,7 @@ final class TestGateway: GatewayHarness {
         }
         self.workers = workers
         try outbox.registerStored()
-        outbox.adopt([])
+        outbox.setCallbacks([])
         let stalled = setup.stalled
         context = try APIContext(
             outbox: outbox, upstreams: workers.map { ServedUpstream(type: "plain", worker: $0) }, limits: setup.limits,

@@ -126,7 +126,7 @@ import Testing
         let outbox = try PosternStore.Outbox(
             options, time: SystemTime(), threads: threads, metrics: Metrics(),
             logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        outbox.adopt([])
+        outbox.setCallbacks([])
         let queue = try outbox.register(PlainUpstream("post"), type: "former", cap: QueueCap())
         if queued {
             let message = NewMessage(

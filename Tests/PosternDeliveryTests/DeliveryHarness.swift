@@ -63,7 +63,7 @@ final class DeliveryHarness {
             OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
             time: time, threads: threads, metrics: metrics, logger: logger)
         let queue = try outbox.adopt(outbox.register(upstream, type: "plain", cap: QueueCap()))
-        outbox.adopt([])
+        outbox.setCallbacks([])
         let worker = try UpstreamWorker(
             queue: queue, settings: settings,
             dependencies: .init(

@@ -132,7 +132,7 @@ import Testing
             let outbox = process.outbox
             let hooks = try outbox.register(
                 PlainUpstream("hooks"), type: "plain", cap: QueueCap.with { $0.whenFull = whenFull })
-            outbox.adopt([
+            outbox.setCallbacks([
                 Callback(to: hooks, as: "thing", of: [.delivered], in: nil, includesPayload: true) { messages in
                     messages.map { Callback.Event(Array("{\"payload\":".utf8) + ($0.payload ?? []), lane: .none) }
                 }

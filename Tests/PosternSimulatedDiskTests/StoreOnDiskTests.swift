@@ -210,7 +210,7 @@ final class StoreTrial: @unchecked Sendable {
         queue = try outbox.adopt(outbox.register(PlainUpstream(), type: "plain", cap: QueueCap()))
         let target = try outbox.register(PlainUpstream("listener"), type: "plain", cap: QueueCap())
         listener = try outbox.adopt(target)
-        outbox.adopt([
+        outbox.setCallbacks([
             Callback(to: target, as: "thing", of: Self.reported, in: nil, includesPayload: false) { messages in
                 messages.map { Callback.Event(Array("{\"is\":\"\($0.state)\"}".utf8), lane: .none) }
             }

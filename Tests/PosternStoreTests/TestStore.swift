@@ -35,7 +35,7 @@ final class TestStore {
         let outbox = try Outbox(
             options, startFresh: startFresh, recover: recover, time: time, threads: DedicatedThreads(),
             metrics: metrics, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        outbox.adopt([])
+        outbox.setCallbacks([])
         return outbox
     }
 

@@ -27,7 +27,7 @@ import WebhookAdapter
         setup.results = results
         setup.paused = isPaused ? ["hooks"] : []
         try withGateway(setup) { gateway in
-            gateway.outbox.adopt([
+            gateway.outbox.setCallbacks([
                 Callback(
                     to: gateway.workers[1].queue.target, as: "settled", of: [.delivered, .failed], in: nil,
                     includesPayload: includesPayload)

@@ -108,7 +108,7 @@ import Testing
         let store = try TestStore()
         let work = try store.register(PlainUpstream("work"))
         let hooks = try store.register(PlainUpstream("hooks"))
-        store.outbox.adopt([
+        store.outbox.setCallbacks([
             Callback(to: hooks.target, as: "thing", of: [.delivered], in: nil, includesPayload: false) { messages in
                 messages.map { _ in Callback.Event(Array("{}".utf8), lane: .none) }
             }
@@ -128,7 +128,7 @@ import Testing
             OutboxOptions(path: folder.file("store.sqlite")), time: threads.time, threads: threads,
             metrics: Metrics(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         defer { outbox.close() }
-        outbox.adopt([])
+        outbox.setCallbacks([])
         let target = try outbox.register(PlainUpstream(laneRule: rule), type: "plain", cap: QueueCap())
         func message() -> NewMessage {
             NewMessage(

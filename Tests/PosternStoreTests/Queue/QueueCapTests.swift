@@ -21,14 +21,14 @@ import Testing
         let store = try TestStore()
         let queue = try store.register()
         try store.append(3, to: queue)
-        store.outbox.adopt(QueueCap.with { $0.maxMessages = 3 }, of: queue.target)
+        store.outbox.setCap(QueueCap.with { $0.maxMessages = 3 }, of: queue.target)
         #expect(throws: AppendError.queueFull(queue.name)) { try store.append(to: queue) }
-        store.outbox.adopt(QueueCap.with { $0.maxMessages = 4 }, of: queue.target)
+        store.outbox.setCap(QueueCap.with { $0.maxMessages = 4 }, of: queue.target)
         try store.append(to: queue)
-        store.outbox.adopt(QueueCap(), of: queue.target)
-        store.outbox.adopt(maxBytes: 100)
+        store.outbox.setCap(QueueCap(), of: queue.target)
+        store.outbox.setMaxBytes(100)
         #expect(throws: AppendError.queueFull(nil)) { try store.append(String(repeating: "x", count: 90), to: queue) }
-        store.outbox.adopt(maxBytes: 0)
+        store.outbox.setMaxBytes(0)
         try store.append(String(repeating: "x", count: 100), to: queue)
     }
 

@@ -27,7 +27,7 @@ import Testing
             store = try TestStore(change)
             work = try store.register(upstream, cap: cap)
             self.hooks = try store.register(PlainUpstream("hooks"), cap: hooks)
-            store.outbox.adopt([Self.callback(to: self.hooks, of: states, includesPayload: includesPayload)])
+            store.outbox.setCallbacks([Self.callback(to: self.hooks, of: states, includesPayload: includesPayload)])
         }
 
         static func callback(
@@ -152,7 +152,7 @@ import Testing
     @Test func onlyConfiguredStatesAndUpstreams_areReported_andEachCallbackMakesItsOwnEvent() throws {
         let bench = try Bench()
         let other = try bench.store.register(PlainUpstream("other"))
-        bench.store.outbox.adopt([
+        bench.store.outbox.setCallbacks([
             Bench.callback(to: bench.hooks, of: [.failed]),
             Bench.callback(to: bench.hooks, in: [other.name]),
         ])
@@ -166,7 +166,7 @@ import Testing
                 "work thing failed - 1 refused - -", "other thing delivered - 1 - - -",
                 "other thing failed - 1 refused - -", "other thing failed - 1 refused - -",
             ])
-        bench.store.outbox.adopt([])
+        bench.store.outbox.setCallbacks([])
         try bench.store.append(1, to: other)
         try bench.store.drain(other)
         #expect(try bench.texts().count == 4)
@@ -231,7 +231,7 @@ import Testing
         try store.fail(failed, of: bench.hooks)
         try store.reopen()
         let hooks = try store.register(PlainUpstream("hooks"))
-        store.outbox.adopt([Bench.callback(to: hooks)])
+        store.outbox.setCallbacks([Bench.callback(to: hooks)])
         #expect(try store.requeue([failed[0].id]) == [failed[0].id])
         hooks.requeued(failed[0].id...failed[0].id)
         // Events about events would never end.
@@ -367,7 +367,7 @@ import Testing
         _ = try outbox.register(PlainUpstream("work"), type: "plain", cap: QueueCap())
         threads.advance(by: .seconds(5))
         #expect(try outbox.message(id)?.state == .queued)
-        outbox.adopt([])
+        outbox.setCallbacks([])
         threads.advance(by: .seconds(5))
         #expect(try outbox.message(id)?.state == .expired)
     }
