@@ -87,6 +87,64 @@ import Testing
         }
     }
 
+    /// Blocks are allocated before a commit refers to them. If that fails, no message is at fault.
+    @Test func failedAllocation_failsTheDisk() throws {
+        // The first process has opened the store under another name.
+        try store.run { process in try process.append() }
+        store.disk.kill()
+        try store.run { process in
+            store.disk.strike(.ioError, on: .allocate, of: "store.sqlite", times: 1000)
+            let refusal = #expect(throws: AppendError.self) { try process.append(300, length: 7000) }
+            guard case .store(.failed) = refusal else {
+                Issue.record("\(String(describing: refusal))")
+                return
+            }
+            #expect(throws: AppendError.self) { try process.append() }
+            store.disk.endStrikes()
+            process.threads.advance(by: .seconds(20))
+            #expect(process.outbox.failure == nil)
+            try process.append(300, length: 7000)
+            #expect(try process.findings() == [])
+        }
+    }
+
+    @Test func indexOfTheLog_isFullOrFailed_asTheDiskSays() throws {
+        let path = store.disk.path("other.sqlite")
+        try Files.write([], to: path + "-shm", for: path)
+        store.disk.strike(.noSpace, on: .allocate, of: "other.sqlite-shm")
+        // There is room for that of a short log.
+        let index = try LogIndex(of: path)
+        defer { index.close() }
+        for (fault, failure) in [(DiskFault.noSpace, DiskFailure.full), (.ioError, .broken)] {
+            store.disk.strike(fault, on: .allocate, of: "other.sqlite-shm")
+            let error = #expect(throws: (any Error).self) { try index.makeRoom(forFrames: 20_000) }
+            #expect(error.flatMap { DiskFailure($0, systemError: 0) } == failure)
+        }
+        try index.makeRoom(forFrames: 20_000)
+    }
+
+    /// A disk that is full would start, and reject messages.
+    @Test(arguments: [".reserve", "-wal", "-shm"]) func start_saysThatTheDiskFailed_ifItDid(file: String) throws {
+        store.disk.strike(.ioError, on: .allocate, of: file, times: 1000)
+        let error = #expect(throws: StoreError.self) { try store.run { _ in } }
+        guard case .failed = error else {
+            Issue.record("\(String(describing: error))")
+            return
+        }
+        store.disk.endStrikes()
+        store.disk.kill()
+        try store.run { process in try process.append() }
+    }
+
+    /// SQLite would take what is left of an earlier log for one of the new store.
+    @Test func firstStart_fails_ifItCannotRemoveWhatAnInterruptedOneLeft() throws {
+        try Files.write([1, 2, 3], to: store.disk.path("store.sqlite.new-wal"), for: store.disk.path("store.sqlite"))
+        store.disk.strike(.ioError, on: .delete, of: ".new-wal")
+        #expect(throws: StoreError.self) { try store.run { _ in } }
+        store.disk.kill()
+        try store.run { process in try process.append() }
+    }
+
     @Test func failedCheckpoint_isReported() throws {
         try store.run { process in
             // Checkpoints sync the file of the store, commits do not.

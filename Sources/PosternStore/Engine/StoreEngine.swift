@@ -42,9 +42,9 @@ protocol StoreWriter: AnyObject {
     func commit(_ body: (SQL) throws -> Void) throws
     /// Reacts to the error of a commit, and says what is to be done with its jobs.
     func recover(from error: any Error) -> CommitFailure
-    /// Makes certain that nothing of a commit for which there was no room becomes valid later. False if that is not
-    /// known.
-    func isCertainlyUndone() -> Bool
+    /// Makes certain that nothing of a commit for which there was no room becomes valid later, for example if the process
+    /// is killed. Returns false if that is not known.
+    func undoFailedCommit() -> Bool
     /// A commit succeeded, and its completions were called. `isQuiet`: no other job waits.
     func didReply(isQuiet: Bool)
     /// Examines the medium, and looks whether it can be used again. `work` is the store's own maintenance, a commit.

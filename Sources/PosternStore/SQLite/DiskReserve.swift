@@ -29,17 +29,20 @@ struct DiskReserve {
     }
 
     /// Allocates the reserve file. Returns false if the disk is too full.
-    @discardableResult func take() -> Bool {
-        guard let descriptor = file() else { return false }
-        if (try? descriptor.allocate(0..<Self.bytes)) != nil { return true }
-        if size > Self.bytesForStart { ftruncate(descriptor.number, off_t(Self.bytesForStart)) }
+    @discardableResult func take() throws(FileError) -> Bool {
+        do throws(FileError) {
+            guard let file = try self.file(O_CREAT) else { return false }
+            try file.allocate(0..<Self.bytes)
+            return true
+        } catch {
+            guard error.isFull else { throw error }
+        }
+        try giveBack()
         return false
     }
 
     /// Returns most of the space to the file system.
-    func giveBack() {
-        if size > Self.bytesForStart { shrink(to: Self.bytesForStart) }
-    }
+    func giveBack() throws(FileError) { try shrink(to: Self.bytesForStart) }
 
     /// Whether there is room for the released part of the reserve, and for some messages.
     var canBeTaken: Bool { available > Self.bytes - min(size, Self.bytes) + Self.bytes / 2 }
@@ -49,41 +52,47 @@ struct DiskReserve {
     ///
     /// A file system with a journal, such as ext4, does not use freed blocks again before the journal is committed. The last
     /// process, and this one, may have freed them just before; the syncs commit it.
-    func makeRoomForStart() throws(StoreError) {
+    func makeRoomForStart() throws {
         try Files.sync(Files.folder(of: store), for: store)
         // Blocks that only the superuser or the file system itself may use might not be available.
-        if free(\.f_bavail) < Self.bytesForStart, size > 0 { shrink(to: 0) }
+        if free(\.f_bavail) < Self.bytesForStart { try shrink(to: 0) }
     }
 
     /// Keeps space for the next start on a full disk, as much as there is. Call it after the log and its index were removed,
     /// before another program takes their space.
     func keepForStart() {
-        guard size < Self.bytesForStart, let descriptor = file() else { return }
-        // The log and its index were removed just before. Nothing is written after this, so an error concerns no one.
+        // Nothing is written after this, so an error concerns no one.
+        guard let file = try? self.file(O_CREAT), file.size < Self.bytesForStart else { return }
+        // The log and its index were removed just before.
         try? Files.sync(Files.folder(of: store), for: store)
         for bytes in [Self.bytesForStart, Self.bytesForStart / 2] {
-            if (try? descriptor.allocate(0..<bytes)) != nil { return }
+            if (try? file.allocate(0..<bytes)) != nil { return }
         }
     }
 
     /// Allocates the missing blocks of the log. To SQLite, zeros are an empty log.
-    func allocateLog() {
+    func allocateLog() throws(FileError) {
         let descriptor = FileDescriptor(open(store + "-wal", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600))
-        guard descriptor.isOpen, descriptor.size < Self.bytesOfLog else { return }
-        // If there is not enough room, the log grows without allocation.
-        try? descriptor.allocate(0..<Self.bytesOfLog)
+        do throws(FileError) {
+            guard descriptor.isOpen else { throw FileError("the log cannot be opened") }
+            if descriptor.size < Self.bytesOfLog { try descriptor.allocate(0..<Self.bytesOfLog) }
+        } catch {
+            // If there is not enough room, the log grows without allocation.
+            guard error.isFull else { throw error }
+        }
     }
 
-    /// Nil if it cannot be opened. What it is was checked at the start (`StoreFile.refuseLinks`).
-    private func file() -> FileDescriptor? {
-        let descriptor = FileDescriptor(open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0o600))
-        return descriptor.isOpen ? descriptor : nil
+    /// Opens the reserve file; nil if there is none. What it is was checked at the start (`StoreFile.refuseLinks`).
+    private func file(_ flags: Int32 = 0) throws(FileError) -> FileDescriptor? {
+        let file = FileDescriptor(open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0o600))
+        if file.isOpen { return file }
+        let error = FileError("the reserve cannot be opened")
+        guard error.code == ENOENT else { throw error }
+        return nil
     }
 
-    private func shrink(to bytes: Int) {
-        guard let descriptor = file() else { return }
-        ftruncate(descriptor.number, off_t(bytes))
-        fsync(descriptor.number)
+    private func shrink(to bytes: Int) throws(FileError) {
+        if let file = try self.file(), file.size > bytes { try file.cut(to: bytes) }
     }
 
     /// The size of the reserve file in bytes. A file that cannot be examined counts as empty.

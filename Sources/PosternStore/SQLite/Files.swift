@@ -5,6 +5,21 @@ import Synchronization
 /// The text of `errno`. Call it before anything else can change `errno`.
 func lastSystemError() -> String { String(cString: strerror(errno)) }
 
+/// A call on a file of the store that failed.
+struct FileError: Error, CustomStringConvertible {
+    /// `errno`.
+    let code: Int32
+    /// What was not done.
+    let failure: String
+
+    /// The error of the last call.
+    init(_ failure: String) { (code, self.failure) = (errno, failure) }
+
+    /// Whether there was no room. Any other error is one of the disk.
+    var isFull: Bool { [ENOSPC, EDQUOT, EFBIG].contains(code) }
+    var description: String { "\(failure): \(String(cString: strerror(code)))" }
+}
+
 /// An open file. It is closed with its last reference at the latest.
 final class FileDescriptor: Sendable {
     private let value: Atomic<Int32>
@@ -29,18 +44,19 @@ final class FileDescriptor: Sendable {
 
     /// Allocates blocks for a range of the file. If the disk is full, it throws, and the file is as long as before: a part
     /// of the range would take the last free space from other files.
-    func allocate(_ range: Range<Int>) throws(StoreError) {
+    func allocate(_ range: Range<Int>) throws(FileError) {
         let former = size
         guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
         // Not every file system can allocate blocks ahead (ext2, for example). There, zeros behind the end take them.
         if [EOPNOTSUPP, ENOSYS, EINVAL].contains(errno), writeZeros(from: former, to: range.upperBound) { return }
-        let error = errno
+        let error = FileError("blocks cannot be allocated")
         if size > former { ftruncate(number, off_t(former)) }
-        errno = error
-        switch error {
-        case ENOSPC, EDQUOT, EFBIG: throw .full(detail: lastSystemError())
-        default: throw .failed(detail: "cannot allocate blocks: \(lastSystemError())")
-        }
+        throw error
+    }
+
+    /// Makes the file shorter, and syncs it.
+    func cut(to size: Int) throws(FileError) {
+        guard ftruncate(number, off_t(size)) == 0, fsync(number) == 0 else { throw FileError("a file cannot be cut") }
     }
 
     private func writeZeros(from start: Int, to end: Int) -> Bool {
@@ -128,6 +144,12 @@ enum Files {
             throw .cannotCreate(path: path, detail: "\(file) cannot be synced: \(lastSystemError())")
         }
         descriptor.dropCachedPages()
+    }
+
+    /// Removes a file, if there is one.
+    static func remove(_ file: String, for path: String) throws(StoreError) {
+        guard unlink(file) != 0, errno != ENOENT else { return }
+        throw .cannotCreate(path: path, detail: "\(file) cannot be removed: \(lastSystemError())")
     }
 
     static func rename(_ file: String, to name: String, for path: String) throws(StoreError) {

@@ -67,7 +67,7 @@ final class IntegrityCheck: Loop {
     func wait(until deadline: MonotonicInstant) -> Bool { stopped.wait(until: deadline) }
 
     /// Interrupts the check for a while, so that the write-ahead log can be reset. Returns false if there is none.
-    func giveWay() -> Bool {
+    @discardableResult func giveWay() -> Bool {
         guard isReading.load(ordering: .sequentiallyConsistent) else { return false }
         sql.connection.interrupt()
         return true

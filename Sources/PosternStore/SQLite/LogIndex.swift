@@ -33,12 +33,15 @@ final class LogIndex: Sendable {
     }()
 
     /// For the store at `path`, which SQLite has opened.
-    init(of path: String) throws(StoreError) {
+    init(of path: String) throws {
         descriptor = FileDescriptor(open(path + "-shm", O_RDWR | O_CLOEXEC))
-        guard descriptor.isOpen else { throw .cannotCreate(path: path, detail: "\(path)-shm: \(lastSystemError())") }
-        if allocate(Self.usual) { return }
-        guard allocate(Self.least) else {
-            throw .cannotCreate(path: path, detail: "the disk is full; a start requires \(Self.least >> 10) KiB")
+        guard descriptor.isOpen else {
+            throw StoreError.cannotCreate(path: path, detail: "\(path)-shm: \(lastSystemError())")
+        }
+        if try allocate(Self.usual) { return }
+        guard try allocate(Self.least) else {
+            throw StoreError.cannotCreate(
+                path: path, detail: "the disk is full; a start requires \(Self.least >> 10) KiB")
         }
     }
 
@@ -47,14 +50,22 @@ final class LogIndex: Sendable {
     static func bytes(forFrames frames: Int) -> Int { ((frames + 34) / 4096 + 1) << 15 }
 
     /// Allocates blocks for a log of this many frames. Throws if the disk is full.
-    func makeRoom(forFrames frames: Int) throws(StoreError) {
+    func makeRoom(forFrames frames: Int) throws {
         let needed = Self.bytes(forFrames: frames)
         guard needed > allocated.load(ordering: .relaxed) else { return }
-        guard allocate(needed) else { throw .full(detail: "no room for the index of the write-ahead log") }
+        guard try allocate(needed) else {
+            throw StoreError.full(detail: "no room for the index of the write-ahead log")
+        }
     }
 
-    private func allocate(_ bytes: Int) -> Bool {
-        guard (try? descriptor.allocate(0..<bytes)) != nil else { return false }
+    /// Returns false if there is no room.
+    private func allocate(_ bytes: Int) throws(FileError) -> Bool {
+        do throws(FileError) {
+            try descriptor.allocate(0..<bytes)
+        } catch {
+            guard error.isFull else { throw error }
+            return false
+        }
         allocated.store(bytes, ordering: .relaxed)
         return true
     }

@@ -42,6 +42,7 @@ final class SQLiteEngine: StoreEngine {
         self.health = health
         self.logger = logger
         reserve = DiskReserve(for: options.path)
+        let hasReserve: Bool
         do {
             lock = try StoreFile.prepare(
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
@@ -65,11 +66,12 @@ final class SQLiteEngine: StoreEngine {
             firstSequence = max(latest.sequence, StoreFile.firstSequence(at: time.now))
             firstVersion = version
             batch = Atomic(latest.batch)
+            hasReserve = try reserve.take()
             check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
         } catch {
             throw Self.startError(error, path: options.path)
         }
-        if !reserve.take() { becameFull(.full(detail: "the disk has no room for the reserve")) }
+        if !hasReserve { becameFull(Self.noReserve) }
     }
 
     func close() {
@@ -121,13 +123,31 @@ final class SQLiteEngine: StoreEngine {
 
     func becameFull(_ error: StoreError) {
         guard health.becomes(.full, because: error) else { return }
-        reserve.giveBack()
         logger.error("disk full; rejecting new messages, deliveries continue", metadata: ["error": "\(error)"])
+        do throws(FileError) { try reserve.giveBack() } catch { failed(error) }
+    }
+
+    private static let noReserve = StoreError.full(detail: "the disk has no room for the reserve")
+
+    /// Allocates the reserve file. Without room for it the disk is full. Returns whether it is allocated.
+    func takeReserve() -> Bool {
+        do throws(FileError) {
+            if try reserve.take() { return true }
+            becameFull(Self.noReserve)
+        } catch {
+            failed(error)
+        }
+        return false
+    }
+
+    /// A call on a file of the store failed.
+    private func failed(_ error: FileError) {
+        if !error.isFull { becameBroken(self.error(error)) }
     }
 
     /// Accepts messages again if there is room for them and for the reserve. Returns whether that is a change.
     @discardableResult func checkForSpace() -> Bool {
-        guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, reserve.take() else { return false }
+        guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, takeReserve() else { return false }
         health.recovered()
         logger.notice("disk space recovered; accepting messages")
         return true

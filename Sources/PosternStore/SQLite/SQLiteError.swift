@@ -21,5 +21,8 @@ struct SQLiteError: Error, Equatable, CustomStringConvertible {
     /// Whether it is not known if data is on the disk: the kernel does not report such an error twice.
     var isFailedSync: Bool { [POSTERN_IOERR_FSYNC, POSTERN_IOERR_DIR_FSYNC].contains(code) }
 
+    /// Whether the index of the log could not be made longer, or mapped.
+    var isOfIndex: Bool { [POSTERN_IOERR_SHMSIZE, POSTERN_IOERR_SHMMAP].contains(code) }
+
     private static func text(_ code: Int32) -> String { String(cString: sqlite3_errstr(code)) }
 }

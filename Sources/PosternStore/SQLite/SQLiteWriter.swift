@@ -112,11 +112,12 @@ final class SQLiteWriter: StoreWriter {
         let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
         let needed = pages * StoreFile.pageSize
         guard needed > allocated else { return }
-        do {
+        do throws(FileError) {
             let step = (needed / (1 << 20) + 1) << 20
             try engine.lock.descriptor.allocate(allocated..<step)
             allocated = step
         } catch {
+            guard error.isFull else { throw error }
             try engine.lock.descriptor.allocate(allocated..<needed)
             allocated = needed
         }
@@ -130,9 +131,8 @@ final class SQLiteWriter: StoreWriter {
         case .broken:
             // After a failed sync, the kernel may have dropped what it could not write, and will not report that again:
             // nothing may be committed on top of it (https://lwn.net/Articles/752063/).
-            let isUndone = undo()
             engine.becameBroken(engine.error(cause))
-            return .broken(isUndone: isUndone)
+            return .broken(isUndone: overwrite())
         case nil: return .other
         }
     }
@@ -149,12 +149,11 @@ final class SQLiteWriter: StoreWriter {
         return hasMoreRoom
     }
 
-    /// What the failed commit left in the log must not become valid if the process is killed.
-    func isCertainlyUndone() -> Bool { undo() || !isCompleteInLog() }
+    func undoFailedCommit() -> Bool { overwrite() || !isCompleteInLog() }
 
     /// Overwrites what a failed commit left in the log by a small commit. Returns whether that is on disk. SQLite omits
     /// a change that changes nothing, so a counter is increased.
-    private func undo() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
+    private func overwrite() -> Bool { write { try $0.run("UPDATE store SET undone = undone + 1") } }
 
     /// Whether the log holds a whole commit behind the last one that succeeded, which a later start would find. Also true if
     /// that cannot be read. A commit that failed for lack of room is not whole if its last page was not written.
@@ -173,21 +172,19 @@ final class SQLiteWriter: StoreWriter {
     /// state are cached pages, which it drops. Closing it would release the locks that exclude a second process, and
     /// prove nothing more.
     private func checkAfterFailure() {
+        // Its snapshot keeps the log from being emptied. If it is still held now, the next turn finds it released.
+        engine.check.giveWay()
         do {
             guard try checkpoints.run(.truncate, on: sql) else { return }
             allocated = min(allocated, engine.lock.descriptor.size)
             try sql.run("PRAGMA shrink_memory")
             engine.readers.renew()
             engine.lock.descriptor.dropCachedPages()
-            engine.reserve.allocateLog()
-            guard try IntegrityCheck.isSound(engine.path), undo() else { return }
+            try engine.reserve.allocateLog()
+            guard try IntegrityCheck.isSound(engine.path), overwrite() else { return }
             engine.isWorkingAgain()
             // If the disk was full before it failed, the reserve was given back.
-            if engine.reserve.take() {
-                takePages()
-            } else {
-                engine.becameFull(.full(detail: "the disk has no room for the reserve"))
-            }
+            if engine.takeReserve() { takePages() }
         } catch {
             engine.logger.debug("disk still fails", metadata: ["error": "\(error)"])
         }
@@ -216,6 +213,7 @@ final class SQLiteWriter: StoreWriter {
             try sql.transaction(.write) { try body(sql) }
             return true
         } catch {
+            if DiskFailure(error, systemError: sql.systemError) == .broken { engine.becameBroken(engine.error(error)) }
             return false
         }
     }

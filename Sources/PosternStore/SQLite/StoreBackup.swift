@@ -56,13 +56,14 @@ public struct StoreBackup: Sendable {
         guard StoreLock.isFree(file) else { throw StoreError.alreadyRunning(path: file) }
     }
 
+    /// Removes a copy that is not needed. What cannot be removed stays.
     static func remove(_ file: String) {
-        removeTails(of: file)
+        try? removeTails(of: file)
         unlink(file)
     }
 
-    private static func removeTails(of file: String) {
-        for tail in StoreFile.tails.dropFirst() + ["-journal"] { unlink(file + tail) }
+    private static func removeTails(of file: String) throws(StoreError) {
+        for tail in StoreFile.tails.dropFirst() + ["-journal"] { try Files.remove(file + tail, for: file) }
     }
 
     /// Copies one snapshot of a store to a new file, which needs no log next to it, and verifies the copy.
@@ -76,7 +77,7 @@ public struct StoreBackup: Sendable {
             throw StoreError.full(detail: "the copy takes \(size >> 20) MiB, and \(room >> 20) MiB are free")
         }
         // Truncated rather than removed: the file of a restore may not be missing, see `StoreRestore.refuseInterrupted`.
-        removeTails(of: file)
+        try removeTails(of: file)
         try Files.write([], to: file, for: file)
         let source = try StoreFile.openForReading(path, busyTimeout: .seconds(5))
         defer { try? source.close() }

@@ -9,6 +9,7 @@ extension StoreError {
         switch error {
         case let known as StoreError: self = known
         case let error as SystemLimitError: self = .systemLimit(error)
+        case let error as FileError: self = error.isFull ? .full(detail: "\(error)") : .failed(detail: "\(error)")
         case let error as SQLiteError:
             switch error.kind {
             case SQLITE_NOTADB:
@@ -20,7 +21,7 @@ extension StoreError {
                 }
             case SQLITE_CORRUPT: self = .corrupt(path: path, detail: error.message)
             case SQLITE_FULL: self = .full(detail: error.message)
-            case SQLITE_IOERR where [POSTERN_IOERR_SHMSIZE, POSTERN_IOERR_SHMMAP].contains(error.code):
+            case SQLITE_IOERR where error.isOfIndex:
                 self = .full(detail: "no room for the index of the write-ahead log")
             case SQLITE_CANTOPEN, SQLITE_READONLY, SQLITE_PERM:
                 self = .cannotCreate(path: path, detail: error.message)
@@ -36,14 +37,17 @@ enum DiskFailure {
     case full, broken
 
     /// Nil if the disk is not at fault. `systemError` is the `errno` of the connection's last failed call. Quotas and
-    /// limits of the file size are reported as an error of the write, not as `SQLITE_FULL`.
+    /// limits of the file size are reported as an error of the write, not as `SQLITE_FULL`. An error of the log's index
+    /// leaves the `errno` of an earlier one; there is room for that index, which `LogIndex` allocates.
     init?(_ error: any Error, systemError: Int32) {
         switch error {
         case StoreError.full: self = .full
+        case let error as FileError: self = error.isFull ? .full : .broken
         case let error as SQLiteError:
             switch error.kind {
             case SQLITE_FULL: self = .full
-            case SQLITE_IOERR where [ENOSPC, EDQUOT, EFBIG].contains(systemError) && !error.isFailedSync: self = .full
+            case SQLITE_IOERR
+            where [ENOSPC, EDQUOT, EFBIG].contains(systemError) && !error.isFailedSync && !error.isOfIndex: self = .full
             case SQLITE_IOERR, SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_PERM: self = .broken
             default: return nil
             }

@@ -35,7 +35,7 @@ enum StoreFile {
         if !startFresh { try StoreRestore.refuseInterrupted(at: path) }
         lock = try createIfEmpty(path, at: now, holding: lock)
         try inspect(path)
-        reserve.allocateLog()
+        try reserve.allocateLog()
         // The log may be a new file. SQLite syncs its name, too, but ignores an error of that, and a power cut could
         // then lose the log with all answered commits.
         try Files.sync(Files.folder(of: path), for: path)
@@ -69,7 +69,7 @@ enum StoreFile {
             throw StoreError.corrupt(path: path, detail: "the file is empty, but its write-ahead log is not")
         }
         let unfinished = path + ".new"
-        for tail in tails + ["-journal"] { unlink(unfinished + tail) }
+        for tail in tails + ["-journal"] { try Files.remove(unfinished + tail, for: path) }
         try Files.write([], to: unfinished, for: path)
         let sql = try openForWriting(unfinished)
         // The file is synced once, when it is complete.
@@ -84,7 +84,7 @@ enum StoreFile {
         try sql.close()
         try Files.sync(unfinished, for: path)
         let newLock = try StoreLock(for: unfinished)
-        for tail in tails.dropFirst() { unlink(path + tail) }
+        for tail in tails.dropFirst() { try Files.remove(path + tail, for: path) }
         try Files.rename(unfinished, to: path, for: path)
         lock.release()
         return newLock
@@ -128,7 +128,7 @@ enum StoreFile {
         try Files.sync(Files.folder(of: path), for: path)
         try Files.write(log.repaired, to: path + "-wal.repaired", for: path)
         try Files.rename(path + "-wal.repaired", to: path + "-wal", for: path)
-        unlink(path + "-shm")
+        try Files.remove(path + "-shm", for: path)
         logger.warning(
             "write-ahead log repaired; a copy of the damaged store is kept",
             metadata: ["store.path": "\(path)", "store.keptAs": "\(kept)", "detail": "\(damage)"])

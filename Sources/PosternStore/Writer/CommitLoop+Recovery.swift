@@ -8,10 +8,9 @@ extension CommitLoop {
     func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) {
         let error = outbox.engine.error(cause)
         let wasFull = outbox.isFull
-        switch store.recover(from: cause) {
+        switch writer.recover(from: cause) {
         case .full(let hasMoreRoom): makeDo(with: jobs, after: error, wasFull: wasFull, hasMoreRoom: hasMoreRoom)
-        case .broken(let isUndone):
-            for job in jobs { answer(job, with: isUndone ? error : .unknown(detail: "\(error)")) }
+        case .broken(let isUndone): reject(jobs, because: error, isUndone: isUndone)
         case .other: separate(jobs, after: error)
         }
     }
@@ -28,7 +27,15 @@ extension CommitLoop {
             return commit(jobs)
         }
         outbox.report(error)
-        answer(jobs[0], with: error)
+        reject(jobs, because: error)
+    }
+
+    /// Answers jobs of a failed commit that are not tried again. Before they are told that nothing was stored, what a
+    /// commit without enough room has left is undone.
+    private func reject(_ jobs: [OutboxWriter.Job], because error: StoreError, isUndone: Bool? = nil) {
+        guard !jobs.isEmpty else { return }
+        let isUndone = isUndone ?? (!error.isFull || writer.undoFailedCommit())
+        for job in jobs { answer(job, with: isUndone ? error : .unknown(detail: "\(error)")) }
     }
 
     func answer(_ job: OutboxWriter.Job, with error: StoreError) {
@@ -52,10 +59,7 @@ extension CommitLoop {
             case .stop: break
             }
         }
-        let isUndone = rejected.isEmpty || store.isCertainlyUndone()
-        for job in rejected {
-            answer(job, with: isUndone ? error.asFull : .unknown(detail: "\(error)"))
-        }
+        reject(rejected, because: error.asFull)
         if changes.count == jobs.count, !hasMoreRoom {
             separate(changes, after: error.asFull)
         } else if !changes.isEmpty {

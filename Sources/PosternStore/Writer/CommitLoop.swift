@@ -12,7 +12,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
     private let inbox: Inbox<OutboxWriter.Job>
 
     // MARK: State
-    let store: any StoreWriter
+    let writer: any StoreWriter
     private let writeStates: UpstreamWriteStates
     /// False while a job is retried without its events, because the disk has no room for both.
     var mayStoreCallbacks = true
@@ -22,10 +22,10 @@ final class CommitLoop: Loop, @unchecked Sendable {
     private var hasMoreMaintenance = false
     private var isStopping = false
 
-    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, store: any StoreWriter) {
+    init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, writer: any StoreWriter) {
         self.outbox = outbox
         self.inbox = inbox
-        self.store = store
+        self.writer = writer
         writeStates = UpstreamWriteStates(outbox.ledgers)
         maintenance = Maintenance(outbox: outbox)
     }
@@ -41,7 +41,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     func begin() {
         nextMaintenance = instant + idleInterval
-        store.begin()
+        writer.begin()
     }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
@@ -60,7 +60,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     private func end() -> MonotonicInstant? {
         commitAll(inbox.takeAll())
-        store.end()
+        writer.end()
         return nil
     }
 
@@ -96,15 +96,18 @@ final class CommitLoop: Loop, @unchecked Sendable {
         return portion
     }
 
-    /// Returns true if there is more to do.
+    /// Returns true if there is more to do. What failed is not tried again sooner than what is done.
     private func runMaintenance() -> Bool {
         hasMoreMaintenance = false
         let job = OutboxWriter.Job.change { [self] transaction in
-            hasMoreMaintenance = try maintenance.run(in: transaction)
-            return { [maintenance] in maintenance.didCommit() }
+            let hasMore = try maintenance.run(in: transaction)
+            return { [self] in
+                maintenance.didCommit()
+                hasMoreMaintenance = hasMore
+            }
         } failed: { _ in
         }
-        store.maintain { commit([job]) }
+        writer.maintain { commit([job]) }
         return hasMoreMaintenance
     }
 
@@ -129,9 +132,9 @@ final class CommitLoop: Loop, @unchecked Sendable {
         var count = 0
         var transaction: Transaction?
         do {
-            try store.commit { sql in
+            try writer.commit { sql in
                 let current = Transaction(
-                    sql: sql, writer: store, outbox: outbox, writeStates: writeStates,
+                    sql: sql, writer: writer, outbox: outbox, writeStates: writeStates,
                     mayStoreCallbacks: mayStoreCallbacks)
                 transaction = current
                 for job in jobs {
@@ -152,7 +155,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         guard let transaction else { return count }
         publish(transaction, since: start)
         for effect in effects { effect.happen() }
-        store.didReply(isQuiet: count == jobs.count && inbox.isEmpty)
+        writer.didReply(isQuiet: count == jobs.count && inbox.isEmpty)
         return count
     }
 
@@ -182,7 +185,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
     }
 
     private func publish(_ transaction: Transaction, since start: MonotonicInstant) {
-        if transaction.sequence > 0 { store.didAssign(through: transaction.sequence) }
+        if transaction.sequence > 0 { writer.didAssign(through: transaction.sequence) }
         let changed = writeStates.open.filter(\.isChanged)
         writeStates.open.forEach { $0.didCommit() }
         for (kind, number) in transaction.newKinds { outbox.kinds.learn(kind, number: number) }

@@ -33,7 +33,7 @@ final class OutboxWriter: Sendable {
 
     func start(on outbox: Outbox) throws(SystemLimitError) {
         turned(at: outbox.time.instant)
-        let loop = CommitLoop(outbox: outbox, inbox: inbox, store: outbox.engine.makeWriter())
+        let loop = CommitLoop(outbox: outbox, inbox: inbox, writer: outbox.engine.makeWriter())
         let started = try threads.start(loop)
         running.withLock { $0 = started }
     }

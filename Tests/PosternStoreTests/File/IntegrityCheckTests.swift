@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternMetrics
 import PosternTestKit
 import PosternThreads
 import Synchronization
@@ -40,6 +41,28 @@ import Testing
         }
     }
 
+    /// Its snapshot keeps the log from being emptied, which a disk that failed is checked with.
+    @Test func check_givesWay_toTheRecoveryOfAFailedDisk() throws {
+        let (folder, threads) = (ScratchFolder(), ManualThreads())
+        let outbox = try Outbox(
+            OutboxOptions(path: folder.file("store.sqlite")), time: threads.time, threads: threads, metrics: Metrics(),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        defer { outbox.close() }
+        try threads.result { outbox.writer.change({ try $0.sql.connection.execute(Self.manyRows) }, completion: $0) }
+        let engine = try #require(outbox.engine as? SQLiteEngine)
+        try Self.untilInTime {
+            let next = try Self.turn(engine.check) {
+                engine.becameBroken(.failed(detail: "as the test wants it"))
+                threads.advance(by: .seconds(1))
+            }
+            threads.advance(by: .seconds(1))
+            #expect(outbox.failure == nil)
+            guard let next else { return false }
+            #expect(next == Self.now + .seconds(60))
+            return true
+        }
+    }
+
     private static let now = MonotonicInstant(nanoseconds: 0)
 
     /// Runs a check on a thread of its own while `interrupt` is called all the time: until the check is really reading, that
@@ -63,12 +86,13 @@ import Testing
 
     private static func largeStore() throws -> TestStore {
         let store = try TestStore()
-        try store.execute(
-            """
-            CREATE TABLE many (n INTEGER PRIMARY KEY, text TEXT UNIQUE);
-            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 300000)
-            INSERT INTO many SELECT n, 'text ' || n FROM numbers
-            """)
+        try store.execute(manyRows)
         return store
     }
+
+    private static let manyRows = """
+        CREATE TABLE many (n INTEGER PRIMARY KEY, text TEXT UNIQUE);
+        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 300000)
+        INSERT INTO many SELECT n, 'text ' || n FROM numbers
+        """
 }

@@ -1,4 +1,6 @@
+import Logging
 import PosternCore
+import PosternMetrics
 import PosternThreads
 import PosternTestKit
 import Testing
@@ -37,9 +39,41 @@ import Testing
                 case .failure: message.set("rejected")
                 }
             })
-        let loop = CommitLoop(outbox: store.outbox, inbox: inbox, store: writer)
+        let loop = CommitLoop(outbox: store.outbox, inbox: inbox, writer: writer)
         _ = loop.turn(at: store.threads.instant)
         return [message.value, change.value]
+    }
+
+    /// As a message is: it may be there after a kill.
+    @Test(arguments: [(true, "full"), (false, "unknown")])
+    func changeWithoutRoom_isAnsweredAsUndone_onlyIfThatIsCertain(isUndone: Bool, end: String) throws {
+        let store = try TestStore()
+        let writer = StubWriter(SQL(try SQLiteConnection(":memory:")))
+        (writer.failure, writer.isUndone) = (.full(hasMoreRoom: false), isUndone)
+        let (inbox, change) = (Inbox<OutboxWriter.Job>(), SharedValue("none"))
+        inbox.put(
+            .change(
+                { _ in throw StoreError.full(detail: "as the test wants it") }, failed: { change.set(Self.name($0)) }))
+        _ = CommitLoop(outbox: store.outbox, inbox: inbox, writer: writer).turn(at: store.threads.instant)
+        #expect(change.value == end)
+    }
+
+    /// What cannot be committed now cannot be a moment later.
+    @Test(arguments: [false, true]) func maintenance_goesOnAtOnce_unlessItFailed(fails: Bool) throws {
+        let (folder, threads) = (ScratchFolder(), ManualThreads())
+        let outbox = try Outbox(
+            OutboxOptions(path: folder.file("store.sqlite")), time: threads.time, threads: threads, metrics: Metrics(),
+            logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        defer { outbox.close() }
+        let sql = SQL(try SQLiteConnection(":memory:"))
+        try Migrations.apply(with: sql)
+        let writer = StubWriter(sql)
+        (writer.hasMoreToShrink, writer.failsAtEnd) = (true, fails)
+        let loop = CommitLoop(outbox: outbox, inbox: Inbox(), writer: writer)
+        loop.begin()
+        threads.time.advance(by: Maintenance.interval)
+        let now = threads.instant
+        #expect(loop.turn(at: now) == now + (fails ? Maintenance.interval : Maintenance.pause))
     }
 
     private static func name(_ error: StoreError) -> String {
@@ -81,15 +115,23 @@ private final class StubWriter: StoreWriter {
     /// What the first error means; later ones are the fault of a job.
     var failure = CommitFailure.other
     var isUndone = true
+    /// Whether commits fail once their jobs are done.
+    var failsAtEnd = false
+    var hasMoreToShrink = false
 
     init(_ sql: SQL) { self.sql = sql }
 
-    func commit(_ body: (SQL) throws -> Void) throws { try sql.transaction(.write) { try body(sql) } }
+    func commit(_ body: (SQL) throws -> Void) throws {
+        try sql.transaction(.write) {
+            try body(sql)
+            if failsAtEnd { throw StoreError.failed(detail: "as the test wants it") }
+        }
+    }
     func recover(from error: any Error) -> CommitFailure {
         defer { failure = .other }
         return failure
     }
-    func isCertainlyUndone() -> Bool { isUndone }
+    func undoFailedCommit() -> Bool { isUndone }
     func nextSequences(in sql: SQL) -> ClosedRange<Int64> {
         block += 10
         return block + 1...block + 3
@@ -98,9 +140,9 @@ private final class StubWriter: StoreWriter {
     func nextVersion(in sql: SQL) -> Int64 { 0 }
     func keepBatch(in sql: SQL) throws {}
     func spareBytes(in sql: SQL) throws -> Int { 0 }
-    func shrink(_ sql: SQL) throws -> Bool { false }
+    func shrink(_ sql: SQL) throws -> Bool { hasMoreToShrink }
     func didReply(isQuiet: Bool) {}
-    func maintain(_ work: () -> Void) {}
+    func maintain(_ work: () -> Void) { work() }
     func begin() {}
     func end() {}
 }

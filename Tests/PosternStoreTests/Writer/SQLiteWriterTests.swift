@@ -166,6 +166,37 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    /// Each waits in its turn for nothing: another program that writes to the store holds its lock for as long as it likes.
+    @Test func jobs_areAnswered_ifTheirTransactionCannotBegin() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        nonisolated(unsafe) let other = try SQLiteConnection(store.path)
+        let (begun, gate, answers) = (Inbox<Void>(), Inbox<Void>(), Inbox<Result<AppendReceipt, AppendError>>())
+        store.outbox.writer.change { _ in
+            begun.put(())
+            _ = gate.wait(until: SystemTime().instant + longestWait)
+        } completion: { _ in
+            // Between two commits.
+            try? other.execute("BEGIN IMMEDIATE")
+        }
+        // They come too late for that commit.
+        _ = try store.threads.receive(from: begun)
+        for _ in 0..<3 { store.outbox.append([store.message(to: queue)]) { answers.put($0) } }
+        gate.put(())
+        do {
+            defer { try? other.execute("ROLLBACK") }
+            for answer in try store.threads.receive(3, from: answers) {
+                guard case .failure(.store(.failed)) = answer else {
+                    Issue.record("\(answer)")
+                    continue
+                }
+            }
+        }
+        try store.append(to: queue)
+        #expect(store.outbox.ledger(of: queue.number).accepted == 1)
+        #expect(try store.isBalanced())
+    }
+
     @Test func close_commitsWhatWasHandedIn_andAnswersWhatComesLater() throws {
         let store = try TestStore()
         let queue = try store.register()
