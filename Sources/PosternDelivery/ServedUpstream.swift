@@ -34,26 +34,38 @@ public struct ServedUpstream: Sendable {
         return summary.flatMap { UpstreamSnapshot(stored: $0, now: now) } ?? UpstreamSnapshot()
     }
 
-    /// Carries out the request of an operator, soon. Without a worker, its effect on the queue is stored, and the next
-    /// worker begins with that. `completion`: see `UpstreamWorker.flush`.
+    /// Carries out the request of an operator, soon. If no worker takes it, its effect on the queue is stored. The next
+    /// worker begins with that, also one that has begun meanwhile.
+    ///
+    /// - Parameter completion: Called when a flush has ended, as that of `UpstreamWorker.flush`. With nil if no worker takes
+    ///   it, since this process does not know how it ends.
     public func steer(
         _ action: UpstreamAction, in outbox: Outbox,
-        completion: @escaping @Sendable (FlushReport) -> Void = { _ in }
+        completion: @escaping @Sendable (FlushReport?) -> Void = { _ in }
     ) {
-        // One that has ended carries out nothing.
-        let worker = self.worker.flatMap { $0.hasEnded ? nil : $0 }
+        if let worker, worker.take(action, completion: completion) { return }
         switch action {
         case .flush:
-            if let worker { worker.flush(completion: completion) } else { outbox.flush(queue) }
-        case .pause:
-            if let worker { worker.pause() } else { outbox.setPaused(true, of: queue) }
+            client.renewConnections()
+            outbox.flush(queue) { completion(nil) }
+        case .pause: outbox.setPaused(true, of: queue)
         case .resume:
-            if let worker { worker.resume() } else { outbox.setPaused(false, of: queue) }
+            client.renewConnections()
+            outbox.setPaused(false, of: queue)
         }
     }
 
     /// Continues with new settings. `upstream`: see `UpstreamWorker.apply`.
     public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+        queue.collect(as: settings)
         if let worker { worker.apply(settings, upstream: upstream) } else { client.apply(settings) }
+    }
+}
+
+extension QueueTarget {
+    /// Collects messages as the settings say, within what the upstream's type allows.
+    public func collect(as settings: DeliverySettings) {
+        collect(
+            upTo: upstream.limits(settings.limits), for: settings.batchMaxWait, expireAfter: settings.expireAfter)
     }
 }

@@ -381,6 +381,7 @@ extension ServedUpstream {
         self.init(
             type: settings.type, queue: queue,
             client: UpstreamClient(upstream.name, settings.deliverySettings, dependencies))
+        queue.collect(as: settings.deliverySettings)
     }
 
     /// Adopts the queue for a worker, which is not started yet.

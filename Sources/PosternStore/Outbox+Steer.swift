@@ -58,8 +58,9 @@ extension Outbox {
         setPaused(isPaused, of: target.number) { [queues] _ in queues.adopted(target.number)?.paused(isPaused) }
     }
 
-    /// Makes everything due now in a queue from which no worker sends, and stores what the flush covers.
-    public func flush(_ target: QueueTarget) {
+    /// Makes everything due now in a queue from which no worker sends, stores what the flush covers, and tells a worker
+    /// that has begun to send meanwhile. `completion` runs on the writer's thread after that.
+    public func flush(_ target: QueueTarget, completion: @escaping @Sendable () -> Void = {}) {
         let now = time.now
         writer.change { transaction in
             let newest = MessageID(rawValue: Int64(transaction.writeStates[target.number].ledger.lastID))
@@ -69,6 +70,9 @@ extension Outbox {
             case .mixed: try transaction.makeRetriesDue(of: target, at: now)
             case .separate: try transaction.makeLanesDue(of: target, at: now)
             }
+        } completion: { [queues] _ in
+            queues.adopted(target.number)?.flushed(at: now)
+            completion()
         }
     }
 

@@ -199,7 +199,7 @@ final class DeliveryHarness {
     /// Flushes. Returns the result after time has passed, or nil if the flush has not ended by then.
     func flush(for span: Duration = .seconds(1)) throws -> FlushReport? {
         let reports = Inbox<FlushReport>()
-        worker.flush { reports.put($0) }
+        worker.flush { if let report = $0 { reports.put(report) } }
         try turn()
         try run(for: span)
         return reports.takeAll().first

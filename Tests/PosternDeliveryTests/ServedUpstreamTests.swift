@@ -30,9 +30,9 @@ import Testing
         harness.outbox.drop(harness.queue)
     }
 
-    private func beginWorker() throws -> UpstreamWorker {
+    private func beginWorker(on queue: UpstreamQueue? = nil) throws -> UpstreamWorker {
         try UpstreamWorker(
-            queue: harness.outbox.adopt(harness.queue.target), client: served.client, settings: Self.settings,
+            queue: queue ?? harness.outbox.adopt(harness.queue.target), client: served.client, settings: Self.settings,
             dependencies: .init(
                 outbox: harness.outbox, transport: harness.transport, time: harness.time, metrics: harness.metrics,
                 logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }))
@@ -114,6 +114,71 @@ import Testing
         #expect(summary.flushedThrough.rawValue == Int64(harness.ledger.lastID))
         turn(try beginWorker())
         #expect(harness.sent.count == 2)
+    }
+
+    /// The end of a flush that this process does not carry out is not known to it.
+    @Test(arguments: [false, true]) func flushWithoutAWorker_isStored_andNotWaitedFor(isKnown: Bool) throws {
+        let served = isKnown ? ServedUpstream(type: "plain", worker: harness.worker) : served
+        endWorker()
+        let reports = Inbox<FlushReport?>()
+        served.steer(.flush, in: harness.outbox) { reports.put($0) }
+        #expect(reports.takeAll().isEmpty)
+        harness.commit()
+        #expect(reports.takeAll() == [nil])
+    }
+
+    @Test func flush_isNotWaitedFor_onceItsWorkerEnds() throws {
+        try harness.accept(1)
+        try harness.turn()
+        let reports = Inbox<FlushReport?>()
+        harness.worker.flush { reports.put($0) }
+        try harness.turn()
+        #expect(reports.takeAll().isEmpty)
+        endWorker()
+        #expect(reports.takeAll() == [nil])
+        turn(try beginWorker())
+        #expect(harness.sent.count == 2)
+    }
+
+    /// Between the end of the former worker and the beginning of its own, the queue has loaded when retries are due.
+    @Test(arguments: [false, true]) func flush_endsTheWaitOfRetries_thatTheNextOwnerHasLoaded(hasBegun: Bool) throws {
+        try harness.accept(1)
+        try harness.turn()
+        try harness.answer(.status(503))
+        endWorker()
+        let queue = try harness.outbox.adopt(harness.queue.target)
+        let early = hasBegun ? try beginWorker(on: queue) : nil
+        served.steer(.flush, in: harness.outbox)
+        harness.commit()
+        turn(try early ?? beginWorker(on: queue))
+        #expect(harness.sent.count == 2)
+    }
+
+    /// The request of an operator is carried out by the worker, or stored, and is not lost between the two.
+    @Test func worker_carriesOutWhatItTook_beforeItEnds_andTakesNothingAfterThat() throws {
+        #expect(harness.worker.pause())
+        endWorker()
+        #expect(!harness.worker.resume())
+        #expect(!harness.worker.flush())
+        harness.commit()
+        let next = try beginWorker()
+        turn(next)
+        #expect(next.snapshot.isPaused)
+    }
+
+    @Test func settings_areThoseOfTheQueue_withoutAWorker() throws {
+        endWorker()
+        served.apply(
+            DeliverySettings.with {
+                ($0.batchMaxMessages, $0.batchMaxWait, $0.expireAfter) = (7, .seconds(8), .seconds(9))
+            })
+        let collecting = harness.queue.target.collecting
+        #expect(collecting.wait == .seconds(8) && collecting.expireAfter == .seconds(9))
+        #expect(collecting.limits == harness.queue.upstream.limits(BatchLimits(maxMessages: 7, maxBytes: 1 << 20)))
+        try harness.accept(1)
+        harness.time.advance(by: .seconds(10))
+        harness.commit()
+        #expect(harness.ledger.expired == 1)
     }
 
     @Test func settings_areThoseOfRequests_withoutAWorker() throws {

@@ -77,7 +77,8 @@ struct UpstreamHandler: Sendable {
         let answer = FlushReply(upstream, seconds: seconds, responder, context)
         context.pendingReplies.hold(answer, seconds: seconds)
         upstream.served.steer(.flush, in: context.outbox) { [context] report in
-            answer.ended(report)
+            // Without a report it goes on, and this process does not know until when.
+            if let report { answer.ended(report) }
             context.pendingReplies.release(answer)
         }
     }

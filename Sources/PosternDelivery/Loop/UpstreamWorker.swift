@@ -21,7 +21,8 @@ public final class UpstreamWorker: Sendable {
     private let loop: WorkerLoop
     private let threads: any Threads
     private let running = Mutex<(any RunningLoop)?>(nil)
-    private let isJoined = Atomic<Bool>(false)
+    /// Whether the end has been put into the inbox. Nothing follows it there, so that what was taken is carried out.
+    private let isEnding = Mutex(false)
     private let time: any TimeSource
 
     /// What all workers of a gateway share.
@@ -78,35 +79,53 @@ public final class UpstreamWorker: Sendable {
     /// stalled.
     public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
 
-    /// Stops sending; messages are still accepted. Requests in flight finish.
-    public func pause() { inbox.put(.pause) }
+    /// Hands the loop what is to be done before it ends. Returns false if it has ended, or is about to.
+    private func put(_ event: WorkerEvent) -> Bool {
+        isEnding.withLock { isEnding in
+            if !isEnding { inbox.put(event) }
+            return !isEnding
+        }
+    }
+
+    /// Carries out the request of an operator. Returns false if the worker does not, because it has ended, or is about to.
+    func take(_ action: UpstreamAction, completion: @escaping @Sendable (FlushReport?) -> Void) -> Bool {
+        switch action {
+        case .pause: pause()
+        case .resume: resume()
+        case .flush: flush(completion: completion)
+        }
+    }
+
+    /// Stops sending; messages are still accepted. Requests in flight finish. The result: see `take`.
+    @discardableResult public func pause() -> Bool { put(.pause) }
     /// Ends a pause, and probes now what waits for a circuit or an operator.
-    public func resume() {
+    @discardableResult public func resume() -> Bool {
         client.renewConnections()
-        inbox.put(.resume)
+        return put(.resume)
     }
     /// Sends now what waits to be collected, for a schedule, for a retry, or for the circuit. `completion` is called on
-    /// the worker's thread when everything that could be sent has been sent. It is not called if the worker ends before
-    /// that.
-    public func flush(completion: @escaping @Sendable (FlushReport) -> Void = { _ in }) {
+    /// the worker's thread when everything that could be sent has been sent, or with nil when the worker ends before that.
+    @discardableResult public func flush(
+        completion: @escaping @Sendable (FlushReport?) -> Void = { _ in }
+    ) -> Bool {
         client.renewConnections()
-        inbox.put(.flush(completion))
+        return put(.flush(completion))
     }
 
     /// Logs a notice in the response to a request of its client, unless it is the same as the last one.
-    public func report(_ notice: UpstreamNotice) { inbox.put(.noticed(notice)) }
+    public func report(_ notice: UpstreamNotice) { _ = put(.noticed(notice)) }
 
     /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
     /// other credentials or another URL.
     public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
         client.apply(settings)
-        inbox.put(.apply(settings, upstream: upstream.map { RegisteredUpstream($0) }))
+        _ = put(.apply(settings, upstream: upstream.map { RegisteredUpstream($0) }))
     }
 
     // MARK: Stopping
 
     /// Stops claiming. Requests in flight may finish.
-    public func beginStopping() { inbox.put(.stop) }
+    public func beginStopping() { _ = put(.stop) }
 
     /// Whether it no longer claims, and nothing is in flight.
     public var isIdle: Bool { status.isIdle }
@@ -119,13 +138,12 @@ public final class UpstreamWorker: Sendable {
 
     /// Ends the thread. Every transfer must have been completed or cancelled before.
     public func join() {
-        isJoined.store(true, ordering: .releasing)
-        inbox.put(.end)
+        isEnding.withLock { isEnding in
+            if !isEnding { inbox.put(.end) }
+            isEnding = true
+        }
         running.withLock { $0.take() }?.join()
     }
-
-    /// Whether the thread has ended, or is about to.
-    var hasEnded: Bool { isJoined.load(ordering: .acquiring) }
 
     // MARK: For tests, which turn the loop by hand instead of starting it
 

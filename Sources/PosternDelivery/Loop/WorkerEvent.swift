@@ -13,7 +13,7 @@ enum WorkerEvent: Sendable {
     case pauseStored(Result<Void, StoreError>)
     /// How long a claim waits could not be stored, so that it does not wait.
     case waitNotStored(StoreError)
-    case flush(@Sendable (FlushReport) -> Void)
+    case flush(@Sendable (FlushReport?) -> Void)
     /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan
     case apply(DeliverySettings, upstream: RegisteredUpstream?)

@@ -8,7 +8,7 @@ import PosternUpstream
 /// Flushes, and events under the names that the upstream's own clients define.
 extension WorkerLoop {
     /// Begins a flush that covers what has been accepted so far.
-    func flush(_ completion: @escaping @Sendable (FlushReport) -> Void) {
+    func flush(_ completion: @escaping @Sendable (FlushReport?) -> Void) {
         let newest = MessageID(rawValue: Int64(outbox.ledger(of: queue.number).lastID))
         flushCompletions.append(completion)
         perform(machine.flush(through: newest, now: time.now))
@@ -57,6 +57,13 @@ extension WorkerLoop {
         log(.flushFinished, counts)
         emit(.flushFinished, count: report.delivered + report.failed)
         flushCompletions.removeFirst()(report)
+    }
+
+    /// The worker ends. What its flushes covered is due in the rows, and the next worker sends it.
+    func abandonFlushes() {
+        machine.flushes = []
+        for completion in flushCompletions { completion(nil) }
+        flushCompletions = []
     }
 
     private var isAtRest: Bool {

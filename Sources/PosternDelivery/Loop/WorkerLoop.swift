@@ -37,7 +37,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     /// Both clocks at the last turn, or the latest time that the previous run recorded.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
     /// The completions of the machine's flushes, in their order.
-    var flushCompletions: [@Sendable (FlushReport) -> Void] = []
+    var flushCompletions: [@Sendable (FlushReport?) -> Void] = []
     var saved: CircuitRecord
     /// The backoff of claims and of attempt records after a failure of the store.
     var claimRetry = StoreRetry()
@@ -69,7 +69,11 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         logger = gatewayLogger.at(settings.logLevel)
         random = dependencies.random
         // What is stored before the summary is read is in it.
-        queue.onPause { [inbox] isPaused in inbox.put(isPaused ? .pause : .resume) }
+        queue.onStoredRequests { [inbox] isPaused in
+            inbox.put(isPaused ? .pause : .resume)
+        } flush: { [inbox] in
+            inbox.put(.flush { _ in })
+        }
         let summary = try outbox.summary(of: queue.number)
         saved = summary?.circuit ?? CircuitRecord()
         var reopensAt = saved.reopensAtMs.map(Timestamp.init(milliseconds:))
@@ -131,6 +135,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             perform(machine.becameEmpty(keepsToken: keepsToken, now: time.now))
         }
         endFlushes()
+        if isEnding { abandonFlushes() }
         show()
         saveHealth()
         return nextTurn()

@@ -407,6 +407,7 @@ struct MixedClaims: QueueClaims {
             cursor = min(cursor, MessageID(rawValue: id.rawValue - 1))
             isBehind = true
         }
+        if let now = updates.makesDueAt { _ = makeDue(at: now) }
     }
 
     private mutating func recordRemoval(of id: MessageID, isGone: Bool) {

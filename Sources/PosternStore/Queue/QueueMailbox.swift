@@ -13,6 +13,8 @@ struct QueueMailbox {
         /// The oldest message that came after others with later ids: it was queued again, or its commit came late.
         /// Claims may have passed it.
         private(set) var rewindsTo: MessageID?
+        /// When everything became due, also what claims know to be due later.
+        var makesDueAt: Timestamp?
         /// Batches whose wait has been stored in the row of their lane.
         var suspended: [(ended: [Lease], history: BatchHistory)] = []
 

@@ -15,7 +15,7 @@ public final class QueueTarget: Sendable {
     let acceptsByState: Bool
     private let current: Mutex<Settings>
 
-    /// What a reload of the configuration, or a worker, replaces.
+    /// What a reload of the configuration replaces.
     private struct Settings {
         var upstream: RegisteredUpstream
         var cap: QueueCap
@@ -46,18 +46,21 @@ public final class QueueTarget: Sendable {
         set { current.withLock { $0.upstream = newValue } }
     }
 
-    /// Checked when messages are stored. Replaced when the configuration is reloaded (`Outbox.adopt(_:of:)`).
+    /// Checked when messages are stored. Replaced when the configuration is reloaded (`Outbox.setCap`).
     public internal(set) var cap: QueueCap {
         get { current.withLock { $0.cap } }
         set { current.withLock { $0.cap = newValue } }
     }
 
-    /// As its last worker has set it; a queue that never had one collects nothing, and nothing in it expires by age.
-    var collecting: Collecting {
-        get { current.withLock { $0.collecting } }
-        set { current.withLock { $0.collecting = newValue } }
+    /// See `collect`; before its first call, nothing is collected, and nothing expires by age.
+    var collecting: Collecting { current.withLock { $0.collecting } }
+
+    /// Changes how messages are collected into batches of at most `limits`, for as long as `wait`, and at which age they
+    /// expire, whether a worker sends from the queue or not. Zero as the age means never.
+    public func collect(upTo limits: BatchLimits, for wait: Duration, expireAfter: Duration) {
+        current.withLock { $0.collecting = .init(limits: limits, wait: wait, expireAfter: expireAfter) }
     }
 
-    /// The limits of one request, as set by its worker.
+    /// The limits of one request.
     public var limits: BatchLimits { collecting.limits }
 }

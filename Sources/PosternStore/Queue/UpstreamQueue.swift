@@ -32,6 +32,7 @@ public final class UpstreamQueue: Sendable {
     private struct Listener {
         var wake: @Sendable () -> Void = {}
         var pause: @Sendable (Bool) -> Void = { _ in }
+        var flush: @Sendable () -> Void = {}
     }
 
     /// Nothing of it has been examined. `Outbox.adopt` makes it known to the writer.
@@ -66,17 +67,28 @@ public final class UpstreamQueue: Sendable {
         limits: BatchLimits, wait: Duration = .zero, expireAfter: Duration = .zero,
         _ wake: @escaping @Sendable () -> Void
     ) {
-        target.collecting = .init(limits: limits, wait: wait, expireAfter: expireAfter)
+        target.collect(upTo: limits, for: wait, expireAfter: expireAfter)
         listener.withLock { $0.wake = wake }
     }
 
-    /// Calls `body`, on the writer's thread, when the upstream was paused or resumed by a request that found no worker.
-    public func onPause(_ body: @escaping @Sendable (Bool) -> Void) { listener.withLock { $0.pause = body } }
+    /// Calls these, on the writer's thread, when a request of an operator was stored because it found no worker: one that
+    /// pauses or resumes the upstream, and one that flushes its queue.
+    public func onStoredRequests(
+        pause: @escaping @Sendable (_ isPaused: Bool) -> Void, flush: @escaping @Sendable () -> Void
+    ) {
+        listener.withLock { ($0.pause, $0.flush) = (pause, flush) }
+    }
 
     /// Wakes the worker.
     func wake() { listener.withLock { $0.wake }() }
 
     func paused(_ isPaused: Bool) { listener.withLock { $0.pause }(isPaused) }
+
+    /// Called after the commit that made everything due. What was loaded before it says otherwise.
+    func flushed(at now: Timestamp) {
+        mailbox.withLock { $0.updates.makesDueAt = now }
+        listener.withLock { $0.flush }()
+    }
 
     /// Called after the commit.
     func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {

@@ -287,6 +287,18 @@ import Testing
         }
     }
 
+    /// It goes on without this process, which does not know how it ends.
+    @Test func flushWithoutAWorker_isAnsweredAtOnce() throws {
+        try withGateway(Setup()) { gateway in
+            gateway.workers[0].beginStopping()
+            gateway.workers[0].join()
+            let client = try HTTPClient(port: gateway.port, patience: .seconds(30))
+            let answer = try client.post("/v1/upstreams/\(gateway.workers[0].name)/flush", "", headers: Self.wait(60))
+            #expect(answer.status == 202, "\(answer.text)")
+            #expect(answer.header("Preference-Applied") == "wait=60")
+        }
+    }
+
     @Test func flushThatFails_isAProblemWithItsReason() throws {
         var setup = Setup()
         setup.results = [.status(503), .status(503), .status(200)]
