@@ -181,7 +181,7 @@ final class ConfiguredUpstream: Sendable {
     /// For requests that are not stored.
     var client: UpstreamClient { served.client }
     var name: UpstreamName { served.name }
-    let adapter: RegisteredUpstream
+    let adapter: AnyUpstream
 
     /// A kind and its counter, because looking the counter up by its labels would cost more than counting.
     final class KindEndpoint: Sendable {

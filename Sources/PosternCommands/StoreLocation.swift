@@ -10,12 +10,12 @@ public struct StoreLocation: Sendable {
     /// Nil if the address of the gateway is not known.
     public let gateway: GatewayAddress?
     /// The upstreams of the configuration; empty if only the path is known.
-    let upstreams: [RegisteredUpstream]
+    let upstreams: [AnyUpstream]
 
     public init(path: String, gateway: GatewayAddress? = nil, upstreams: [any Upstream] = []) {
         self.path = path
         self.gateway = gateway
-        self.upstreams = upstreams.map { RegisteredUpstream($0) }
+        self.upstreams = upstreams.map { AnyUpstream($0) }
     }
 
     /// The location that a configuration gives; `choice` takes precedence over its address.

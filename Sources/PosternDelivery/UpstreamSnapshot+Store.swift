@@ -43,7 +43,7 @@ extension QueuedFacts {
 extension UpstreamSnapshot {
     /// Why messages of a kind wait if the queue of `upstream` is mixed, whose rows do not say so. If the whole upstream
     /// waits, that says it.
-    public func wait(of kind: Kind, for upstream: RegisteredUpstream) -> KindWait? {
+    public func wait(of kind: Kind, for upstream: AnyUpstream) -> KindWait? {
         guard upstream.traits.laneRule == .mixed else { return nil }
         guard upstream.kinds.contains(kind) else { return KindWait(.credentials, until: nil) }
         guard circuit == .closed, let name = upstream.endpoint(of: kind),

@@ -143,7 +143,7 @@ public final class App: Sendable {
         logger.notice("started", metadata: metadata)
     }
 
-    private func warnOfMissingSettings(_ upstreams: [RegisteredUpstream]) {
+    private func warnOfMissingSettings(_ upstreams: [AnyUpstream]) {
         for upstream in upstreams where !upstream.missingSettings.isEmpty {
             logger.warning(
                 "upstream lacks required settings; messages wait",

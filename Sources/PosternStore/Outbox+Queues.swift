@@ -7,7 +7,7 @@ extension Outbox {
     /// now on; they are sent once it is adopted. Waits for the writer.
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> QueueTarget {
         let isDisabled = upstream is StoredUpstream
-        let upstream = RegisteredUpstream(upstream)
+        let upstream = AnyUpstream(upstream)
         let number = try writer.changeNow { try $0.register(upstream, type: type) }
         let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled)
         named(upstream.name, number)
@@ -23,7 +23,7 @@ extension Outbox {
     /// Waits for the writer. Call it before messages of the new kinds are accepted. If it throws, nothing has changed.
     public func replace(_ upstream: any Upstream, of target: QueueTarget) throws(StoreError) {
         precondition(upstream.name == target.name, "a queue stays with its upstream")
-        let new = RegisteredUpstream(upstream)
+        let new = AnyUpstream(upstream)
         if new.kinds.contains(where: { kinds.number(of: $0) == 0 }) {
             try writer.changeNow { try $0.enter(new.kinds) }
         }

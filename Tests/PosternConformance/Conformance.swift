@@ -332,7 +332,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
     }
 
     private static func judgement(
-        on response: UpstreamResponse, samples: Int = 1, _ fixture: UpstreamFixture, _ upstream: RegisteredUpstream
+        on response: UpstreamResponse, samples: Int = 1, _ fixture: UpstreamFixture, _ upstream: AnyUpstream
     ) throws -> Judgement {
         let message = try fixture.admit(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))

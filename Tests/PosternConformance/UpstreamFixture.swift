@@ -126,14 +126,14 @@ extension UpstreamFixture {
         return PlanContext(now: Self.now, token: token, state: state)
     }
 
-    package func make(_ others: [String: SettingValue] = [:]) throws -> RegisteredUpstream {
+    package func make(_ others: [String: SettingValue] = [:]) throws -> AnyUpstream {
         let name = try #require(UpstreamName(type.name))
-        return RegisteredUpstream(try type.make(name, settings.merging(others) { $1 }))
+        return AnyUpstream(try type.make(name, settings.merging(others) { $1 }))
     }
 
     /// The changes that acceptance makes to a payload.
     package func admit(
-        _ sample: Sample, to upstream: RegisteredUpstream, at now: Timestamp = Self.now, sequence: Int64 = 1
+        _ sample: Sample, to upstream: AnyUpstream, at now: Timestamp = Self.now, sequence: Int64 = 1
     ) throws -> (admission: Admission, message: Message) {
         let context = AdmissionContext(
             acceptedAt: now, random: { (0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210) })
@@ -146,12 +146,12 @@ extension UpstreamFixture {
         }.get()
     }
 
-    package func messages(of samples: [Sample], to upstream: RegisteredUpstream) throws -> [Message] {
+    package func messages(of samples: [Sample], to upstream: AnyUpstream) throws -> [Message] {
         try samples.map { try admit($0, to: upstream).message }
     }
 
     /// The request that carries all of `messages`.
-    package func request(for messages: [Message], to upstream: RegisteredUpstream) throws -> UpstreamRequest {
+    package func request(for messages: [Message], to upstream: AnyUpstream) throws -> UpstreamRequest {
         guard case .send(let request, messages.count) = upstream.plan(for: messages, in: planContext) else {
             throw NoRequest()
         }

@@ -95,7 +95,7 @@ import WebhookAdapter
     /// The rows of a mixed queue say nothing of it.
     @Test func kindOfAMixedQueue_waitsForItsEndpoint_orUntilItIsConfigured() throws {
         let kinds = SettingValue.objects(["a": [:], "b": ["path": "/b"]])
-        let upstream = RegisteredUpstream(
+        let upstream = AnyUpstream(
             try UpstreamType.webhook.make(#require(UpstreamName("w")), ["url": .text("http://h"), "kinds": kinds]))
         var snapshot = UpstreamSnapshot()
         snapshot.endpoints = [.init(name: "POST http://h/b", reason: .credentials, until: Self.soon)]

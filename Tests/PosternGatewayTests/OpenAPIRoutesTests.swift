@@ -16,8 +16,8 @@ import Testing
             String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self))
     }
 
-    private static func upstreams() throws -> [RegisteredUpstream] {
-        try UpstreamRegistry.all.map { RegisteredUpstream(try $0.make(try #require(UpstreamName($0.name)))) }
+    private static func upstreams() throws -> [AnyUpstream] {
+        try UpstreamRegistry.all.map { AnyUpstream(try $0.make(try #require(UpstreamName($0.name)))) }
     }
 
     /// GET includes HEAD, which the description says once for all.

@@ -9,7 +9,7 @@ public struct LaneNames {
         let digest: Int64
     }
 
-    private let upstream: (UpstreamNumber) -> RegisteredUpstream?
+    private let upstream: (UpstreamNumber) -> AnyUpstream?
     private let message: (MessageID) -> MessageRecord?
     private var known: [Key: String?] = [:]
 
@@ -18,7 +18,7 @@ public struct LaneNames {
 
     /// `message`: reads a message with its payload; nil if that is not possible.
     public init(
-        upstream: @escaping (UpstreamNumber) -> RegisteredUpstream?,
+        upstream: @escaping (UpstreamNumber) -> AnyUpstream?,
         message: @escaping (MessageID) -> MessageRecord?
     ) {
         (self.upstream, self.message) = (upstream, message)

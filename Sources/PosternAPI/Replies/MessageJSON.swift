@@ -94,7 +94,7 @@ public enum MessageJSON {
     }
 
     /// The receipt of one upstream request.
-    static func receipt(_ receipt: AttemptReceipt, of upstream: RegisteredUpstream) -> String {
+    static func receipt(_ receipt: AttemptReceipt, of upstream: AnyUpstream) -> String {
         JSONWriter.object { json in
             json.string("upstream", upstream.name.description)
             write(receipt.attempt, into: &json)

@@ -11,11 +11,11 @@ public import PosternUpstream
 /// Shows a payload only if it was requested.
 public struct OutboxReport: Sendable {
     let summaries: [UpstreamSummary]
-    private let upstreams: [UpstreamName: RegisteredUpstream]
+    private let upstreams: [UpstreamName: AnyUpstream]
     let now: Timestamp
 
     /// `summary`: of the same store as what is to be shown. `upstreams`: those that are configured, if that is known.
-    public init(summaries: [UpstreamSummary], upstreams: [RegisteredUpstream] = [], now: Timestamp) {
+    public init(summaries: [UpstreamSummary], upstreams: [AnyUpstream] = [], now: Timestamp) {
         self.summaries = summaries
         self.upstreams = Dictionary(upstreams.map { ($0.name, $0) }) { first, _ in first }
         self.now = now
@@ -238,7 +238,7 @@ public struct OutboxReport: Sendable {
     }
 
     /// The configured upstream with that number in the store.
-    func upstream(_ number: UpstreamNumber) -> RegisteredUpstream? {
+    func upstream(_ number: UpstreamNumber) -> AnyUpstream? {
         summaries.first { $0.number == number }.flatMap { upstreams[$0.name] }
     }
 

@@ -119,7 +119,7 @@ public final class UpstreamWorker: Sendable {
     /// other credentials or another URL.
     public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
         client.apply(settings)
-        _ = put(.apply(settings, upstream: upstream.map { RegisteredUpstream($0) }))
+        _ = put(.apply(settings, upstream: upstream.map { AnyUpstream($0) }))
     }
 
     // MARK: Stopping

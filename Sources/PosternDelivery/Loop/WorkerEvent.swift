@@ -16,7 +16,7 @@ enum WorkerEvent: Sendable {
     case flush(@Sendable (FlushReport?) -> Void)
     /// Messages that would have waited longer are due now, because of a flush.
     case flushBegan
-    case apply(DeliverySettings, upstream: RegisteredUpstream?)
+    case apply(DeliverySettings, upstream: AnyUpstream?)
     /// A request outside the queue got a response with a notice.
     case noticed(UpstreamNotice)
 }

@@ -33,7 +33,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     private(set) var logger: Logger
     private let gatewayLogger: Logger
     var machine: DeliveryMachine
-    var upstream: RegisteredUpstream
+    var upstream: AnyUpstream
     /// Both clocks at the last turn, or the latest time that the previous run recorded.
     private var lastLook: (now: Timestamp, instant: MonotonicInstant)?
     /// The completions of the machine's flushes, in their order.
@@ -190,7 +190,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
 
     // MARK: External changes
 
-    private func apply(_ settings: DeliverySettings, _ upstream: RegisteredUpstream?) {
+    private func apply(_ settings: DeliverySettings, _ upstream: AnyUpstream?) {
         if let upstream {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream

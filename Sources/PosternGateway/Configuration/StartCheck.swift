@@ -28,7 +28,7 @@ enum StartCheck {
         of configuration: GatewayConfiguration, upstreams: [any Upstream], now: Timestamp
     ) -> [ConfigurationProblem] {
         var warnings: [ConfigurationProblem] = []
-        for upstream in upstreams.map(RegisteredUpstream.init) {
+        for upstream in upstreams.map(AnyUpstream.init) {
             warnings += upstream.missingSettings.map { name in
                 .init(
                     keyPath(["upstreams", "\(upstream.name)"] + Setting.path(of: name)),

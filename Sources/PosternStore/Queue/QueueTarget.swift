@@ -17,7 +17,7 @@ public final class QueueTarget: Sendable {
 
     /// What a reload of the configuration replaces.
     private struct Settings {
-        var upstream: RegisteredUpstream
+        var upstream: AnyUpstream
         var cap: QueueCap
         var collecting = Collecting()
     }
@@ -32,7 +32,7 @@ public final class QueueTarget: Sendable {
         var expireAfter = Duration.zero
     }
 
-    init(_ upstream: RegisteredUpstream, number: UpstreamNumber, cap: QueueCap, isDisabled: Bool) {
+    init(_ upstream: AnyUpstream, number: UpstreamNumber, cap: QueueCap, isDisabled: Bool) {
         name = upstream.name
         self.number = number
         self.isDisabled = isDisabled
@@ -41,7 +41,7 @@ public final class QueueTarget: Sendable {
     }
 
     /// The upstream; replaced when the configuration is reloaded (`Outbox.replace`).
-    public internal(set) var upstream: RegisteredUpstream {
+    public internal(set) var upstream: AnyUpstream {
         get { current.withLock { $0.upstream } }
         set { current.withLock { $0.upstream = newValue } }
     }

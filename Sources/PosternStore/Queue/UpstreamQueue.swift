@@ -15,7 +15,7 @@ public final class UpstreamQueue: Sendable {
     public let target: QueueTarget
     public var name: UpstreamName { target.name }
     public var number: UpstreamNumber { target.number }
-    public var upstream: RegisteredUpstream { target.upstream }
+    public var upstream: AnyUpstream { target.upstream }
     private let claims: Mutex<any QueueClaims>
     private let mailbox: Mutex<QueueMailbox>
     private let engine: any StoreEngine

@@ -4,7 +4,7 @@ import PosternUpstream
 extension Transaction {
     /// Registers an upstream in the store. A number is never assigned twice: the rows of an upstream that is no longer
     /// configured remain its own. Throws if messages are left that another type accepted.
-    func register(_ upstream: RegisteredUpstream, type: String) throws -> UpstreamNumber {
+    func register(_ upstream: AnyUpstream, type: String) throws -> UpstreamNumber {
         let name = upstream.name.description
         let former = try UpstreamSummary.all(with: sql).first { $0.name == upstream.name }
         let known = former?.number

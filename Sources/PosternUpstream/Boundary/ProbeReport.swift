@@ -18,7 +18,7 @@ public struct ProbeReport: Sendable, Equatable {
     public var outcome: Outcome
     /// The status of the response; nil if there was none.
     public var status: Int?
-    /// For people. May quote the response: `RegisteredUpstream` masks secrets in it.
+    /// For people. May quote the response: `AnyUpstream` masks secrets in it.
     public var detail: String
     /// Whether the gateway had no thread or no memory for the request, so that nothing was found.
     public var lackedResources = false

@@ -8,7 +8,7 @@ public import PosternCore
 /// Its settings contain secrets, so its description shows only its name.
 ///
 /// These are the requirements for every type. `traits` says what is fixed about it. For what it does besides, it conforms
-/// to protocols of `UpstreamCapabilities.swift`, which `RegisteredUpstream` looks up once.
+/// to protocols of `UpstreamCapabilities.swift`, which `AnyUpstream` looks up once.
 public protocol Upstream: Sendable, CustomStringConvertible {
     var name: UpstreamName { get }
     /// The kinds of payloads that it accepts.

@@ -42,7 +42,7 @@ extension UpstreamResponse {
     /// the wrong server, so that the transport does not use it again.
     public var isDeferral: Bool { [408, 420, 421, 425, 429, 449, 460, 499].contains(status) }
 
-    /// The status and the beginning of the body. `RegisteredUpstream` masks secrets in it and shortens it.
+    /// The status and the beginning of the body. `AnyUpstream` masks secrets in it and shortens it.
     public var excerpt: String {
         let text = body.isEmpty ? "" : ": \(String(decoding: body.prefix(2048), as: UTF8.self))"
         return "HTTP \(status)\(text)"

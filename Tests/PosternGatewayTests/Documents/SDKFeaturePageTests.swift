@@ -68,7 +68,7 @@ import Testing
     @Test(arguments: ["seer", "curio", "samsara", "appservices", "streamone"])
     func everyKind_andEveryRouteOfAType_hasARow(type: String) throws {
         let type = try #require(UpstreamRegistry.all.first { $0.name == type })
-        let upstream = RegisteredUpstream(try type.make(try #require(UpstreamName(type.name))))
+        let upstream = AnyUpstream(try type.make(try #require(UpstreamName(type.name))))
         let routes = upstream.traits.routes.map { "\($0.method.rawValue) /v1/\(type.name)/\($0.template)" }
         let named = Set(try Self.rows().filter { $0.type == type.name }.flatMap { Self.spans($0.offer) })
         #expect(Set(upstream.kinds.map(\.description) + routes).subtracting(named) == [])
@@ -98,16 +98,16 @@ import Testing
 
 /// The names of what the product offers.
 private struct Product {
-    private let upstreams: [String: RegisteredUpstream]
+    private let upstreams: [String: AnyUpstream]
     private let settings: Set<String>
     private let metrics: Set<String>
     /// Members, headers, parameters, and values in the description of the API, and values of settings.
     private let others: Set<String>
 
     init() throws {
-        var upstreams: [String: RegisteredUpstream] = [:]
+        var upstreams: [String: AnyUpstream] = [:]
         for type in UpstreamRegistry.all {
-            upstreams[type.name] = RegisteredUpstream(try type.make(try #require(UpstreamName(type.name))))
+            upstreams[type.name] = AnyUpstream(try type.make(try #require(UpstreamName(type.name))))
         }
         self.upstreams = upstreams
         let sections = ConfigurationSchema.fixed + ConfigurationSchema.common(at: [])
@@ -156,13 +156,13 @@ private struct Product {
         }
     }
 
-    private static func events(of upstream: RegisteredUpstream) -> [String] {
+    private static func events(of upstream: AnyUpstream) -> [String] {
         let all: [UpstreamEvent] = [.tokenFetched, .ready, .batchEnded, .flushFinished]
         return (all + upstream.kinds.map(UpstreamEvent.settled)).compactMap(upstream.name)
     }
 
     /// Whether there is such a request to an upstream whose name is its type.
-    private func isRoute(_ name: String, of upstream: RegisteredUpstream?) -> Bool {
+    private func isRoute(_ name: String, of upstream: AnyUpstream?) -> Bool {
         let routes = Route.common + (upstream?.traits.routes ?? []).map(Route.init)
         return routes.contains { route in
             let template = "\(route.method.rawValue) \(route.template.text)"

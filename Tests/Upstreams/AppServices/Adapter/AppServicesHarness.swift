@@ -39,7 +39,7 @@ struct AppServicesHarness {
     @discardableResult mutating func post(_ kind: String, _ text: String) throws -> MessageID {
         sequence += 1
         let (admission, message) = try UpstreamFixture.appservices.admit(
-            .init(Kind(kind), text), to: RegisteredUpstream(upstream), at: now, sequence: sequence)
+            .init(Kind(kind), text), to: AnyUpstream(upstream), at: now, sequence: sequence)
         if let credential = admission.credential { hold(credential) }
         let candidate = PendingMessage(
             id: message.id, kind: message.kind, lane: message.lane, acceptedAt: now, payload: message.payload,
@@ -92,7 +92,7 @@ struct AppServicesHarness {
     {
         guard let message = messages[id] else { return Judgement(.retry(after: nil)) }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        let decision = RegisteredUpstream(upstream).judge(.success(response), to: batch, in: context)
+        let decision = AnyUpstream(upstream).judge(.success(response), to: batch, in: context)
         let judgement = decision.judgement
         lastChanges = decision.changes?(state) ?? []
         state.apply(lastChanges)

@@ -106,7 +106,7 @@ import Testing
             ("null", #"{"blacklist":{},"whitelist":{"a":[]}}"#),
         ] {
             let (_, message) = try UpstreamFixture.appservices.admit(
-                .init("preferences", Self.item(change)), to: RegisteredUpstream(harness.upstream), at: harness.now,
+                .init("preferences", Self.item(change)), to: AnyUpstream(harness.upstream), at: harness.now,
                 sequence: 1 << 54)
             guard case .send(let request, _) = harness.upstream.plan(for: [message], in: harness.context) else {
                 Issue.record("nothing is sent")

@@ -484,7 +484,7 @@ import Testing
         ("group_add", AppServicesItems.group(token: "(null)"), 1), ("metrics", "{}", 1),
     ])
     func rejection_hasTheFrameworksCode(kind: String, text: String, code: Int) throws {
-        let upstream = RegisteredUpstream(try Harness(["monitoringEnabled": .bool(true)]).upstream)
+        let upstream = AnyUpstream(try Harness(["monitoringEnabled": .bool(true)]).upstream)
         let rejection = #expect(throws: InvalidPayload.self) {
             try UpstreamFixture.appservices.admit(.init(Kind(kind), text), to: upstream)
         }
@@ -505,14 +505,14 @@ import Testing
     }
 
     @Test func unregistration_isKeptLongest() throws {
-        let upstream = RegisteredUpstream(try Harness().upstream)
+        let upstream = AnyUpstream(try Harness().upstream)
         func days(_ kind: Kind, _ text: String) throws -> Duration? {
             try UpstreamFixture.appservices.admit(.init(kind, text), to: upstream).admission.expiresAt
                 .map { $0 - UpstreamFixture.now }
         }
         #expect(try days("group_add", Items.group()) == .seconds(7 * 86400))
         #expect(try days("unregister", Items.item()) == .seconds(28 * 86400))
-        let patient = RegisteredUpstream(try Harness(["giveUpAfterSeconds": .integer(0)]).upstream)
+        let patient = AnyUpstream(try Harness(["giveUpAfterSeconds": .integer(0)]).upstream)
         #expect(
             try UpstreamFixture.appservices.admit(.init("unregister", Items.item()), to: patient).admission.expiresAt
                 == nil)

@@ -12,7 +12,7 @@ import Testing
 /// An upstream of type `curio` with a queue, a state and a clock, and the delivery machine: enough to play a visitor's
 /// traffic without a store or a socket.
 struct CurioHarness {
-    var upstream: RegisteredUpstream
+    var upstream: AnyUpstream
     var state = DictionaryState()
     var now = Timestamp(milliseconds: CurioSample.fresh)
     var queue: [Message] = []

@@ -76,8 +76,8 @@ import Testing
     ])
     func batch_isTheSpecifications(items: [String], kind: String, size: Int, digest: String) throws {
         let upstream = try seer()
-        let messages = try fixture.messages(of: items.map { .init(Kind(kind), $0) }, to: RegisteredUpstream(upstream))
-        let body = try fixture.request(for: messages, to: RegisteredUpstream(upstream)).body
+        let messages = try fixture.messages(of: items.map { .init(Kind(kind), $0) }, to: AnyUpstream(upstream))
+        let body = try fixture.request(for: messages, to: AnyUpstream(upstream)).body
         #expect(body.count == size)
         #expect(SHA256.hash(data: body).hexadecimal == digest)
     }
@@ -90,9 +90,9 @@ import Testing
     func payload_leavesAsItCame(value: String) throws {
         let upstream = try seer()
         let text = SeerSamples.activity(id: "a", more: ",\t\"x\" : \(value)")
-        let messages = try fixture.messages(of: [.init("activity", text)], to: RegisteredUpstream(upstream))
+        let messages = try fixture.messages(of: [.init("activity", text)], to: AnyUpstream(upstream))
         #expect(messages[0].payload == Array(text.utf8))
-        let body = try fixture.request(for: messages, to: RegisteredUpstream(upstream)).body
+        let body = try fixture.request(for: messages, to: AnyUpstream(upstream)).body
         #expect(body == Array(#"{"activities":[\#(text)]}"#.utf8))
     }
 
@@ -180,7 +180,7 @@ import Testing
         let upstream = try seer()
         for text in ["{}", "17", #"{"x":"\#(String(repeating: "x", count: 102_400))"}"#] {
             let refusal = #expect(throws: InvalidPayload.self) {
-                try fixture.admit(.init(Kind(kind), text), to: RegisteredUpstream(upstream))
+                try fixture.admit(.init(Kind(kind), text), to: AnyUpstream(upstream))
             }
             #expect(refusal?.codes == ["seerCode": code])
         }
@@ -195,9 +195,9 @@ import Testing
             let text = #"{"x":"\#(String(repeating: "x", count: size - rest))"}"#
             let sample = UpstreamFixture.Sample("customendpoint", text)
             if isTaken {
-                #expect(throws: Never.self) { try fixture.admit(sample, to: RegisteredUpstream(upstream)) }
+                #expect(throws: Never.self) { try fixture.admit(sample, to: AnyUpstream(upstream)) }
             } else {
-                #expect(throws: InvalidPayload.self) { try fixture.admit(sample, to: RegisteredUpstream(upstream)) }
+                #expect(throws: InvalidPayload.self) { try fixture.admit(sample, to: AnyUpstream(upstream)) }
             }
         }
     }
@@ -328,7 +328,7 @@ import Testing
 
     /// What the SDK's response objects say, for each event of the stream.
     @Test func eventsOfTheStream_areInTheSDKsWords() throws {
-        let upstream = RegisteredUpstream(try seer())
+        let upstream = AnyUpstream(try seer())
         let batch = "SeerRequestResultForQueuedBatch"
         for (kind, report) in [
             ("activity", "SeerActivityStreamReport"), ("instrumentation", "SeerInstrumentationReport"),

@@ -111,14 +111,14 @@ import Testing
     @Test(arguments: missing)
     func emptySettings_areMissing_onlyIfTheyAreUsed(settings: [String: SettingValue], names: [String]) throws {
         let upstream = try UpstreamType.webhook.make(#require(UpstreamName("hook")), settings)
-        #expect(RegisteredUpstream(upstream).missingSettings == names)
+        #expect(AnyUpstream(upstream).missingSettings == names)
     }
 
     /// With each kind of authentication, a simulated run needs no credentials, and calls nothing but the simulator.
     @Test(arguments: ["none", "basic", "bearer", "oauth2"])
     func simulatedRun_needsNothing(auth: String) throws {
         let values = UpstreamType.webhook.simulated(["auth.type": .text(auth)], at: "http://127.0.0.1:1")
-        let upstream = RegisteredUpstream(try UpstreamType.webhook.make(#require(UpstreamName("hook")), values))
+        let upstream = AnyUpstream(try UpstreamType.webhook.make(#require(UpstreamName("hook")), values))
         #expect(upstream.missingSettings.isEmpty)
         #expect(upstream.tokenSource.map(\.tokenRequest.url) ?? "http://127.0.0.1:1" == "http://127.0.0.1:1")
     }

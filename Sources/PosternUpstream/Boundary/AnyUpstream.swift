@@ -3,7 +3,7 @@ public import PosternCore
 /// An upstream in use: what it can do has been looked up once, and what it quotes of a response shows no secret.
 ///
 /// Its description shows only its name.
-public final class RegisteredUpstream: Sendable, CustomStringConvertible {
+public final class AnyUpstream: Sendable, CustomStringConvertible {
     /// The implementation. Its methods are called through this type only, so that secrets stay masked.
     public let base: any Upstream
     public let name: UpstreamName

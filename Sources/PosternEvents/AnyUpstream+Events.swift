@@ -1,7 +1,7 @@
 public import PosternCore
 public import PosternUpstream
 
-extension RegisteredUpstream {
+extension AnyUpstream {
     /// An event of the event stream; nil if the SDK has none for it, or if the upstream's service has no SDK with events.
     ///
     /// - Parameter isFirst: Whether a refreshed token is the first one since there was none.
