@@ -17,10 +17,10 @@ import Testing
         var missingSettings: [String] = []
         var secrets: [String] { [] }
 
-        func admit(
-            _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-        ) throws(InvalidPayload) -> Admission {
-            Admission(lane: .named(payload["lane"]?.string ?? "a", group: nil))
+        func validate(
+            _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+        ) throws(InvalidPayload) -> ValidPayload {
+            ValidPayload(lane: .named(payload["lane"]?.string ?? "a", group: nil))
         }
 
         func plan(for messages: [Message], in context: PlanContext) -> Plan {

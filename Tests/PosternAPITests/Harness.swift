@@ -30,14 +30,16 @@ struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
     let missingSettings: [String] = []
     var secrets: [String] { [Self.secret] }
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         var faults = PayloadErrors()
         if payload["n"]?.integer == nil { faults.add("/n", "must be an integer") }
         if let name = payload["name"], name.kind != .string { faults.add("/name", "must be a string") }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         let lane = payload["lane"]?.integer.map { Lane.digest($0) } ?? .none
-        return Admission(lane: lane)
+        return ValidPayload(lane: lane)
     }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -49,12 +49,12 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         let upstream = try fixture.make()
         #expect(Set(fixture.good.map(\.kind)) == Set(upstream.kinds))
         for sample in fixture.good {
-            let (admission, message) = try fixture.admit(sample, to: upstream)
+            let (valid, message) = try fixture.validate(sample, to: upstream)
             #expect(throws: Never.self) { try JSONParser().parse(message.payload) { _ in }.get() }
-            switch (upstream.traits.laneRule, admission.lane) {
+            switch (upstream.traits.laneRule, valid.lane) {
             case (.mixed, .none), (.mixed, .digest), (.separate, .named): break
             case (.mixed, .named), (.separate, .none), (.separate, .digest):
-                Issue.record("\(admission.lane) does not go with \(upstream.traits.laneRule)")
+                Issue.record("\(valid.lane) does not go with \(upstream.traits.laneRule)")
             }
         }
     }
@@ -63,7 +63,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         let upstream = try fixture.make()
         for bad in fixture.bad {
             let refusal = #expect(throws: InvalidPayload.self, "\(bad.sample.text)") {
-                try fixture.admit(bad.sample, to: upstream)
+                try fixture.validate(bad.sample, to: upstream)
             }
             guard let refusal else { continue }
             #expect(refusal.faults.kept.map(\.pointer) == bad.pointers, "\(bad.sample.text)")
@@ -334,7 +334,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
     private static func judgement(
         on response: UpstreamResponse, samples: Int = 1, _ fixture: UpstreamFixture, _ upstream: AnyUpstream
     ) throws -> Judgement {
-        let message = try fixture.admit(fixture.good[0], to: upstream).message
+        let message = try fixture.validate(fixture.good[0], to: upstream).message
         let batch = Batch(id: BatchID(rawValue: 1), messages: Array(repeating: message, count: samples))
         return upstream.judge(.success(response), to: batch, in: fixture.planContext).judgement
     }

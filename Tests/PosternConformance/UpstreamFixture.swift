@@ -132,22 +132,22 @@ extension UpstreamFixture {
     }
 
     /// The changes that acceptance makes to a payload.
-    package func admit(
+    package func validate(
         _ sample: Sample, to upstream: AnyUpstream, at now: Timestamp = Self.now, sequence: Int64 = 1
-    ) throws -> (admission: Admission, message: Message) {
-        let context = AdmissionContext(
+    ) throws -> (valid: ValidPayload, message: Message) {
+        let context = ValidationContext(
             acceptedAt: now, random: { (0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210) })
         return try JSONParser().parse(Array(sample.text.utf8)) { payload throws(InvalidPayload) in
-            let admission = try upstream.admit(payload, of: sample.kind, in: context)
+            let valid = try upstream.validate(payload, of: sample.kind, in: context)
             let message = Message(
                 id: MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1)), kind: sample.kind,
-                lane: admission.lane, acceptedAt: now, payload: admission.rewritten ?? Array(payload.bytes))
-            return (admission, message)
+                lane: valid.lane, acceptedAt: now, payload: valid.rewritten ?? Array(payload.bytes))
+            return (valid, message)
         }.get()
     }
 
     package func messages(of samples: [Sample], to upstream: AnyUpstream) throws -> [Message] {
-        try samples.map { try admit($0, to: upstream).message }
+        try samples.map { try validate($0, to: upstream).message }
     }
 
     /// The request that carries all of `messages`.

@@ -106,15 +106,15 @@ final class DeliveryHarness {
     @discardableResult func post(
         _ payloads: [String], as kind: Kind, isAwaited: Bool = false
     ) throws -> [MessageID] {
-        let context = AdmissionContext(acceptedAt: time.now, isAwaited: isAwaited)
+        let context = ValidationContext(acceptedAt: time.now, isAwaited: isAwaited)
         let messages = try payloads.map { text in
-            let admission = try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
-                try queue.upstream.admit(payload, of: kind, in: context)
+            let valid = try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
+                try queue.upstream.validate(payload, of: kind, in: context)
             }.get()
             return NewMessage(
-                queue: queue.target, kind: kind, lane: admission.lane, acceptedAt: time.now,
-                bytes: admission.rewritten ?? Array(text.utf8), waitsFor: admission.waitsFor,
-                credential: admission.credential)
+                queue: queue.target, kind: kind, lane: valid.lane, acceptedAt: time.now,
+                bytes: valid.rewritten ?? Array(text.utf8), waitsFor: valid.waitsFor,
+                credential: valid.credential)
         }
         return try append(messages)
     }

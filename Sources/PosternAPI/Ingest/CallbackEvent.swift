@@ -18,8 +18,8 @@ extension Callback {
                     JSONParser.ofThisThread.parse(text) { event in
                         // A settlement never fails because of its events: one that the upstream's `orderBy` does not
                         // fit has no order.
-                        let context = AdmissionContext(acceptedAt: message.settledAt)
-                        return (try? queue.upstream.admit(event, of: kind, in: context).lane) ?? .none
+                        let context = ValidationContext(acceptedAt: message.settledAt)
+                        return (try? queue.upstream.validate(event, of: kind, in: context).lane) ?? .none
                     }
                 }
             }

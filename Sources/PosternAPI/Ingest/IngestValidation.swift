@@ -120,21 +120,21 @@ struct IngestValidation {
     ) {
         do throws(InvalidPayload) {
             if upstream.adapter.traits.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
-            let admission = try upstream.adapter.admit(
+            let valid = try upstream.adapter.validate(
                 payload, of: kind.kind,
-                in: AdmissionContext(
+                in: ValidationContext(
                     acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft,
                     random: context.random))
             request.messages.append(
                 NewMessage(
-                    queue: upstream.queue, kind: kind.kind, lane: admission.lane, key: options.key,
+                    queue: upstream.queue, kind: kind.kind, lane: valid.lane, key: options.key,
                     acceptedAt: acceptedAt, notBefore: options.notBefore,
-                    expiresAt: options.expiresAt ?? admission.expiresAt,
-                    bytes: admission.rewritten ?? body,
-                    range: admission.rewritten == nil ? rangeInBody(of: payload) : nil,
-                    waitsFor: admission.waitsFor, credential: admission.credential,
+                    expiresAt: options.expiresAt ?? valid.expiresAt,
+                    bytes: valid.rewritten ?? body,
+                    range: valid.rewritten == nil ? rangeInBody(of: payload) : nil,
+                    waitsFor: valid.waitsFor, credential: valid.credential,
                     traceParent: options.traceParent ?? traceParent))
-            if admission.credential != nil { request.handsInCredentials = true }
+            if valid.credential != nil { request.handsInCredentials = true }
             request.kinds.append((upstream, kind))
             request.indices.append(index)
         } catch {

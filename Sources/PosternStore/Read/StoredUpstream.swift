@@ -58,7 +58,9 @@ struct StoredUpstream: BatchingUpstream {
     var traits: Traits { Traits { $0.laneRule = laneRule } }
     var kinds: [Kind] { [] }
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         throw InvalidPayload([PayloadError("", "is not accepted: the upstream is not configured here")])
     }
 

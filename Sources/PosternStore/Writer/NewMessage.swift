@@ -17,9 +17,9 @@ public struct NewMessage: Sendable {
     /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied.
     public let bytes: [UInt8]
     public let range: Range<Int>
-    /// What its lane waits for if the message is the first in it; see `Admission.waitsFor`.
+    /// What its lane waits for if the message is the first in it; see `ValidPayload.waitsFor`.
     public let waitsFor: WaitReason?
-    /// A secret that was part of the payload; see `Admission.credential`.
+    /// A secret that was part of the payload; see `ValidPayload.credential`.
     public let credential: Credential?
     /// Whether it is an event about another message; see `Callback`.
     var isCallback = false

@@ -90,7 +90,7 @@ extension Transaction {
     }
 
     /// Opens the lanes of messages that were stored without them: of those with these ids, or of all in the queue. What an
-    /// upstream wants a new lane to wait for is left to the plan, which says the same (`Admission.waitsFor`).
+    /// upstream wants a new lane to wait for is left to the plan, which says the same (`ValidPayload.waitsFor`).
     func admitLanes(of queue: QueueTarget, _ ids: ClosedRange<MessageID>? = nil) throws {
         let now = outbox.time.now
         let found = try sql.all(

@@ -51,9 +51,9 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
 
     // MARK: Accepting
 
-    public func admit(
-        _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-    ) throws(InvalidPayload) -> Admission { try base.admit(payload, of: kind, in: context) }
+    public func validate(
+        _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+    ) throws(InvalidPayload) -> ValidPayload { try base.validate(payload, of: kind, in: context) }
 
     public func accept(
         _ candidate: PendingMessage, in state: any UpstreamState

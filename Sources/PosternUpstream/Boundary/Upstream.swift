@@ -3,7 +3,7 @@ public import PosternCore
 /// One remote API that Postern forwards to.
 ///
 /// An implementation only translates: it owns no clock, no socket and no store, so its tests need none. All its
-/// methods may be called from any thread, `admit` from many at once.
+/// methods may be called from any thread, `validate` from many at once.
 ///
 /// Its settings contain secrets, so its description shows only its name.
 ///
@@ -17,7 +17,8 @@ public protocol Upstream: Sendable, CustomStringConvertible {
     var traits: Traits { get }
 
     /// Checks a payload and says how it is to be stored. Runs before anything is stored, on the write path.
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
 
     /// What to do next with the oldest messages of a lane (or, with mixed lanes, of the queue). Pure: the same
     /// messages and context always give the same plan.

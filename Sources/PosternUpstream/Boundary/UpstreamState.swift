@@ -8,7 +8,7 @@ public protocol UpstreamState {
     func value(of key: String) -> [UInt8]?
     /// The values whose keys begin with `key` and a slash, in the order of their keys, `most` at most.
     func values(below key: String, atMost most: Int) -> [(key: String, value: [UInt8])]
-    /// The number of messages of that named lane that are queued, without the one being admitted; at most `most`.
+    /// The number of messages of that named lane that are queued, without the one being validated; at most `most`.
     func queued(inLane name: String, atMost most: Int) -> Int
     /// Whether the message is still queued, including while it is being sent.
     func isQueued(_ id: MessageID) -> Bool

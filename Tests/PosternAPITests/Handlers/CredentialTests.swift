@@ -11,10 +11,12 @@ import Testing
 private struct KeyedUpstream: PlainAtHeart {
     let plain = PlainUpstream("keyed", kinds: ["event"], laneRule: .separate)
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         let user = payload["user"]?.string ?? ""
         let token = payload["token"]?.string
-        return Admission(
+        return ValidPayload(
             lane: .named(user + "/lane", group: user), rewritten: Array(#"{"user":"\#(user)"}"#.utf8),
             credential: token.map { Credential(owner: user, value: Array($0.utf8), note: "kind") })
     }

@@ -29,10 +29,10 @@ import Testing
                 count: messages.count)
         }
 
-        func admit(
-            _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-        ) throws(InvalidPayload) -> Admission {
-            Admission(lane: traits.laneName?(payload, kind).map { .digest(of: $0.utf8) } ?? .none)
+        func validate(
+            _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+        ) throws(InvalidPayload) -> ValidPayload {
+            ValidPayload(lane: traits.laneName?(payload, kind).map { .digest(of: $0.utf8) } ?? .none)
         }
 
     }

@@ -123,9 +123,9 @@ import Testing
     private struct TwoPaths: PlainAtHeart {
         let plain = PlainUpstream("paths", kinds: ["event", "note"], laneRule: .separate)
 
-        func admit(
-            _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-        ) throws(InvalidPayload) -> Admission { Admission(lane: .named(kind.description)) }
+        func validate(
+            _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+        ) throws(InvalidPayload) -> ValidPayload { ValidPayload(lane: .named(kind.description)) }
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             .send(UpstreamRequest(url: "http://paths.test/", endpoint: messages[0].kind.description), count: 1)
         }

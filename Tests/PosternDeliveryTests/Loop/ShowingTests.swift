@@ -271,8 +271,10 @@ private struct EchoingUpstream: BatchingUpstream {
     var name: UpstreamName { base.name }
     var kinds: [Kind] { base.kinds }
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        try base.admit(payload, of: kind, in: context)
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
+        try base.validate(payload, of: kind, in: context)
     }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

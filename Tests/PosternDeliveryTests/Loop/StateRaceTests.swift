@@ -18,9 +18,9 @@ import Testing
             [.set(key: key, value: [(state.value(of: key)?.first ?? 0) + 1])]
         }
 
-        func admit(
-            _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-        ) throws(InvalidPayload) -> Admission { Admission(lane: .named("a")) }
+        func validate(
+            _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+        ) throws(InvalidPayload) -> ValidPayload { ValidPayload(lane: .named("a")) }
         func accept(_ candidate: PendingMessage, in state: any UpstreamState) -> [StateChange] {
             Self.more(state)
         }

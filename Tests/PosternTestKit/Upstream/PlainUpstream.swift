@@ -29,11 +29,11 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream {
         self.verifiesAtStart = verifiesAtStart
     }
 
-    public func admit(
-        _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-    ) throws(InvalidPayload) -> Admission {
+    public func validate(
+        _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+    ) throws(InvalidPayload) -> ValidPayload {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
-        return Admission()
+        return ValidPayload()
     }
 
     public func plan(for messages: [Message], in context: PlanContext) -> Plan {
@@ -69,10 +69,10 @@ extension PlainAtHeart {
     public var kinds: [Kind] { plain.kinds }
     public var traits: Traits { plain.traits }
 
-    public func admit(
-        _ payload: JSONValue, of kind: Kind, in context: AdmissionContext
-    ) throws(InvalidPayload) -> Admission {
-        try plain.admit(payload, of: kind, in: context)
+    public func validate(
+        _ payload: JSONValue, of kind: Kind, in context: ValidationContext
+    ) throws(InvalidPayload) -> ValidPayload {
+        try plain.validate(payload, of: kind, in: context)
     }
     public func plan(for messages: [Message], in context: PlanContext) -> Plan {
         plain.plan(for: messages, in: context)

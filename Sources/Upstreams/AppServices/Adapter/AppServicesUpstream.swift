@@ -44,13 +44,15 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream {
 
     // MARK: Accepting
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         guard let kind = AppServicesKind(rawValue: kind.description) else {
             throw InvalidPayload([PayloadError("", "is not of a kind that AppServices accepts")])
         }
         let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
         let item = Item(payload, of: kind)
-        return Admission(
+        return ValidPayload(
             lane: item.lane, rewritten: auth.map { _ in Self.withoutToken(payload) },
             credential: auth?.credential(of: item.owner), expiresAt: expiry(of: kind, from: context.acceptedAt))
     }

@@ -36,7 +36,7 @@ enum CurioKind: String, CaseIterable, Sendable {
     }
 }
 
-/// A parsed payload. It has been admitted before, so it contains everything that its kind requires.
+/// A parsed payload. It has been validated before, so it contains everything that its kind requires.
 struct Action: Equatable, Sendable {
     let kind: CurioKind
     let visitor: String
@@ -113,7 +113,7 @@ extension Action {
     /// The time of a location that has none, 9999-12-31: it counts as just accepted, as all times ahead of the clock do.
     private static let notGiven: Int64 = 253_402_300_799_999
 
-    /// Nil if this version would not admit the payload.
+    /// Nil if this version would not accept the payload.
     init?(_ payload: JSONValue, of kind: CurioKind) {
         guard let visitor = payload["visitorCode"]?.string, let session = payload["sessionCode"]?.string,
             let timestamp = payload["timestamp"]?.integer ?? (kind == .location ? Self.notGiven : nil),

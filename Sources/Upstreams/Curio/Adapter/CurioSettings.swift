@@ -68,8 +68,8 @@ struct CurioSettings: SettingsSection {
             serverURL: serverURL.text, apiKey: apiKey, trackingCode: trackingCode,
             sessionTimeoutMinutes: sessionTimeoutMinutes, userAgent: "IOS CurioSDK v\(userAgentVersion)")
     }
-    var admission: CurioAdmission {
-        CurioAdmission(takesLocations: takesLocations, longestLocationAge: longestLocationAge)
+    var validation: CurioValidation {
+        CurioValidation(takesLocations: takesLocations, longestLocationAge: longestLocationAge)
     }
     /// How long screens and events are collected; nil if each is sent alone.
     var dispatchPeriod: Duration? { dispatchesPeriodically ? .seconds(dispatchPeriodMinutes * 60) : nil }

@@ -29,9 +29,11 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream 
             maxMessages: min(configured.maxMessages, CurioSettings.maxRecords), maxBytes: configured.maxBytes)
     }
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         guard let kind = CurioKind(kind) else { throw InvalidPayload([PayloadError("", "is of an unknown kind")]) }
-        return try settings.admission.admit(payload, of: kind, in: context)
+        return try settings.validation.validate(payload, of: kind, in: context)
     }
 
     func accept(

@@ -21,7 +21,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream 
     private let statusURL: String
     /// In the order of their names, so that requests are the same each time.
     private let fixedHeaders: [(name: String, value: String)]
-    private let admission: SamsaraAdmission
+    private let validation: SamsaraValidation
 
     /// The largest buffer of Samsara's own clients; the server has no limit.
     static let maxEvents = 10000
@@ -34,7 +34,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream 
         url = base.text + "/v1/events"
         statusURL = base.text + "/v1/api-status"
         fixedHeaders = settings.headers.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
-        admission = SamsaraAdmission(
+        validation = SamsaraValidation(
             sourceID: settings.sourceID.isEmpty ? nil : settings.sourceID, addsID: settings.addsID,
             maxBytes: settings.eventMaxBytes)
     }
@@ -44,8 +44,10 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream 
             maxMessages: min(configured.maxMessages, Self.maxEvents), maxBytes: configured.maxBytes, overhead: 2)
     }
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        try admission.admit(payload, in: context)
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
+        try validation.validate(payload, in: context)
     }
 
     /// The time of sending is determined for each attempt, and never stored.

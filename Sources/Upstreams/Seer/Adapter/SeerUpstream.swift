@@ -44,17 +44,19 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
 
     // MARK: Accepting
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         let kind = SeerKind(kind)
         try rules.check(payload, as: kind, maxFaults: context.maxFaults)
         var lane = kind.name
         if settings.inFlightPerKind > 1 { lane += "/\(context.random().0 % UInt64(settings.inFlightPerKind))" }
-        guard !settings.reportsByItself else { return Admission(lane: .named(lane)) }
+        guard !settings.reportsByItself else { return ValidPayload(lane: .named(lane)) }
         // The queue waits; a report whose caller waits for the response does not. There is still one request of a kind
         // at a time.
         return context.isAwaited
-            ? Admission(lane: .named(lane + Self.direct, group: lane))
-            : Admission(lane: .named(lane, group: lane), waitsFor: .schedule)
+            ? ValidPayload(lane: .named(lane + Self.direct, group: lane))
+            : ValidPayload(lane: .named(lane, group: lane), waitsFor: .schedule)
     }
 
     @Sendable private static func codes(for refusal: StoreFullReason) -> [String: Int] {

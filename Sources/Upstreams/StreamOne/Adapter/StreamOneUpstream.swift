@@ -41,7 +41,9 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
     /// So that a call can be read, encoded, and signed within 50 ms.
     private static let maxBytes = 2 << 20
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         guard payload.bytes.count <= Self.maxBytes else {
             throw InvalidPayload([PayloadError("", "must have at most \(Self.maxBytes) bytes")])
         }
@@ -49,7 +51,7 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
             payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, .checked)
         let direct = "/v1/\(name)/proxy/\(call.command)/\(call.action)"
         switch actions.nature(of: call) {
-        case .write: return Admission(lane: .named(Self.lane(of: call.scope)))
+        case .write: return ValidPayload(lane: .named(Self.lane(of: call.scope)))
         case .read:
             throw InvalidPayload([PayloadError("/action", "only reads, and reads are not queued: use \(direct)")])
         case .session:
@@ -75,7 +77,7 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {
         guard let call = call(of: messages[0], .whole) else {
-            // The payload is not the one that was admitted: a changed default account or list of actions cannot cause
+            // The payload is not the one that was validated: a changed default account or list of actions cannot cause
             // this.
             return .settle(count: 1, as: .failed, reason: "the stored call cannot be read")
         }

@@ -65,7 +65,7 @@ struct SDKEndpoint: Sendable {
     }
 
     /// Signs for sessions that do not exist, so that a check of these takes as long as that of others.
-    private static let keyOfNoSession = UUIDText.version4(AdmissionContext.systemRandom())
+    private static let keyOfNoSession = UUIDText.version4(ValidationContext.systemRandom())
 
     /// Returns if the call is authentic. A stranger does not learn whether there is a session of that id.
     private func check(

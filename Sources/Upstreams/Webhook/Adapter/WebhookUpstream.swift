@@ -49,8 +49,10 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
 
     // MARK: Accepting
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
-        Admission(lane: try settings.orderBy.lane(of: payload))
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
+        ValidPayload(lane: try settings.orderBy.lane(of: payload))
     }
 
     // MARK: Sending

@@ -38,12 +38,12 @@ struct AppServicesHarness {
 
     @discardableResult mutating func post(_ kind: String, _ text: String) throws -> MessageID {
         sequence += 1
-        let (admission, message) = try UpstreamFixture.appservices.admit(
+        let (valid, message) = try UpstreamFixture.appservices.validate(
             .init(Kind(kind), text), to: AnyUpstream(upstream), at: now, sequence: sequence)
-        if let credential = admission.credential { hold(credential) }
+        if let credential = valid.credential { hold(credential) }
         let candidate = PendingMessage(
             id: message.id, kind: message.kind, lane: message.lane, acceptedAt: now, payload: message.payload,
-            credentialOwner: admission.credential?.owner)
+            credentialOwner: valid.credential?.owner)
         state.apply(try upstream.accept(candidate, in: state))
         messages[message.id] = message
         count(message, 1)

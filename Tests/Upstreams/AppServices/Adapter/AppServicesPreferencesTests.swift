@@ -105,7 +105,7 @@ import Testing
             (#"{"blacklist":{"c":[]}}"#, #"{"blacklist":{"c":[]},"whitelist":{}}"#),
             ("null", #"{"blacklist":{},"whitelist":{"a":[]}}"#),
         ] {
-            let (_, message) = try UpstreamFixture.appservices.admit(
+            let (_, message) = try UpstreamFixture.appservices.validate(
                 .init("preferences", Self.item(change)), to: AnyUpstream(harness.upstream), at: harness.now,
                 sequence: 1 << 54)
             guard case .send(let request, _) = harness.upstream.plan(for: [message], in: harness.context) else {

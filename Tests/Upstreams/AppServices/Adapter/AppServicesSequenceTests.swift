@@ -462,7 +462,7 @@ import Testing
         #expect(harness.ended[id]?.reason == "findGroup: HTTP 400: illegal_argument: *** and *** (code 4)")
     }
 
-    // MARK: Admission
+    // MARK: Validation
 
     @Test func storedText_isThePayload_withoutItsToken() throws {
         var harness = try Harness()
@@ -486,7 +486,7 @@ import Testing
     func rejection_hasTheFrameworksCode(kind: String, text: String, code: Int) throws {
         let upstream = AnyUpstream(try Harness(["monitoringEnabled": .bool(true)]).upstream)
         let rejection = #expect(throws: InvalidPayload.self) {
-            try UpstreamFixture.appservices.admit(.init(Kind(kind), text), to: upstream)
+            try UpstreamFixture.appservices.validate(.init(Kind(kind), text), to: upstream)
         }
         #expect(rejection?.codes == ["appServicesCode": code])
     }
@@ -507,14 +507,14 @@ import Testing
     @Test func unregistration_isKeptLongest() throws {
         let upstream = AnyUpstream(try Harness().upstream)
         func days(_ kind: Kind, _ text: String) throws -> Duration? {
-            try UpstreamFixture.appservices.admit(.init(kind, text), to: upstream).admission.expiresAt
+            try UpstreamFixture.appservices.validate(.init(kind, text), to: upstream).valid.expiresAt
                 .map { $0 - UpstreamFixture.now }
         }
         #expect(try days("group_add", Items.group()) == .seconds(7 * 86400))
         #expect(try days("unregister", Items.item()) == .seconds(28 * 86400))
         let patient = AnyUpstream(try Harness(["giveUpAfterSeconds": .integer(0)]).upstream)
         #expect(
-            try UpstreamFixture.appservices.admit(.init("unregister", Items.item()), to: patient).admission.expiresAt
+            try UpstreamFixture.appservices.validate(.init("unregister", Items.item()), to: patient).valid.expiresAt
                 == nil)
     }
 }

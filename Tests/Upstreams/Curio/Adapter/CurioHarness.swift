@@ -36,7 +36,7 @@ struct CurioHarness {
     @discardableResult
     mutating func post(_ sample: UpstreamFixture.Sample) throws -> (id: MessageID, changes: [StateChange]) {
         sequence += 1
-        let message = try UpstreamFixture.curio.admit(sample, to: upstream, at: now, sequence: sequence).message
+        let message = try UpstreamFixture.curio.validate(sample, to: upstream, at: now, sequence: sequence).message
         guard case .named(let lane, _) = message.lane else { preconditionFailure("each action has a lane") }
         state.queued[lane] = queue.filter { $0.lane == message.lane }.count
         let candidate = PendingMessage(

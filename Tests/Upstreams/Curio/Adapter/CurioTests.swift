@@ -194,7 +194,7 @@ import Testing
     @Test func locations_areRefused_whenSwitchedOff() throws {
         let upstream = try fixture.make(["fetchLocationEnabled": .bool(false)])
         let refusal = #expect(throws: InvalidPayload.self) {
-            try fixture.admit(CurioSample.make("location", #""lat":1,"long":1"#), to: upstream)
+            try fixture.validate(CurioSample.make("location", #""lat":1,"long":1"#), to: upstream)
         }
         #expect(refusal?.faults.kept.map(\.pointer) == [""])
     }

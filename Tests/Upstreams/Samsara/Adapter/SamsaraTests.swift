@@ -74,7 +74,7 @@ import Testing
     @Test func faults_sayTheRule() throws {
         let samsara = try fixture.make(["eventMaxBytes": .integer(20)])
         let event = UpstreamFixture.Sample("event", #"{"timestamp":"1","eventName":"","receivedAt":false}"#)
-        let refusal = #expect(throws: InvalidPayload.self) { try fixture.admit(event, to: samsara) }
+        let refusal = #expect(throws: InvalidPayload.self) { try fixture.validate(event, to: samsara) }
         #expect(
             refusal?.faults.kept.map(\.description) == [
                 "/timestamp: must be an integer from 0 to 9223372036854775807: milliseconds since 1970",
@@ -102,32 +102,32 @@ import Testing
         ),
     ])
     func defaults_areFilledIn_andEveryOtherByteStays(text: String, stored: String?) throws {
-        let admission = try fixture.admit(.init("event", text), to: fixture.make()).admission
-        #expect(admission.rewritten.map { String(decoding: $0, as: UTF8.self) } == stored)
+        let valid = try fixture.validate(.init("event", text), to: fixture.make()).valid
+        #expect(valid.rewritten.map { String(decoding: $0, as: UTF8.self) } == stored)
     }
 
     @Test func settingsSourceId_goesBeforeTheEventsUDID() throws {
         let samsara = try fixture.make(["sourceId": .text("ours")])
-        let admission = try fixture.admit(.init("event", #"{"timestamp":1,"eventName":"b","UDID":"u"}"#), to: samsara)
-            .admission
-        #expect(admission.rewritten == Array(#"{"sourceId":"ours","timestamp":1,"eventName":"b","UDID":"u"}"#.utf8))
-        #expect(admission.lane == .digest(of: "ours".utf8))
+        let valid = try fixture.validate(.init("event", #"{"timestamp":1,"eventName":"b","UDID":"u"}"#), to: samsara)
+            .valid
+        #expect(valid.rewritten == Array(#"{"sourceId":"ours","timestamp":1,"eventName":"b","UDID":"u"}"#.utf8))
+        #expect(valid.lane == .digest(of: "ours".utf8))
     }
 
     @Test func eventSize_countsWhatIsFilledIn() throws {
         let event = UpstreamFixture.Sample("event", #"{"sourceId":"a","eventName":"b"}"#)
         let stored = #"{"timestamp":1479988864057,"sourceId":"a","eventName":"b"}"#.utf8.count
         let exact = try fixture.make(["eventMaxBytes": .integer(Int64(stored))])
-        #expect(throws: Never.self) { try fixture.admit(event, to: exact) }
+        #expect(throws: Never.self) { try fixture.validate(event, to: exact) }
         let tight = try fixture.make(["eventMaxBytes": .integer(Int64(stored - 1))])
-        #expect(throws: InvalidPayload.self) { try fixture.admit(event, to: tight) }
+        #expect(throws: InvalidPayload.self) { try fixture.validate(event, to: tight) }
     }
 
     @Test func id_isLeftAlone_whenItIsThere() throws {
         let samsara = try fixture.make(["addId": .bool(true)])
         for id in ["7", "\"x\"", "false", "{}"] {
             let event = UpstreamFixture.Sample("event", #"{"timestamp":1,"sourceId":"a","eventName":"b","id":\#(id)}"#)
-            #expect(try fixture.admit(event, to: samsara).admission.rewritten == nil)
+            #expect(try fixture.validate(event, to: samsara).valid.rewritten == nil)
         }
     }
 
@@ -145,7 +145,7 @@ import Testing
             #""sourceId":"é a""#, #""sourceId":"\u00e9 \u0061""#, #""UDID":"\u00E9 a""#, #""\u0073ourceId":"é a""#,
         ] {
             let event = UpstreamFixture.Sample("event", #"{\#(members),"eventName":"b"}"#)
-            #expect(try fixture.admit(event, to: samsara).admission.lane == .digest(of: "é a".utf8))
+            #expect(try fixture.validate(event, to: samsara).valid.lane == .digest(of: "é a".utf8))
         }
     }
 

@@ -126,24 +126,24 @@ import Testing
 
     // MARK: Queue and direct reports
 
-    private func admission(_ upstream: SeerUpstream, isAwaited: Bool) throws -> Admission {
-        let context = AdmissionContext(acceptedAt: UpstreamFixture.now, isAwaited: isAwaited, random: { (5, 0) })
+    private func validPayload(_ upstream: SeerUpstream, isAwaited: Bool) throws -> ValidPayload {
+        let context = ValidationContext(acceptedAt: UpstreamFixture.now, isAwaited: isAwaited, random: { (5, 0) })
         return try JSONParser().parse(Array(SeerSamples.t1.utf8)) { payload throws(InvalidPayload) in
-            try upstream.admit(payload, of: "tincan", in: context)
+            try upstream.validate(payload, of: "tincan", in: context)
         }.get()
     }
 
     @Test func queue_waitsForAFlush_unlessItReportsByItself() throws {
         let byItself = try seer()
-        #expect(try admission(byItself, isAwaited: false) == Admission(lane: .named("tincan")))
-        #expect(try admission(byItself, isAwaited: true) == Admission(lane: .named("tincan")))
+        #expect(try validPayload(byItself, isAwaited: false) == ValidPayload(lane: .named("tincan")))
+        #expect(try validPayload(byItself, isAwaited: true) == ValidPayload(lane: .named("tincan")))
         let onDemand = try seer(["autoReportQueue": .bool(false)])
         #expect(
-            try admission(onDemand, isAwaited: false)
-                == Admission(lane: .named("tincan", group: "tincan"), waitsFor: .schedule))
+            try validPayload(onDemand, isAwaited: false)
+                == ValidPayload(lane: .named("tincan", group: "tincan"), waitsFor: .schedule))
         #expect(
-            try admission(onDemand, isAwaited: true)
-                == Admission(lane: .named("tincan!direct", group: "tincan")))
+            try validPayload(onDemand, isAwaited: true)
+                == ValidPayload(lane: .named("tincan!direct", group: "tincan")))
     }
 
     @Test func flush_sendsWhatItCovers() throws {
@@ -161,7 +161,7 @@ import Testing
 
     @Test func order_isRelaxed_onlyIfAskedFor() throws {
         let upstream = try seer(["maxInFlightPerKind": .integer(4)])
-        #expect(try admission(upstream, isAwaited: false).lane == .named("tincan/1"))
+        #expect(try validPayload(upstream, isAwaited: false).lane == .named("tincan/1"))
     }
 
     @Test(arguments: [
@@ -180,7 +180,7 @@ import Testing
         let upstream = try seer()
         for text in ["{}", "17", #"{"x":"\#(String(repeating: "x", count: 102_400))"}"#] {
             let refusal = #expect(throws: InvalidPayload.self) {
-                try fixture.admit(.init(Kind(kind), text), to: AnyUpstream(upstream))
+                try fixture.validate(.init(Kind(kind), text), to: AnyUpstream(upstream))
             }
             #expect(refusal?.codes == ["seerCode": code])
         }
@@ -195,9 +195,9 @@ import Testing
             let text = #"{"x":"\#(String(repeating: "x", count: size - rest))"}"#
             let sample = UpstreamFixture.Sample("customendpoint", text)
             if isTaken {
-                #expect(throws: Never.self) { try fixture.admit(sample, to: AnyUpstream(upstream)) }
+                #expect(throws: Never.self) { try fixture.validate(sample, to: AnyUpstream(upstream)) }
             } else {
-                #expect(throws: InvalidPayload.self) { try fixture.admit(sample, to: AnyUpstream(upstream)) }
+                #expect(throws: InvalidPayload.self) { try fixture.validate(sample, to: AnyUpstream(upstream)) }
             }
         }
     }

@@ -9,9 +9,9 @@ import Testing
 
 /// What is specific to queued calls of StreamOne; the rest is in `Conformance`.
 @Suite struct StreamOneTests {
-    private func admit(_ text: String, to upstream: StreamOneUpstream) throws -> Admission {
+    private func validate(_ text: String, to upstream: StreamOneUpstream) throws -> ValidPayload {
         try JSONParser().parse(Array(text.utf8)) { payload throws(InvalidPayload) in
-            try upstream.admit(payload, of: "call", in: AdmissionContext(acceptedAt: UpstreamFixture.now))
+            try upstream.validate(payload, of: "call", in: ValidationContext(acceptedAt: UpstreamFixture.now))
         }.get()
     }
 
@@ -29,9 +29,9 @@ import Testing
     ])
     func lane_isTheAccountOrCustomer(scope: String, lane: String, laneWithDefault: String) throws {
         let text = #"{"command":"item","action":"edit"\#(scope)}"#
-        #expect(try admit(text, to: StreamOneSamples.upstream()).lane == .named(lane))
+        #expect(try validate(text, to: StreamOneSamples.upstream()).lane == .named(lane))
         let upstream = try StreamOneSamples.upstream(["defaultAccountId": .text("D1")])
-        #expect(try admit(text, to: upstream).lane == .named(laneWithDefault))
+        #expect(try validate(text, to: upstream).lane == .named(laneWithDefault))
     }
 
     @Test(arguments: [
@@ -45,9 +45,9 @@ import Testing
         let text = #"{"command":"\#(command)","action":"\#(action)"}"#
         let upstream = try StreamOneSamples.upstream()
         if isQueued {
-            _ = try admit(text, to: upstream)
+            _ = try validate(text, to: upstream)
         } else {
-            #expect(throws: InvalidPayload.self) { try admit(text, to: upstream) }
+            #expect(throws: InvalidPayload.self) { try validate(text, to: upstream) }
         }
     }
 
@@ -56,9 +56,9 @@ import Testing
             "readActions": .list(["item/overview", "item/both"]),
             "writeActions": .list(["report/getandreset", "item/both"]),
         ])
-        #expect(throws: InvalidPayload.self) { try admit(#"{"command":"item","action":"overview"}"#, to: upstream) }
-        _ = try admit(#"{"command":"report","action":"getandreset"}"#, to: upstream)
-        _ = try admit(#"{"command":"item","action":"both"}"#, to: upstream)
+        #expect(throws: InvalidPayload.self) { try validate(#"{"command":"item","action":"overview"}"#, to: upstream) }
+        _ = try validate(#"{"command":"report","action":"getandreset"}"#, to: upstream)
+        _ = try validate(#"{"command":"item","action":"both"}"#, to: upstream)
         for wrong in ["item", "item/", "/view", "Item/view", "a/b/c", "session/create"] {
             #expect(throws: SettingProblems.self) {
                 try StreamOneSamples.upstream(["readActions": .list([wrong])])
@@ -73,9 +73,9 @@ import Testing
             return start + String(repeating: "x", count: size - start.utf8.count - 3) + #""}}"#
         }
         let upstream = try StreamOneSamples.upstream()
-        _ = try admit(call(2 << 20), to: upstream)
+        _ = try validate(call(2 << 20), to: upstream)
         #expect(throws: InvalidPayload([PayloadError("", "must have at most 2097152 bytes")])) {
-            try admit(call(2 << 20 + 1), to: upstream)
+            try validate(call(2 << 20 + 1), to: upstream)
         }
     }
 
@@ -100,7 +100,7 @@ import Testing
     /// A reload between acceptance and sending changes nothing about whom a call concerns.
     @Test func defaultAccount_isThatOfTheAcceptance() throws {
         let text = #"{"command":"item","action":"edit"}"#
-        let lane = try admit(text, to: StreamOneSamples.upstream(["defaultAccountId": .text("D1")])).lane
+        let lane = try validate(text, to: StreamOneSamples.upstream(["defaultAccountId": .text("D1")])).lane
         let message = Message(
             id: MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1)), kind: "call", lane: lane,
             acceptedAt: UpstreamFixture.now, payload: Array(text.utf8))

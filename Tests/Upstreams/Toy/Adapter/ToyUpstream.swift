@@ -24,9 +24,11 @@ struct ToyUpstream: ConfigurableUpstream {
         self.settings = settings
     }
 
-    func admit(_ payload: JSONValue, of kind: Kind, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
+        -> ValidPayload
+    {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
-        return Admission(lane: .named("notes"))
+        return ValidPayload(lane: .named("notes"))
     }
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -168,11 +168,11 @@ import Testing
 
     @Test(arguments: lanes) func lane_isThatOfTheValue(pointer: String, payload: String, value: String?) throws {
         let upstream = try fixture.make(["orderBy": .text(pointer)])
-        let admission = try fixture.admit(.init("order", payload), to: upstream).admission
-        #expect(admission.lane == value.map { .digest(of: $0.utf8) } ?? .none)
+        let valid = try fixture.validate(.init("order", payload), to: upstream).valid
+        #expect(valid.lane == value.map { .digest(of: $0.utf8) } ?? .none)
         let read = JSONParser().parse(Array(payload.utf8)) { upstream.traits.laneName?($0, "order") }
         #expect(try read.get() == value)
-        #expect(admission.rewritten == nil)
+        #expect(valid.rewritten == nil)
     }
 
     // MARK: Responses

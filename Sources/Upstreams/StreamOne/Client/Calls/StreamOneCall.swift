@@ -99,7 +99,7 @@ extension StreamOneCall {
         let scope = Scope(payload, defaultAccount: defaultAccount, extent, &faults)
         let timezone = Scope.text(payload["timezone"], "/timezone", &faults).flatMap { $0.isEmpty ? nil : $0 }
         var arguments: [Argument] = []
-        // What was admitted needs no second check.
+        // What was validated needs no second check.
         if extent != .addressed, let value = payload["arguments"], value.kind != .null {
             arguments = Self.arguments(value, at: "/arguments", isWhole: extent == .whole, &faults)
         }

@@ -2,14 +2,14 @@ import PosternCore
 import PosternUpstream
 
 /// Validates payloads (the specification's section 7).
-struct CurioAdmission: Sendable {
+struct CurioValidation: Sendable {
     let takesLocations: Bool
     /// Older locations are rejected.
     let longestLocationAge: Duration
 
-    func admit(
-        _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext
-    ) throws(InvalidPayload) -> Admission {
+    func validate(
+        _ payload: JSONValue, of kind: CurioKind, in context: ValidationContext
+    ) throws(InvalidPayload) -> ValidPayload {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         var faults = PayloadErrors(atMost: context.maxFaults)
         if kind == .location, !takesLocations {
@@ -19,12 +19,12 @@ struct CurioAdmission: Sendable {
         if kind == .notificationRead { checkPushID(payload, &faults) }
         if kind == .location { checkAge(payload, context, &faults) }
         guard faults.isEmpty, let visitor = payload["visitorCode"]?.string else { throw InvalidPayload(faults) }
-        return Admission(lane: .named(visitor))
+        return ValidPayload(lane: .named(visitor))
     }
 
     /// Examines each member once, however many there are.
     private func check(
-        _ payload: JSONValue, of kind: CurioKind, in context: AdmissionContext, _ faults: inout PayloadErrors
+        _ payload: JSONValue, of kind: CurioKind, in context: ValidationContext, _ faults: inout PayloadErrors
     ) {
         let fields = kind.fields
         let lengths = fields.reduce(UInt64(0)) { $0 | 1 << UInt64($1.name.utf8CodeUnitCount) }
@@ -59,7 +59,7 @@ struct CurioAdmission: Sendable {
         }
     }
 
-    private func checkAge(_ payload: JSONValue, _ context: AdmissionContext, _ faults: inout PayloadErrors) {
+    private func checkAge(_ payload: JSONValue, _ context: ValidationContext, _ faults: inout PayloadErrors) {
         guard let moment = payload["timestamp"]?.integer, moment >= Rule.earliest,
             context.acceptedAt - Timestamp(milliseconds: moment) > longestLocationAge
         else { return }

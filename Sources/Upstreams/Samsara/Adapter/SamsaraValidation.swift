@@ -2,7 +2,7 @@ import PosternCore
 import PosternUpstream
 
 /// Validates events, and fills in defaults (the specification's "Event schema" and "Defaults").
-struct SamsaraAdmission: Sendable {
+struct SamsaraValidation: Sendable {
     /// The configured `sourceId` as JSON, and its lane.
     private let defaultSource: (text: [UInt8], lane: Lane)?
     private let addsID: Bool
@@ -14,7 +14,7 @@ struct SamsaraAdmission: Sendable {
         self.maxBytes = maxBytes
     }
 
-    func admit(_ payload: JSONValue, in context: AdmissionContext) throws(InvalidPayload) -> Admission {
+    func validate(_ payload: JSONValue, in context: ValidationContext) throws(InvalidPayload) -> ValidPayload {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         let event = Event(payload)
         var faults = PayloadErrors(atMost: context.maxFaults)
@@ -39,7 +39,7 @@ struct SamsaraAdmission: Sendable {
         let size = payload.bytes.count + defaults.growth
         if size > maxBytes { faults.add("", "must not have more than \(maxBytes) bytes; it has \(size)") }
         guard faults.isEmpty else { throw InvalidPayload(faults) }
-        return Admission(lane: lane, rewritten: defaults.isEmpty ? nil : defaults.written(into: payload))
+        return ValidPayload(lane: lane, rewritten: defaults.isEmpty ? nil : defaults.written(into: payload))
     }
 
     /// A time that the server sets if it is missing.

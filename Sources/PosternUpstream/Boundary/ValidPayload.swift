@@ -1,7 +1,7 @@
 public import PosternCore
 
 /// How an upstream stores a payload that it accepts.
-public struct Admission: Sendable, Equatable {
+public struct ValidPayload: Sendable, Equatable {
     /// The unit of order to which the message belongs.
     public var lane: Lane
     /// The text to store instead of the one received; nil to store that unchanged.
@@ -25,8 +25,8 @@ public struct Admission: Sendable, Equatable {
     }
 }
 
-/// The context in which an upstream admits a payload.
-public struct AdmissionContext: Sendable {
+/// The context in which an upstream validates a payload.
+public struct ValidationContext: Sendable {
     /// The time that is stored with the message; use it rather than a clock.
     public let acceptedAt: Timestamp
     /// Whether the caller waits for the message to be delivered (`Prefer: wait`).
@@ -57,7 +57,7 @@ public struct PendingMessage: Sendable {
     public let id: MessageID
     public let kind: Kind
     public let lane: Lane
-    /// That of the `AdmissionContext`.
+    /// That of the `ValidationContext`.
     public let acceptedAt: Timestamp
     /// The payload as it will be stored.
     public let payload: [UInt8]
