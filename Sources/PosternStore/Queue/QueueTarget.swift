@@ -12,7 +12,7 @@ public final class QueueTarget: Sendable {
     /// Whether its messages are not delivered, because its upstream is disabled or no longer configured.
     let isDisabled: Bool
     /// Whether its type validates messages a second time when they are stored.
-    let acceptsByState: Bool
+    let validatesAgainstState: Bool
     private let current: Mutex<Settings>
 
     /// What a reload of the configuration replaces.
@@ -36,7 +36,7 @@ public final class QueueTarget: Sendable {
         name = upstream.name
         self.number = number
         self.isDisabled = isDisabled
-        acceptsByState = upstream.acceptsByState
+        validatesAgainstState = upstream.validatesAgainstState
         current = Mutex(Settings(upstream: upstream, cap: cap))
     }
 

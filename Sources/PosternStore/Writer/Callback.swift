@@ -32,7 +32,7 @@ public struct Callback: Sendable {
         to queue: QueueTarget, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
         includesPayload: Bool, events: @escaping @Sendable ([SettledMessage]) -> [Event]
     ) {
-        precondition(!queue.acceptsByState, "events are not validated a second time when they are stored")
+        precondition(!queue.validatesAgainstState, "events are not validated a second time when they are stored")
         self.queue = queue
         self.kind = kind
         self.includesPayload = includesPayload

@@ -172,7 +172,7 @@ extension SettledNotice {
 extension Transaction {
     /// Stores all of `messages` or, if one is rejected, none. If the disk is full, other messages are evicted for them.
     func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendError> {
-        guard isDiskFull || messages.contains(where: \.queue.acceptsByState) else {
+        guard isDiskFull || messages.contains(where: \.queue.validatesAgainstState) else {
             return try store(messages, isDiskFull: false)
         }
         // One may be rejected after others of the same request were stored, or after messages were evicted for it. All
@@ -202,7 +202,7 @@ extension Transaction {
             if let credential = message.credential, try !hold(credential, of: message.queue) {
                 receipt.needsCredential = true
             }
-            if message.queue.acceptsByState, let refusal = try refusal(of: message, as: id) {
+            if message.queue.validatesAgainstState, let refusal = try refusal(of: message, as: id) {
                 refused.append(.init(index: index, refusal: refusal))
                 continue
             }
@@ -216,7 +216,7 @@ extension Transaction {
 
     /// Applies what the messages of a request have changed together.
     private func applyDrafts(of messages: [NewMessage]) throws {
-        for message in messages where message.queue.acceptsByState {
+        for message in messages where message.queue.validatesAgainstState {
             let writeState = writeStates[message.queue.number]
             guard let draft = writeState.draft else { continue }
             writeState.draft = nil
@@ -231,7 +231,9 @@ extension Transaction {
             let candidate = PendingMessage(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
                 payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
-            changes = try state(of: message.queue).decide { try message.queue.upstream.accept(candidate, in: $0) }
+            changes = try state(of: message.queue).decide {
+                try message.queue.upstream.validate(candidate, against: $0)
+            }
         } catch let refusal as AcceptanceError {
             return refusal
         }

@@ -10,7 +10,7 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
     public let kinds: [Kind]
     public let traits: Traits
     /// Whether `accept` has to be called. If not, the write path skips it.
-    public let acceptsByState: Bool
+    public let validatesAgainstState: Bool
     /// Nil if requests need no token that the gateway fetches.
     public let tokenSource: (any TokenSource)?
     /// See `TokenUpstream.verifiesAtStart`; false without a `tokenSource`.
@@ -23,7 +23,7 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
     private let address: String
     private let secrets: [String]
     private let batching: (any BatchingUpstream)?
-    private let accepting: (any AcceptingUpstream)?
+    private let stateValidating: (any StateValidatingUpstream)?
     private let probing: (any ProbingUpstream)?
     private let eventNaming: (any EventNamingUpstream)?
 
@@ -33,8 +33,8 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
         kinds = base.kinds
         traits = base.traits
         batching = base as? any BatchingUpstream
-        accepting = base as? any AcceptingUpstream
-        acceptsByState = accepting != nil
+        stateValidating = base as? any StateValidatingUpstream
+        validatesAgainstState = stateValidating != nil
         let tokens = base as? any TokenUpstream
         tokenSource = tokens?.tokenSource
         verifiesAtStart = tokens?.tokenSource != nil && tokens?.verifiesAtStart ?? false
@@ -55,10 +55,10 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
         _ payload: JSONValue, of kind: Kind, in context: ValidationContext
     ) throws(InvalidPayload) -> ValidPayload { try base.validate(payload, of: kind, in: context) }
 
-    public func accept(
-        _ candidate: PendingMessage, in state: any UpstreamState
+    public func validate(
+        _ candidate: PendingMessage, against state: any UpstreamState
     ) throws(AcceptanceError) -> [StateChange] {
-        try accepting?.accept(candidate, in: state) ?? []
+        try stateValidating?.validate(candidate, against: state) ?? []
     }
 
     // MARK: Sending

@@ -22,11 +22,12 @@ extension BatchingUpstream {
 }
 
 /// Validates each message a second time when it is stored.
-public protocol AcceptingUpstream: Upstream {
+public protocol StateValidatingUpstream: Upstream {
     /// Called inside the transaction that stores the message, with the upstream's state before it. Rejects the message
     /// by throwing, or changes the state. Runs on the writer's thread: it must be quick and do no
     /// I/O except through `state`.
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange]
+    func validate(_ candidate: PendingMessage, against state: any UpstreamState) throws(AcceptanceError)
+        -> [StateChange]
 }
 
 /// Sends with a token that it has to request.

@@ -539,10 +539,12 @@ private enum SessionSample {
 }
 
 /// Takes each payload once.
-private struct OnceUpstream: PlainAtHeart, AcceptingUpstream {
+private struct OnceUpstream: PlainAtHeart, StateValidatingUpstream {
     let plain = PlainUpstream("once")
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
+    func validate(_ candidate: PendingMessage, against state: any UpstreamState) throws(AcceptanceError)
+        -> [StateChange]
+    {
         let key = String(decoding: candidate.payload, as: UTF8.self)
         guard state.value(of: key) == nil else { throw AcceptanceError(.conflict, "was sent before") }
         return [.set(key: key, value: [1])]

@@ -10,7 +10,7 @@ import Testing
 /// Acceptance and delivery change the same state concurrently.
 @Suite(.timeLimit(.minutes(10))) struct StateRaceTests {
     /// An upstream that counts accepted and delivered messages in one value.
-    private struct Counting: PlainAtHeart, AcceptingUpstream {
+    private struct Counting: PlainAtHeart, StateValidatingUpstream {
         let plain = PlainUpstream("counting", laneRule: .separate)
         static let key = "count"
 
@@ -21,7 +21,7 @@ import Testing
         func validate(
             _ payload: JSONValue, of kind: Kind, in context: ValidationContext
         ) throws(InvalidPayload) -> ValidPayload { ValidPayload(lane: .named("a")) }
-        func accept(_ candidate: PendingMessage, in state: any UpstreamState) -> [StateChange] {
+        func validate(_ candidate: PendingMessage, against state: any UpstreamState) -> [StateChange] {
             Self.more(state)
         }
         func limits(_ configured: BatchLimits) -> BatchLimits { .init(maxMessages: 1, maxBytes: configured.maxBytes) }

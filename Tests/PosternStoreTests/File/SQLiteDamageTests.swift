@@ -69,8 +69,10 @@ import Testing
 }
 
 /// Takes payloads once `known` is stored.
-private struct NeedsValue: PlainAtHeart, AcceptingUpstream {
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
+private struct NeedsValue: PlainAtHeart, StateValidatingUpstream {
+    func validate(_ candidate: PendingMessage, against state: any UpstreamState) throws(AcceptanceError)
+        -> [StateChange]
+    {
         guard state.value(of: "known") != nil else { throw AcceptanceError(.conflict, "nothing is known") }
         return []
     }

@@ -374,10 +374,12 @@ import Testing
 }
 
 /// Rejects `no` inside the transaction.
-private struct RefusingUpstream: PlainAtHeart, AcceptingUpstream {
+private struct RefusingUpstream: PlainAtHeart, StateValidatingUpstream {
     let plain = PlainUpstream("refusing")
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
+    func validate(_ candidate: PendingMessage, against state: any UpstreamState) throws(AcceptanceError)
+        -> [StateChange]
+    {
         guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
         return []
     }

@@ -400,10 +400,12 @@ import Testing
 }
 
 /// An upstream whose consent depends on its state: counts what it took, and refuses payloads that say "no".
-private struct CountingUpstream: PlainAtHeart, AcceptingUpstream {
+private struct CountingUpstream: PlainAtHeart, StateValidatingUpstream {
     let plain = PlainUpstream("counting")
 
-    func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
+    func validate(_ candidate: PendingMessage, against state: any UpstreamState) throws(AcceptanceError)
+        -> [StateChange]
+    {
         guard candidate.payload != Array("no".utf8) else { throw AcceptanceError(.conflict, "no") }
         return [.set(key: "taken", value: (state.value(of: "taken") ?? []) + [1])]
     }

@@ -8,7 +8,7 @@ import Testing
 /// What the messages of one request change together (`StateDraft`).
 @Suite(.eachEngine) struct StateDraftTests {
     /// Adds up the payloads of all messages. `full` is rejected.
-    private struct Adder: PlainAtHeart, AcceptingUpstream {
+    private struct Adder: PlainAtHeart, StateValidatingUpstream {
         final class Draft: StateDraft, @unchecked Sendable {
             var sum: UInt8
             init(_ sum: UInt8) { self.sum = sum }
@@ -16,7 +16,9 @@ import Testing
         }
         let reads = SharedValue(0)
 
-        func accept(_ candidate: PendingMessage, in state: any UpstreamState) throws(AcceptanceError) -> [StateChange] {
+        func validate(_ candidate: PendingMessage, against state: any UpstreamState) throws(AcceptanceError)
+            -> [StateChange]
+        {
             if candidate.payload == Array("full".utf8) { throw AcceptanceError(.full, "on purpose") }
             if state.draft == nil { reads.set(reads.value + 1) }
             let draft = state.draft as? Draft ?? Draft(state.value(of: "sum")?.first ?? 0)

@@ -5,7 +5,7 @@ public import PosternUpstream
 ///
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
-struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream {
+struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
     static let storesCredentials = true
@@ -76,8 +76,8 @@ struct AppServicesUpstream: ConfigurableUpstream, AcceptingUpstream {
 
     /// Records what was accepted: later items replace earlier ones, devices change owners, and preferences outlive
     /// their item.
-    func accept(
-        _ candidate: PendingMessage, in state: any UpstreamState
+    func validate(
+        _ candidate: PendingMessage, against state: any UpstreamState
     ) throws(AcceptanceError) -> [StateChange] {
         guard let item = Item(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
         var device = state.device(item.device)

@@ -6,7 +6,7 @@ public import PosternUpstream
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. A recent action is sent alone,
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
 /// batches, which contain times (`Item.route`).
-struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream {
+struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, StateValidatingUpstream {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."
 
@@ -36,8 +36,8 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, AcceptingUpstream 
         return try settings.validation.validate(payload, of: kind, in: context)
     }
 
-    func accept(
-        _ candidate: PendingMessage, in state: any UpstreamState
+    func validate(
+        _ candidate: PendingMessage, against state: any UpstreamState
     ) throws(AcceptanceError) -> [StateChange] {
         try Acceptance(settings: settings, candidate: candidate, state: state).changes()
     }

@@ -44,7 +44,7 @@ struct AppServicesHarness {
         let candidate = PendingMessage(
             id: message.id, kind: message.kind, lane: message.lane, acceptedAt: now, payload: message.payload,
             credentialOwner: valid.credential?.owner)
-        state.apply(try upstream.accept(candidate, in: state))
+        state.apply(try upstream.validate(candidate, against: state))
         messages[message.id] = message
         count(message, 1)
         return message.id

@@ -41,7 +41,7 @@ struct CurioHarness {
         state.queued[lane] = queue.filter { $0.lane == message.lane }.count
         let candidate = PendingMessage(
             id: message.id, kind: sample.kind, lane: message.lane, acceptedAt: now, payload: message.payload)
-        let changes = try upstream.accept(candidate, in: state)
+        let changes = try upstream.validate(candidate, against: state)
         state.apply(changes)
         queue.append(message)
         return (message.id, changes)
