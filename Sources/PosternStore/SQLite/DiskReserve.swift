@@ -29,7 +29,7 @@ struct DiskReserve {
     }
 
     /// Allocates the reserve file. Returns false if the disk is too full.
-    @discardableResult func take() throws(FileError) -> Bool {
+    @discardableResult func refill() throws(FileError) -> Bool {
         do throws(FileError) {
             guard let file = try self.file(O_CREAT) else { return false }
             try file.allocate(0..<Self.bytes)
@@ -37,15 +37,15 @@ struct DiskReserve {
         } catch {
             guard error.isFull else { throw error }
         }
-        try giveBack()
+        try release()
         return false
     }
 
     /// Returns most of the space to the file system.
-    func giveBack() throws(FileError) { try shrink(to: Self.bytesForStart) }
+    func release() throws(FileError) { try shrink(to: Self.bytesForStart) }
 
     /// Whether there is room for the released part of the reserve, and for some messages.
-    var canBeTaken: Bool { available > Self.bytes - min(size, Self.bytes) + Self.bytes / 2 }
+    var canBeRefilled: Bool { available > Self.bytes - min(size, Self.bytes) + Self.bytes / 2 }
 
     /// Releases the reserve if a start might need its space: for the log, its index, and a first commit. After a kill, the
     /// log and the index still have their blocks.

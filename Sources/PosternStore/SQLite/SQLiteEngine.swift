@@ -66,12 +66,12 @@ final class SQLiteEngine: StoreEngine {
             firstSequence = max(latest.sequence, StoreFile.firstSequence(at: time.now))
             firstVersion = version
             batch = Atomic(latest.batch)
-            hasReserve = try reserve.take()
+            hasReserve = try reserve.refill()
             check = try IntegrityCheck(path: options.path, on: threads, logger: logger)
         } catch {
             throw Self.startError(error, path: options.path)
         }
-        if !hasReserve { becameFull(Self.noReserve) }
+        if !hasReserve { enterFull(Self.noReserve) }
     }
 
     func close() {
@@ -121,19 +121,19 @@ final class SQLiteEngine: StoreEngine {
 
     // MARK: The disk
 
-    func becameFull(_ error: StoreError) {
+    func enterFull(_ error: StoreError) {
         guard health.becomes(.full, because: error) else { return }
         logger.error("disk full; rejecting new messages, deliveries continue", metadata: ["error": "\(error)"])
-        do throws(FileError) { try reserve.giveBack() } catch { failed(error) }
+        do throws(FileError) { try reserve.release() } catch { failed(error) }
     }
 
     private static let noReserve = StoreError.full(detail: "the disk has no room for the reserve")
 
     /// Allocates the reserve file. Without room for it the disk is full. Returns whether it is allocated.
-    func takeReserve() -> Bool {
+    func refillReserve() -> Bool {
         do throws(FileError) {
-            if try reserve.take() { return true }
-            becameFull(Self.noReserve)
+            if try reserve.refill() { return true }
+            enterFull(Self.noReserve)
         } catch {
             failed(error)
         }
@@ -142,12 +142,14 @@ final class SQLiteEngine: StoreEngine {
 
     /// A call on a file of the store failed.
     private func failed(_ error: FileError) {
-        if !error.isFull { becameBroken(self.error(error)) }
+        if !error.isFull { enterFailed(self.error(error)) }
     }
 
     /// Accepts messages again if there is room for them and for the reserve. Returns whether that is a change.
     @discardableResult func checkForSpace() -> Bool {
-        guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeTaken, takeReserve() else { return false }
+        guard isFull, !isLogPinned.load(ordering: .relaxed), reserve.canBeRefilled, refillReserve() else {
+            return false
+        }
         health.recovered()
         logger.notice("disk space recovered; accepting messages")
         return true
@@ -171,16 +173,16 @@ final class SQLiteEngine: StoreEngine {
                 metadata: ["store.path": "\(path)", "bytes": .stringConvertible(bytes)])
         }
         guard bytes > maxLogBytes else { return }
-        becameFull(.full(detail: "a long read keeps the write-ahead log at \(bytes >> 20) MiB"))
+        enterFull(.full(detail: "a long read keeps the write-ahead log at \(bytes >> 20) MiB"))
     }
 
-    func becameBroken(_ error: StoreError) {
+    func enterFailed(_ error: StoreError) {
         guard health.becomes(.failed, because: error) else { return }
         logger.error(
             "disk failed; rejecting all requests until the store has been checked", metadata: ["error": "\(error)"])
     }
 
-    func isWorkingAgain() {
+    func leaveFailed() {
         health.recovered()
         logger.notice("disk recovered and store checked; accepting messages")
     }

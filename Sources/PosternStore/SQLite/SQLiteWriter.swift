@@ -24,7 +24,7 @@ final class SQLiteWriter: StoreWriter {
 
     func begin() {
         checkpoints.install(on: sql)
-        if engine.isFull { releasePages() } else { takePages() }
+        if engine.isFull { releaseReservedPages() } else { refillReservedPages() }
     }
 
     func end() { checkpoints.remove(from: sql) }
@@ -49,7 +49,7 @@ final class SQLiteWriter: StoreWriter {
         work()
         if engine.isFull {
             checkpoint(.restart)
-            if engine.checkForSpace() { takePages() }
+            if engine.checkForSpace() { refillReservedPages() }
         }
     }
 
@@ -92,16 +92,16 @@ final class SQLiteWriter: StoreWriter {
     }
 
     /// Frees the pages that are reserved inside the database.
-    private func releasePages() { _ = write { try $0.run("DELETE FROM reserve") } }
+    private func releaseReservedPages() { _ = write { try $0.run("DELETE FROM reserve") } }
 
     /// Reserves the pages again, unless they are reserved.
-    private func takePages() {
+    private func refillReservedPages() {
         let isTaken = write { sql in
             guard try !sql.exists("SELECT 1 FROM reserve") else { return }
             try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
             try self.allocatePages()
         }
-        if !isTaken { engine.becameFull(.full(detail: "the disk has no room for the reserve")) }
+        if !isTaken { engine.enterFull(.full(detail: "the disk has no room for the reserve")) }
     }
 
     /// Allocates blocks for the pages that a commit is about to refer to, and for the index of the next one. Without
@@ -131,7 +131,7 @@ final class SQLiteWriter: StoreWriter {
         case .broken:
             // After a failed sync, the kernel may have dropped what it could not write, and will not report that again:
             // nothing may be committed on top of it (https://lwn.net/Articles/752063/).
-            engine.becameBroken(engine.error(cause))
+            engine.enterFailed(engine.error(cause))
             return .broken(isUndone: overwrite())
         case nil: return .other
         }
@@ -140,12 +140,12 @@ final class SQLiteWriter: StoreWriter {
     /// Returns whether there is more room than the commit had that failed.
     private func makeRoom(after error: StoreError) -> Bool {
         let wasNotFull = !engine.isFull
-        engine.becameFull(error)
+        engine.enterFull(error)
         // A read may have kept the log from being reset, so that it took the room of this commit.
         let wasUsed = checkpoints.framesInLog > 0
         checkpoint(.restart)
         let hasMoreRoom = wasNotFull || wasUsed && checkpoints.framesInLog == 0
-        if wasNotFull { releasePages() }
+        if wasNotFull { releaseReservedPages() }
         return hasMoreRoom
     }
 
@@ -182,9 +182,9 @@ final class SQLiteWriter: StoreWriter {
             engine.lock.descriptor.dropCachedPages()
             try engine.reserve.allocateLog()
             guard try IntegrityCheck.isSound(engine.path), overwrite() else { return }
-            engine.isWorkingAgain()
+            engine.leaveFailed()
             // If the disk was full before it failed, the reserve was given back.
-            if engine.takeReserve() { takePages() }
+            if engine.refillReserve() { refillReservedPages() }
         } catch {
             engine.logger.debug("disk still fails", metadata: ["error": "\(error)"])
         }
@@ -200,8 +200,8 @@ final class SQLiteWriter: StoreWriter {
             engine.recordLog(frames: isComplete ? 0 : checkpoints.framesInLog)
         } catch {
             switch DiskFailure(error, systemError: sql.systemError) {
-            case .full: engine.becameFull(.full(detail: "no room for a checkpoint"))
-            case .broken, nil: engine.becameBroken(engine.error(error))
+            case .full: engine.enterFull(.full(detail: "no room for a checkpoint"))
+            case .broken, nil: engine.enterFailed(engine.error(error))
             }
         }
         engine.checkThatFilesAreInPlace()
@@ -213,7 +213,7 @@ final class SQLiteWriter: StoreWriter {
             try sql.transaction(.write) { try body(sql) }
             return true
         } catch {
-            if DiskFailure(error, systemError: sql.systemError) == .broken { engine.becameBroken(engine.error(error)) }
+            if DiskFailure(error, systemError: sql.systemError) == .broken { engine.enterFailed(engine.error(error)) }
             return false
         }
     }

@@ -9,7 +9,7 @@ extension CommitLoop {
         let error = outbox.engine.error(cause)
         let wasFull = outbox.isFull
         switch writer.recover(from: cause) {
-        case .full(let hasMoreRoom): makeDo(with: jobs, after: error, wasFull: wasFull, hasMoreRoom: hasMoreRoom)
+        case .full(let hasMoreRoom): handleFullDisk(jobs, after: error, wasFull: wasFull, hasMoreRoom: hasMoreRoom)
         case .broken(let isUndone): reject(jobs, because: error, isUndone: isUndone)
         case .other: separate(jobs, after: error)
         }
@@ -46,7 +46,7 @@ extension CommitLoop {
         }
     }
 
-    private func makeDo(with jobs: [OutboxWriter.Job], after error: StoreError, wasFull: Bool, hasMoreRoom: Bool) {
+    private func handleFullDisk(_ jobs: [OutboxWriter.Job], after error: StoreError, wasFull: Bool, hasMoreRoom: Bool) {
         var changes: [OutboxWriter.Job] = []
         // Queues that drop their oldest messages get one more try, at the cost of those.
         var evicting: [OutboxWriter.Job] = []

@@ -32,7 +32,7 @@ import Testing
             let store = try Self.largeStore()
             let next = try Self.turn(store.sqlite.check) {
                 // The disk has room, which the store notices.
-                store.sqlite.becameFull(.full(detail: "as the test wants it"))
+                store.sqlite.enterFull(.full(detail: "as the test wants it"))
                 store.sqlite.recordLog(frames: 1)
             }
             guard let next else { return false }
@@ -52,7 +52,7 @@ import Testing
         let engine = try #require(outbox.engine as? SQLiteEngine)
         try Self.untilInTime {
             let next = try Self.turn(engine.check) {
-                engine.becameBroken(.failed(detail: "as the test wants it"))
+                engine.enterFailed(.failed(detail: "as the test wants it"))
                 threads.advance(by: .seconds(1))
             }
             threads.advance(by: .seconds(1))

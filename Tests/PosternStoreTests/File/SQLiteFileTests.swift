@@ -226,7 +226,7 @@ import Testing
             try store.change([.cache(key: key, value: [1], until: store.time.now + .seconds(60))], of: queue)
         }
         try cache("cache/a/1")
-        store.sqlite.becameFull(.full(detail: "test"))
+        store.sqlite.enterFull(.full(detail: "test"))
         try cache("cache/a/2")
         #expect(try store.count("state") == 1)
         try store.change([.set(key: "s", value: [1])], of: queue)
@@ -244,7 +244,7 @@ import Testing
             (try? FileManager.default.attributesOfItem(atPath: reserve))?[.size] as? Int
         }
         #expect(size() == DiskReserve.bytes)
-        store.sqlite.becameFull(.full(detail: "test"))
+        store.sqlite.enterFull(.full(detail: "test"))
         #expect(size() == DiskReserve.bytesForStart)
         #expect(throws: AppendError.self) { try store.append(to: queue) }
         store.sqlite.checkForSpace()
