@@ -13,7 +13,7 @@ struct WriteAheadLog {
     /// The head of the index in shared memory, if this run of the machine wrote it.
     private let index: WALIndexHead?
     private let pageSize: Int
-    private let isHeaderWhole: Bool
+    private let isHeaderIntact: Bool
     /// Frames up to the end of the last commit that recovery finds.
     private(set) var committed = 0
     /// The first frame that is not intact, counted from 0.
@@ -29,13 +29,13 @@ struct WriteAheadLog {
         self.bytes = bytes
         self.pageSize = pageSize
         self.index = index.flatMap(WALIndexHead.init)
-        isHeaderWhole =
+        isHeaderIntact =
             bytes.count >= Self.headerSize && bytes.bigEndian(at: 0) & ~1 == 0x377F_0682
             && bytes.bigEndian(at: 8) == UInt32(truncatingIfNeeded: pageSize)
             && Self.checksum(of: bytes, 0..<24, isBigEndian: bytes.bigEndian(at: 0) & 1 == 1)
                 == (bytes.bigEndian(at: 24), bytes.bigEndian(at: 28))
-        guard isHeaderWhole else { return }
-        while firstBad < frames, isWhole(firstBad) {
+        guard isHeaderIntact else { return }
+        while firstBad < frames, isIntact(firstBad) {
             firstBad += 1
             if isCommit(firstBad - 1) { committed = firstBad }
         }
@@ -52,9 +52,9 @@ struct WriteAheadLog {
 
     /// Whether commit mark and salt share a sector, so that a power cut cannot separate them. Otherwise the mark may be
     /// one of an earlier log.
-    private func isOfOneWrite(_ frame: Int) -> Bool {
+    private func isAtomicWrite(_ frame: Int) -> Bool {
         let start = offset(frame)
-        return isWhole(frame) || (start + 4) / Self.sectorSize == (start + 8) / Self.sectorSize
+        return isIntact(frame) || (start + 4) / Self.sectorSize == (start + 8) / Self.sectorSize
     }
 
     private func checksum(of frame: Int, after seed: (UInt32, UInt32)) -> (UInt32, UInt32) {
@@ -71,7 +71,7 @@ struct WriteAheadLog {
     }
 
     /// Whether a frame belongs to this log and follows from the frame before it.
-    private func isWhole(_ frame: Int) -> Bool {
+    private func isIntact(_ frame: Int) -> Bool {
         let start = offset(frame)
         return hasSalt(frame)
             && checksum(of: frame, after: seed(of: frame))
@@ -83,15 +83,15 @@ struct WriteAheadLog {
         if let index, index.committed > committed, index.isMatched(by: bytes.prefix(24)) {
             return min(index.committed, frames)
         }
-        guard isHeaderWhole, firstBad < frames else { return nil }
+        guard isHeaderIntact, firstBad < frames else { return nil }
         // A later commit follows if a commit of this log has a successor in the chain.
         var last: Int?
-        for frame in firstBad..<frames - 1 where hasSalt(frame) && isCommit(frame) && isOfOneWrite(frame) {
-            if last != nil || isWhole(frame + 1) { last = frame }
+        for frame in firstBad..<frames - 1 where hasSalt(frame) && isCommit(frame) && isAtomicWrite(frame) {
+            if last != nil || isIntact(frame + 1) { last = frame }
         }
         guard let last else { return nil }
         // What follows the last of them is intact or torn; its own commit, if there is one, counts.
-        let end = (last + 1..<frames).prefix { isWhole($0) }.last { isCommit($0) }
+        let end = (last + 1..<frames).prefix { isIntact($0) }.last { isCommit($0) }
         return (end ?? last) + 1
     }
 
@@ -109,7 +109,7 @@ struct WriteAheadLog {
             return "the write-ahead log is gone, with \(index.committed - index.backfilled) pages of answered commits"
         }
         guard let lost else {
-            return isHeaderWhole || !hasForeignFrames
+            return isHeaderIntact || !hasForeignFrames
                 ? nil : "the header of the write-ahead log is damaged"
         }
         return "the write-ahead log is damaged at frame \(firstBad + 1); \(lost - committed) pages of answered commits "
@@ -132,7 +132,7 @@ struct WriteAheadLog {
     /// The log with every commit that was answered. Salts and checksums are rewritten; pages are not changed.
     var repaired: [UInt8] {
         var log = bytes
-        if !isHeaderWhole, frames > 0 {
+        if !isHeaderIntact, frames > 0 {
             let salt = Array(bytes[offset(0) + 8..<offset(0) + 16])
             log.setBigEndian(0x377F_0682, at: 0)
             log.setBigEndian(3_007_000, at: 4)

@@ -15,24 +15,24 @@ extension Cache {
         _ answer: Answer, of key: Key, in session: Session?, for lifetime: Duration, now: Timestamp
     ) -> Retention {
         let keeping = Retention(lifetime: lifetime)
-        guard let seal, policy.place(of: key.use) == .store, answer.bytes.count <= Self.maxCopied else {
+        guard let cipher, policy.place(of: key.use) == .store, answer.bytes.count <= Self.maxCopied else {
             return keeping
         }
-        let row = seal.row(of: key)
+        let row = cipher.row(of: key)
         let response = StoredResponse(
             key: key, answer: answer, session: session?.id, storedAt: now, expiresAt: now + lifetime)
-        guard let value = seal.value(of: response, sessionKey: session?.key ?? "", in: row) else { return keeping }
+        guard let value = cipher.value(of: response, sessionKey: session?.key ?? "", in: row) else { return keeping }
         return Retention(
             lifetime: lifetime, copy: (row, .cache(key: row, value: value, until: response.expiresAt)))
     }
 
     /// Reads the copies, once. Other calls wait for it.
     func load(_ context: any UpstreamRouteContext, sessionOwner: @escaping @Sendable (String) -> String) async {
-        guard let seal, await beginsLoading() else { return }
+        guard let cipher, await beginsLoading() else { return }
         let maxRows = policy.maxBytes / 512
         // If the store cannot be read, the platform is asked, and the next call tries again.
         let found = try? await context.read { state in
-            StoredResponses(in: state, atMost: maxRows, seal, sessionOwner)
+            StoredResponses(in: state, atMost: maxRows, cipher, sessionOwner)
         }
         let time = context.time
         let waiting = state.withLock { state -> [CheckedContinuation<Bool, Never>] in
@@ -42,7 +42,7 @@ extension Cache {
             guard let found else { return waiting }
             // Something was removed of which it is not known whether it was read.
             if isStale {
-                context.enqueue([.removeAll(below: CacheSeal.root)])
+                context.enqueue([.removeAll(below: CacheCipher.root)])
             } else {
                 for (row, response) in found.responses {
                     insert(response, row, time.now, time.instant, &state)
@@ -114,12 +114,12 @@ private struct StoredResponses: Sendable {
     let unreadable: [String]
 
     init(
-        in state: any UpstreamState, atMost maxRows: Int, _ seal: CacheSeal, _ sessionOwner: (String) -> String
+        in state: any UpstreamState, atMost maxRows: Int, _ cipher: CacheCipher, _ sessionOwner: (String) -> String
     ) {
         var sessionKeys: [String: String?] = [:]
         var (responses, unreadable): ([(row: String, response: StoredResponse)], [String]) = ([], [])
-        for (row, value) in state.values(below: CacheSeal.root, atMost: maxRows) {
-            let response = seal.response(in: row, value) { session in
+        for (row, value) in state.values(below: CacheCipher.root, atMost: maxRows) {
+            let response = cipher.response(in: row, value) { session in
                 if let known = sessionKeys[session] { return known }
                 let held = state.credential(of: sessionOwner(session))
                 let key = held.flatMap { $0.isRefused ? nil : String(decoding: $0.value, as: UTF8.self) }

@@ -119,13 +119,13 @@ final class Cache: Sendable {
     private let waiterNumbers = Atomic<Int>(0)
     let isLoaded: Atomic<Bool>
     let policy: CachePolicy
-    let seal: CacheSeal?
+    let cipher: CacheCipher?
 
-    /// - Parameter seal: For the copies in the store; nil if there are none.
-    init(_ policy: CachePolicy, seal: CacheSeal? = nil) {
+    /// - Parameter cipher: For the copies in the store; nil if there are none.
+    init(_ policy: CachePolicy, cipher: CacheCipher? = nil) {
         self.policy = policy
-        self.seal = seal
-        isLoaded = Atomic(seal == nil)
+        self.cipher = cipher
+        isLoaded = Atomic(cipher == nil)
     }
 
     var bytes: Int { state.withLock { $0.bytes } }
@@ -297,8 +297,8 @@ final class Cache: Sendable {
             where commands.contains(read.key.call.command) && isDue(read.key) {
                 read.isStale = true
             }
-            guard state.markLoadingStale(), seal != nil else { return state.takeEvictedRows() }
-            return CacheSeal.removal(of: commands)
+            guard state.markLoadingStale(), cipher != nil else { return state.takeEvictedRows() }
+            return CacheCipher.removal(of: commands)
         }
     }
 
@@ -307,8 +307,8 @@ final class Cache: Sendable {
         state.withLock { state in
             for key in state.ofSessions[session] ?? [] { remove(key, &state) }
             for read in state.reads.values.joined() where read.session == session { read.isStale = true }
-            guard state.markLoadingStale(), seal != nil else { return state.takeEvictedRows() }
-            return [.removeAll(below: CacheSeal.root)]
+            guard state.markLoadingStale(), cipher != nil else { return state.takeEvictedRows() }
+            return [.removeAll(below: CacheCipher.root)]
         }
     }
 }

@@ -6,8 +6,8 @@ extension Client {
     package func staleCopies(after answer: Answer?, to call: StreamOneCall) -> [StateChange] {
         guard policy.usesStore else { return [] }
         return switch answer?.status.meaning {
-        case .ok, .fault, .settledBefore, nil: CacheSeal.removal(of: [call.command])
-        case .denied: CacheSeal.removal(of: ActionCatalog.commandsAboutRights)
+        case .ok, .fault, .settledBefore, nil: CacheCipher.removal(of: [call.command])
+        case .denied: CacheCipher.removal(of: ActionCatalog.commandsAboutRights)
         default: []
         }
     }

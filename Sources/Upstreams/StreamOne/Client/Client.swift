@@ -17,7 +17,7 @@ package struct Client: Sendable {
         self.platform = platform
         self.actions = actions
         self.policy = policy
-        cache = Cache(policy, seal: policy.usesStore ? CacheSeal(platform) : nil)
+        cache = Cache(policy, cipher: policy.usesStore ? CacheCipher(platform) : nil)
         sessions = Sessions(of: platform)
         backoff = AuthenticationBackoff(pauses)
     }

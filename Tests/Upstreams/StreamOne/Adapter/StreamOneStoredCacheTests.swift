@@ -193,7 +193,7 @@ import Testing
             base: BaseURL(known: "http://api.test"), actor: .init(kind: .application, id: "9yC-4pQxT_2a"),
             psk: "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu", defaultAccount: nil)
         func response(_ row: String, key: String?) -> StoredResponse? {
-            CacheSeal(platform).response(in: row, value) { $0 == session ? key : nil }
+            CacheCipher(platform).response(in: row, value) { $0 == session ? key : nil }
         }
         #expect(response(rows[0], key: "SQKEyak6R2BcwH3qnTakY50SKeABxXcg")?.session == session)
         #expect(response(rows[0], key: "SQKEyak6R2BcwH3qnTakY50SKeABxXcG") == nil)

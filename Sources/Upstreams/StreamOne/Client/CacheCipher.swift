@@ -19,7 +19,7 @@ struct StoredResponse: Sendable {
 /// from the session's key. That one is in the store only if it is encrypted there, and is deleted with its session.
 /// So the store alone does not show a response, and none can be read after its session, or after the pre-shared key has
 /// changed. A response is bound to its row: it cannot be passed off as the response to another call.
-struct CacheSeal: Sendable {
+struct CacheCipher: Sendable {
     /// The keys of all rows are below this one, each below its command: `cache/item/3f…`.
     static let root = StateChange.cacheRoot
     static func branch(_ command: String) -> String { "\(root)/\(command)" }
