@@ -58,6 +58,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addMuteness(of: types)
         addWrongEndpoints()
         addMoves()
+        admitLate()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -91,6 +92,12 @@ public struct Plan: Sendable, CustomStringConvertible {
         let random = SeededRandom(seed: seed, for: "callbacks")
         guard let story = stories.first(where: { takers.contains($0.name) }), random.chance(0.6) else { return }
         settings.callbacks = CallbackPlan(to: story, random)
+    }
+
+    /// Lanes are admitted by the owner of their queue, as where several processes write: at once, or some time later.
+    private mutating func admitLate() {
+        let random = SeededRandom(seed: seed, for: "admission")
+        if random.chance(0.3) { settings.admitsLanesAfter = random.pick([0, 0, 2, 60, 600]) }
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
@@ -318,6 +325,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var caps: [Cap] = []
     /// The events about settled messages.
     var callbacks: CallbackPlan?
+    /// Seconds until the owner of a queue admits the lanes of what was stored; nil: that is part of storing it.
+    var admitsLanesAfter: Double?
 
     static let longestRetention = 315_360_000
 
@@ -358,6 +367,7 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         let capped = caps.map { ", at most \($0.messages) of \($0.upstream)\($0.drops ? ", then the oldest go" : "")" }
         return "maxInFlight \(maxInFlight), batchMaxMessages \(batchMaxMessages), batchMaxWait \(batchMaxWait), "
             + "retention \(retention)" + capped.joined() + (callbacks.map { ", \($0)" } ?? "")
+            + (admitsLanesAfter.map { ", lanes are admitted after \($0) s" } ?? "")
     }
 }
 

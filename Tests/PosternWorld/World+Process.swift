@@ -2,11 +2,11 @@ import Foundation
 import Logging
 import PosternCore
 import PosternSimulatedDisk
-import PosternStore
 import PosternStory
 import PosternTestKit
 
 @testable import PosternGateway
+@testable import PosternStore
 
 /// The gateway's process: how it starts, and how it ends.
 extension World {
@@ -100,7 +100,12 @@ extension World {
             types: UpstreamRegistry.all, environment: [:], file: file, secretsDirectory: nil)
         loader.simulators = Dictionary(
             uniqueKeysWithValues: plan.stories.map { ($0.name, "http://\($0.name).world") })
-        return try loader.load()
+        var loaded = try loader.load()
+        if let seconds = settings.admitsLanesAfter {
+            loaded.configuration.outbox.engine = .sqliteAdmittingLate(after: .milliseconds(Int(seconds * 1000)))
+            promises.coverage.visit("queue: lanes admitted by its owner")
+        }
+        return loaded
     }
 
     /// A former key is given until the gateway has started with the one after it.

@@ -16,7 +16,9 @@ public struct Coverage: Sendable {
 
     private static let probes = ["ok", "unauthorized", "misconfigured", "failed", "unreachable"].map { "probe: \($0)" }
 
-    private static let queues = ["dropped with requests under way", "adopted again"].map { "queue: \($0)" }
+    private static let queues = [
+        "dropped with requests under way", "adopted again", "lanes admitted by its owner",
+    ].map { "queue: \($0)" }
 
     private static let callbacks = ["delivered", "failed", "expired", "dropped"].map { "callback: \($0)" }
 
