@@ -184,11 +184,12 @@ public final class UpstreamQueue: Sendable {
     ) throws -> Claim {
         var request = ClaimRequest(limits: limits, now: now, oldest: oldest, preference: preference)
         request.limitsOfLane = limitsOfLane
-        if laneAdmission != .inAppend { admitLanes() }
         if health.condition == .full { request.maxMessages = engine.messagesPerCommitWhenFull }
         if let mayRepeat { request.mayRepeat = mayRepeat }
         if let exclusion = upstream.traits.exclusion { request.exclusionOfLane = exclusion }
         let (claim, staleLanes) = try claim(request)
+        // After the scan, which forgets what was announced before it.
+        if laneAdmission != .inAppend { admitLanes() }
         if !staleLanes.isEmpty {
             // They were ready and had nothing due: their rows contain the time at which they are.
             writer.change { [self] transaction in

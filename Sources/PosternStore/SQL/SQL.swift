@@ -14,7 +14,7 @@ import PosternCore
 final class SQL {
     let connection: SQLiteConnection
     /// Whether rows of queues name their lanes in columns of their own, because lanes are admitted by the owner of the queue.
-    var admitsLate = false
+    let admitsLate: Bool
     private var prepared: [Key: OpaquePointer] = [:]
     /// Statements by the address of their text, before `prepared` is used: hashing would cost a tenth of binding and
     /// reading.
@@ -30,8 +30,9 @@ final class SQL {
     }
 
     /// - Parameter connection: Has no other statements as long as this exists.
-    init(_ connection: SQLiteConnection) {
+    init(_ connection: SQLiteConnection, admitsLate: Bool = false) {
         self.connection = connection
+        self.admitsLate = admitsLate
         let nothing = Key(literal: ("" as StaticString).utf8Start, number: 0)
         recent.initialize(repeating: (nothing, nil), count: Self.recentCount)
     }

@@ -46,14 +46,10 @@ final class SQLiteEngine: StoreEngine {
         do {
             lock = try StoreFile.prepare(
                 options.path, startFresh: startFresh, recover: recover, reserve: reserve, at: time.now, logger: logger)
-            let sql = try StoreFile.open(options.path)
+            let admitsLate = laneAdmission != .inAppend
+            let sql = try StoreFile.open(options.path, admitsLate: admitsLate)
             self.sql = sql
-            sql.admitsLate = laneAdmission != .inAppend
-            readers = Readers { [admitsLate = sql.admitsLate] in
-                let sql = try StoreFile.openReader(options.path)
-                sql.admitsLate = admitsLate
-                return sql
-            }
+            readers = Readers { try StoreFile.openReader(options.path, admitsLate: admitsLate) }
             logIndex = try LogIndex(of: options.path)
             log = try Inode.at(options.path + "-wal", for: options.path)
             try sql.transaction(.write) { try prepare(sql) }

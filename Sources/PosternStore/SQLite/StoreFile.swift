@@ -192,14 +192,15 @@ enum StoreFile {
     private static let inMemory = "PRAGMA temp_store = MEMORY; PRAGMA mmap_size = 0;"
 
     /// A read-only connection of a running gateway.
-    static func openReader(_ path: String) throws -> SQL {
+    static func openReader(_ path: String, admitsLate: Bool) throws -> SQL {
         // It may find the store locked for a moment (https://www.sqlite.org/wal.html, section 2.4).
         SQL(
             try SQLiteConnection(
-                path, isReadOnly: true, busyTimeout: .seconds(10), preparing: "PRAGMA cache_size = -2048;" + inMemory))
+                path, isReadOnly: true, busyTimeout: .seconds(10), preparing: "PRAGMA cache_size = -2048;" + inMemory),
+            admitsLate: admitsLate)
     }
 
-    private static func openForWriting(_ path: String) throws -> SQL {
+    private static func openForWriting(_ path: String, admitsLate: Bool = false) throws -> SQL {
         let script = """
             -- These two only take effect before the first table. Half as many pages are written in two thirds of the calls; a
             -- commit of one message writes five of them.
@@ -212,15 +213,15 @@ enum StoreFile {
             -- with an acceptance, and on a full disk there is no room for that.
             PRAGMA secure_delete = FAST;
             """
-        let sql = SQL(try SQLiteConnection(path, preparing: script + inMemory))
+        let sql = SQL(try SQLiteConnection(path, preparing: script + inMemory), admitsLate: admitsLate)
         guard try sql.value("PRAGMA journal_mode = WAL", as: String.self) == "wal" else {
             throw StoreError.failed(detail: "SQLite cannot use a write-ahead log for \(path)")
         }
         return sql
     }
 
-    static func open(_ path: String) throws -> SQL {
-        let sql = try openForWriting(path)
+    static func open(_ path: String, admitsLate: Bool) throws -> SQL {
+        let sql = try openForWriting(path, admitsLate: admitsLate)
         // Promise 1: a commit is on disk when it returns. With NORMAL, which is customary for a write-ahead log, a power cut
         // takes back commits that were answered.
         try sql.run("PRAGMA synchronous = FULL")
