@@ -131,14 +131,14 @@ final class SimulatedUpstream: FaultHandler {
 
     private func answerAboutFaults(_ request: IncomingRequest) -> HTTPResponse {
         switch request.head.method {
-        case "GET": return text(200, state.withLock { $0.player.faults.description } + "\n")
+        case "GET": return text(200, state.withLock { $0.player.faults.text } + "\n")
         case "POST":
             let named = request.head.query?["seed"].map { UInt64($0) }
             guard let seed = named ?? 0 else { return text(400, "seed is a number from 0\n") }
             do throws(FaultsProblem) {
                 let faults = try Faults(parsing: String(decoding: request.body, as: UTF8.self))
                 state.withLock { ($0.player, $0.playsSince) = (FaultPlayer(faults, seed: seed), SystemTime().instant) }
-                return text(200, "\(faults)\n")
+                return text(200, faults.text + "\n")
             } catch {
                 return text(400, "\(error)\n")
             }

@@ -4,33 +4,46 @@ import Testing
 @testable import PosternSimulatorKit
 
 @Suite struct FaultsTests {
-    static let texts: [(text: String, canonical: String)] = [
-        ("", ""),
-        (" status=503:0.1 , reset-after:0.05,delay=20ms:0.5", "status=503:0.1,reset-after:0.05,delay=20ms:0.5"),
-        (
-            "status=429/30,status=503/2imf,status=503/2rfc850:x2,status=503/0asctime",
-            "status=429/30,status=503/2imf,status=503/2rfc850:x2,status=503/0asctime"
-        ),
-        (
-            "reset-before,hang,hang-after,mute,garbage,truncate,pass:x1",
-            "reset-before,hang,hang-after,mute,garbage,truncate,pass:x1"
-        ),
-        ("cut=200,cut=429/30@/a,cut=503/2imf:0.5", "cut=200,cut=429/30@/a,cut=503/2imf:0.5"),
-        ("drip=2s,delay=1s:0", "drip=2000ms,delay=1000ms:0.0"),
-        ("status=401@/oauth/token:x2", "status=401@/oauth/token:x2"),
-        ("hang@/a%2Cb%3A", "hang@/a%2Cb%3A"),
-        ("poison=eventName:bad", "poison=eventName:bad:500"),
-        ("poison=/object/id:bad", "poison=%2Fobject%2Fid:bad:500"),
-        (
-            "poison=a%3Ab:c%2Cd:array,status=500:x1,poison=seq:7:413",
-            "status=500:x1,poison=a%3Ab:c%2Cd:array,poison=seq:7:413"
-        ),
+    private typealias Rule = Faults.Rule
+
+    @Test func rules_areRead_withTheirPathsAndConditions() throws {
+        let faults = try Faults(parsing: " status=503:0.1 , reset-after@/oauth/token:x2,delay=20ms:0.5,,hang@/a%2Cb%3A")
+        #expect(
+            faults.rules == [
+                Rule(fault: .status(503, retryAfter: nil), path: "", when: .probability(0.1)),
+                Rule(fault: .resetAfter, path: "/oauth/token", when: .next(2)),
+                Rule(fault: .delay(.milliseconds(20)), path: "", when: .probability(0.5)),
+                Rule(fault: .hang, path: "/a,b:", when: .always),
+            ])
+        #expect(faults.poisons.isEmpty && !faults.isEmpty)
+        #expect(faults.text == "status=503:0.1,reset-after@/oauth/token:x2,delay=20ms:0.5,hang@/a%2Cb%3A")
+        #expect(try Faults(parsing: "").isEmpty)
+    }
+
+    static let faults: [(text: String, fault: Faults.Fault)] = [
+        ("status=429/30", .status(429, retryAfter: .init(seconds: 30))),
+        ("status=503/2imf", .status(503, retryAfter: .init(seconds: 2, form: .imf))),
+        ("status=503/2rfc850", .status(503, retryAfter: .init(seconds: 2, form: .rfc850))),
+        ("status=503/0asctime", .status(503, retryAfter: .init(seconds: 0, form: .asctime))),
+        ("cut=200", .cut(200, retryAfter: nil)), ("cut=429/30", .cut(429, retryAfter: .init(seconds: 30))),
+        ("reset-before", .resetBefore), ("reset-after", .resetAfter), ("hang", .hang), ("hang-after", .hangAfter),
+        ("mute", .mute), ("garbage", .garbage), ("truncate", .truncate), ("pass", .pass),
+        ("delay=1s", .delay(.seconds(1))), ("drip=2s", .drip(.seconds(2))), ("drip=5ms", .drip(.milliseconds(5))),
     ]
 
-    @Test(arguments: texts) func text_readsAsFaults_andBack(text: String, canonical: String) throws {
-        let faults = try Faults(parsing: text)
-        #expect(faults.description == canonical)
-        #expect(try Faults(parsing: canonical) == faults)
+    @Test(arguments: faults) func fault_isReadByItsName(text: String, fault: Faults.Fault) throws {
+        #expect(try Faults(parsing: text).rules == [Rule(fault: fault, path: "", when: .always)])
+    }
+
+    @Test func poisons_areReadApartFromTheRules() throws {
+        let faults = try Faults(
+            parsing: "poison=a%3Ab:c%2Cd:array,status=500:x1,poison=seq:7:413,poison=/object/id:bad")
+        #expect(
+            faults.poisons == [
+                .init(field: "a:b", value: "c,d", answer: .naming), .init(field: "seq", value: "7", answer: .tooLarge),
+                .init(field: "/object/id", value: "bad", answer: .failure),
+            ])
+        #expect(faults.rules == [Rule(fault: .status(500, retryAfter: nil), path: "", when: .next(1))])
     }
 
     static let problems: [(text: String, problem: String)] = [

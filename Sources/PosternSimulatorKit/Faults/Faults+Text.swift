@@ -4,41 +4,33 @@ public struct FaultsProblem: Error, Sendable, Equatable, CustomStringConvertible
     init(_ rule: some StringProtocol, _ detail: String) { description = "fault \"\(rule)\": \(detail)" }
 }
 
-extension Faults: CustomStringConvertible {
+extension Faults {
     /// Reads the form that `Faults` describes; blanks around rules do not matter, nor do empty rules.
     public init(parsing text: some StringProtocol) throws(FaultsProblem) {
-        for part in text.split(separator: ",") {
-            let rule = trimmed(part)
+        let parts = text.split(separator: ",").map(trimmed).filter { !$0.isEmpty }
+        self.text = parts.joined(separator: ",")
+        for rule in parts {
             if rule.hasPrefix("poison=") {
                 poisons.append(try Poison(parsing: rule))
-            } else if !rule.isEmpty {
+            } else {
                 rules.append(try Rule(parsing: rule))
             }
         }
     }
-
-    /// The text form of this value.
-    public var description: String {
-        (rules.map(\.description) + poisons.map(\.description)).joined(separator: ",")
-    }
 }
 
-extension Faults.Rule: CustomStringConvertible {
+extension Faults.Rule {
     init(parsing text: String) throws(FaultsProblem) {
         let whenParts = text.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
         let pathParts = whenParts[0].split(separator: "@", maxSplits: 1, omittingEmptySubsequences: false)
         self.init(
-            try Faults.Fault(parsing: String(pathParts[0]), in: text),
+            fault: try Faults.Fault(parsing: String(pathParts[0]), in: text),
             path: pathParts.count == 2 ? try unescaped(pathParts[1], in: text) : "",
             when: whenParts.count == 2 ? try Faults.When(parsing: whenParts[1], in: text) : .always)
     }
-
-    public var description: String {
-        "\(fault)" + (path.isEmpty ? "" : "@" + escaped(path, keeping: "/")) + "\(when)"
-    }
 }
 
-extension Faults.Fault: CustomStringConvertible {
+extension Faults.Fault {
     private static let plain: [String: Self] = [
         "reset-before": .resetBefore, "reset-after": .resetAfter, "hang": .hang, "hang-after": .hangAfter,
         "mute": .mute,
@@ -84,30 +76,9 @@ extension Faults.Fault: CustomStringConvertible {
         else { throw FaultsProblem(rule, "Retry-After is written as seconds, 30, or 30imf, 30rfc850, 30asctime") }
         return (status, .init(seconds: seconds, form: form))
     }
-
-    public var description: String {
-        switch self {
-        case .status(let status, let later): "status=\(status)\(later.map { "\($0)" } ?? "")"
-        case .cut(let status, let later): "cut=\(status)\(later.map { "\($0)" } ?? "")"
-        case .delay(let span): "delay=\(span.inMilliseconds)ms"
-        case .drip(let span): "drip=\(span.inMilliseconds)ms"
-        case .resetBefore: "reset-before"
-        case .resetAfter: "reset-after"
-        case .hang: "hang"
-        case .hangAfter: "hang-after"
-        case .mute: "mute"
-        case .garbage: "garbage"
-        case .truncate: "truncate"
-        case .pass: "pass"
-        }
-    }
 }
 
-extension Faults.RetryAfter: CustomStringConvertible {
-    public var description: String { "/\(seconds)\(form.rawValue)" }
-}
-
-extension Faults.When: CustomStringConvertible {
+extension Faults.When {
     init(parsing text: Substring, in rule: String) throws(FaultsProblem) {
         if text.first == "x", let count = Int(text.dropFirst()), count > 0 {
             self = .next(count)
@@ -117,17 +88,9 @@ extension Faults.When: CustomStringConvertible {
             throw FaultsProblem(rule, "after the colon, write a probability from 0 to 1, or x3 for three requests")
         }
     }
-
-    public var description: String {
-        switch self {
-        case .always: ""
-        case .probability(let chance): ":\(chance)"
-        case .next(let count): ":x\(count)"
-        }
-    }
 }
 
-extension Faults.Poison: CustomStringConvertible {
+extension Faults.Poison {
     init(parsing text: String) throws(FaultsProblem) {
         let parts = text.dropFirst("poison=".count).split(separator: ":", omittingEmptySubsequences: false)
         guard (2...3).contains(parts.count), !parts[0].isEmpty else {
@@ -142,8 +105,6 @@ extension Faults.Poison: CustomStringConvertible {
         }
         self.init(field: try unescaped(parts[0], in: text), value: try unescaped(parts[1], in: text), answer: answer)
     }
-
-    public var description: String { "poison=\(escaped(field)):\(escaped(value)):\(answer.rawValue)" }
 }
 
 extension Duration {
@@ -156,10 +117,6 @@ extension Duration {
             throw FaultsProblem(rule, "a time is written 20ms or 2s")
         }
     }
-
-    fileprivate var inMilliseconds: Int64 {
-        components.seconds * 1000 + components.attoseconds / 1_000_000_000_000_000
-    }
 }
 
 private func trimmed(_ text: some StringProtocol) -> String {
@@ -167,19 +124,6 @@ private func trimmed(_ text: some StringProtocol) -> String {
     while text.first?.isWhitespace == true { text.removeFirst() }
     while text.last?.isWhitespace == true { text.removeLast() }
     return String(text)
-}
-
-private func escaped(_ text: String, keeping kept: String = "") -> String {
-    var result = ""
-    for scalar in text.unicodeScalars {
-        if ",:@/% ".unicodeScalars.contains(scalar), !kept.unicodeScalars.contains(scalar) {
-            let hex = String(scalar.value, radix: 16, uppercase: true)
-            result += "%" + (hex.count == 1 ? "0" : "") + hex
-        } else {
-            result.unicodeScalars.append(scalar)
-        }
-    }
-    return result
 }
 
 private func unescaped(_ text: Substring, in rule: String) throws(FaultsProblem) -> String {

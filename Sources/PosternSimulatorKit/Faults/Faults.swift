@@ -23,6 +23,8 @@ public struct Faults: Sendable, Equatable {
     public var rules: [Rule] = []
     /// Checked in each request that no rule keeps from the simulator.
     public var poisons: [Poison] = []
+    /// The text from which they were read, without the blanks around its rules.
+    public var text = ""
 
     public init() {}
 
@@ -35,12 +37,6 @@ public struct Faults: Sendable, Equatable {
         public var path: String
         /// Which of the requests to these paths are affected.
         public var when: When
-
-        public init(_ fault: Fault, path: String = "", when: When = .always) {
-            self.fault = fault
-            self.path = path
-            self.when = when
-        }
     }
 
     /// What goes wrong; the text form is described at `Faults`.
