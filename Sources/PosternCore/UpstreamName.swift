@@ -18,14 +18,9 @@ public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConverti
     public init?(stored text: String) {
         let bytes = text.utf8
         guard (1...31).contains(bytes.count) else { return nil }
-        for (index, byte) in bytes.enumerated() {
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"): continue
-            case UInt8(ascii: "0")...UInt8(ascii: "9") where index > 0: continue
-            case UInt8(ascii: "-") where index > 0: continue
-            default: return nil
-            }
-        }
+        guard bytes.first?.isLowercaseLetter == true,
+            bytes.allSatisfy({ $0.isLowercaseLetter || $0.isDigit || $0 == UInt8(ascii: "-") })
+        else { return nil }
         description = text
     }
 

@@ -8,16 +8,6 @@ package func hexDigits(_ number: UInt64, count: Int = 16) -> String {
     return String(repeating: "0", count: count - digits.utf8.count) + digits
 }
 
-/// Letters, digits, and `-._~`: characters that need no encoding anywhere in a URL (RFC 3986, section 2.3).
-package func isUnreserved(_ byte: UInt8) -> Bool {
-    switch byte {
-    case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "."), UInt8(ascii: "-"), UInt8(ascii: "_"),
-        UInt8(ascii: "~"):
-        true
-    default: false
-    }
-}
-
 /// Decodes percent-encoded text.
 package struct PercentDecoded {
     package private(set) var bytes: [UInt8] = []

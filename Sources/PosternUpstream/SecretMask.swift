@@ -1,3 +1,4 @@
+import Foundation
 import PosternCore
 
 /// Replaces secrets in text that an upstream sent, or that shows a request.
@@ -108,12 +109,8 @@ public struct SecretMask: Sendable {
         guard start + count <= text.count else { return nil }
         var value: UInt32 = 0
         for byte in text[start..<start + count] {
-            switch byte {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"): value = value << 4 | UInt32(byte - UInt8(ascii: "0"))
-            case UInt8(ascii: "a")...UInt8(ascii: "f"): value = value << 4 | UInt32(byte - UInt8(ascii: "a") + 10)
-            case UInt8(ascii: "A")...UInt8(ascii: "F"): value = value << 4 | UInt32(byte - UInt8(ascii: "A") + 10)
-            default: return nil
-            }
+            guard let digit = byte.hexadecimalValue else { return nil }
+            value = value << 4 | UInt32(digit)
         }
         return value
     }
@@ -125,7 +122,7 @@ public struct SecretMask: Sendable {
             return secret.count < shortestSecret ? [] : [Array(secret.utf8)]
         }
         var found = [Array(secret.utf8), Array(parts[1].utf8)]
-        if parts[0].lowercased() == "basic", let pair = Base64.decode(parts[1].utf8) {
+        if parts[0].lowercased() == "basic", let pair = Base64.decode(parts[1]) {
             found.append(pair)
             if let colon = pair.firstIndex(of: UInt8(ascii: ":")) { found.append(Array(pair[(colon + 1)...])) }
         }
@@ -152,18 +149,10 @@ private enum Base64 {
         }
     }
 
-    static func decode(_ text: some Sequence<UInt8>) -> [UInt8]? {
-        var result: [UInt8] = []
-        var (buffer, bits) = (UInt32(0), UInt32(0))
-        for character in text where character != UInt8(ascii: "=") {
-            guard let value = alphabet.firstIndex(of: character) else { return nil }
-            buffer = buffer << 6 | UInt32(value)
-            bits += 6
-            if bits >= 8 {
-                bits -= 8
-                result.append(UInt8(truncatingIfNeeded: buffer >> bits))
-            }
-        }
-        return result
+    /// Padding may be missing.
+    static func decode(_ text: some StringProtocol) -> [UInt8]? {
+        let letters = text.prefix { $0 != "=" }
+        return Data(base64Encoded: letters + String(repeating: "=", count: (4 - letters.utf8.count % 4) % 4)).map(
+            Array.init)
     }
 }

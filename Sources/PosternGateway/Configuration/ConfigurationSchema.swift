@@ -99,12 +99,5 @@ func keyPath(_ path: [String]) -> String {
 }
 
 private func isPlain(_ name: String) -> Bool {
-    !name.isEmpty
-        && name.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"): true
-            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"): true
-            default: false
-            }
-        }
+    !name.isEmpty && name.utf8.allSatisfy { $0.isAlphanumeric || "_-".utf8.contains($0) }
 }

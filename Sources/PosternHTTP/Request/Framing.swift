@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The framing of a request, by its header lines: where it ends, and whether the connection stays open.
 struct Framing {
     enum Body: Equatable {
@@ -136,17 +138,9 @@ private func isHost(_ value: UnsafeBufferPointer<UInt8>) -> Bool {
         }
         guard isAddress else { return false }
     } else {
-        while end < value.count, isHostCharacter(value[end]) { end += 1 }
+        while end < value.count, value[end].isUnreserved { end += 1 }
     }
     guard end < value.count else { return true }
     return end > 0 && value[end] == UInt8(ascii: ":") && value.count - end <= 6
         && value[(end + 1)...].allSatisfy(\.isDigit)
-}
-
-private func isHostCharacter(_ byte: UInt8) -> Bool {
-    switch byte {
-    case 0x61...0x7A, 0x41...0x5A, 0x30...0x39: true
-    case UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "~"): true
-    default: false
-    }
 }

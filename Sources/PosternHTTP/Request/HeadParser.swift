@@ -1,4 +1,5 @@
 import Glibc
+import PosternCore
 
 /// Reads the request line and the header lines, strictly as RFC 9112 defines them. Attackers use what a lenient reader
 /// repairs to make two readers disagree on where a request ends.

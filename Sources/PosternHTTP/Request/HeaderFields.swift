@@ -75,13 +75,7 @@ struct HeaderFields: Sendable {
 
 extension UInt8 {
     var lowercasedASCII: UInt8 { (0x41...0x5A).contains(self) ? self | 0x20 : self }
-    /// A character of a token (RFC 9110, section 5.6.2).
-    var isTokenCharacter: Bool {
-        let bits: UInt64 = self < 64 ? 0x03FF_6CFA_0000_0000 : self < 128 ? 0x57FF_FFFF_C7FF_FFFE : 0
-        return bits >> UInt64(self & 63) & 1 == 1
-    }
     var isBlank: Bool { self == 0x20 || self == 0x09 }
     /// A character of a field value: visible ASCII, blanks, and `obs-text` (RFC 9110, section 5.5).
     var isFieldCharacter: Bool { self >= 0x20 && self != 0x7F || self == 0x09 }
-    var isDigit: Bool { (0x30...0x39).contains(self) }
 }

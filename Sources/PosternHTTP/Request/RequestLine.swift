@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The versions that the server serves.
 public enum HTTPVersion: String, Sendable {
     case http10 = "HTTP/1.0"

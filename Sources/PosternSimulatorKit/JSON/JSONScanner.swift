@@ -157,7 +157,7 @@ package struct JSONScanner {
 
     private mutating func digits() -> Bool {
         let start = position
-        while position < text.count, text[position] &- 0x30 < 10 { position += 1 }
+        while position < text.count, text[position].isDigit { position += 1 }
         return position > start
     }
 
@@ -187,7 +187,7 @@ package struct JSONScanner {
 }
 
 private func isWordByte(_ byte: UInt8) -> Bool {
-    byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 || byte == UInt8(ascii: "_") || byte >= 0x80
+    byte.isAlphanumeric || byte == UInt8(ascii: "_") || byte >= 0x80
 }
 
 /// The text of a string that passed the scanner, given what is between its quotation marks. A surrogate without

@@ -14,7 +14,7 @@ package enum FixedHeaders {
         var seen: Set<String> = []
         for (name, value) in headers.sorted(by: { $0.key < $1.key }) {
             let lowercased = name.lowercased()
-            if name.isEmpty || !name.utf8.allSatisfy(isTokenByte) {
+            if name.isEmpty || !name.utf8.allSatisfy(\.isTokenCharacter) {
                 problems.append("'\(name)' is not a header name")
             } else if taken.contains(lowercased) || own.contains(lowercased) {
                 problems.append("\(name) is set by Postern itself")
@@ -26,16 +26,6 @@ package enum FixedHeaders {
             }
         }
         return problems
-    }
-
-    /// `tchar` of RFC 9110, section 5.6.2.
-    private static func isTokenByte(_ byte: UInt8) -> Bool {
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"):
-            true
-        default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
-        }
     }
 }
 

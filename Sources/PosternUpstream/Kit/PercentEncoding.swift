@@ -1,3 +1,5 @@
+import PosternCore
+
 /// Percent-encoding of a text for use in a URL (RFC 3986, section 2.1).
 package enum PercentEncoding {
     private static let digits = Array("0123456789ABCDEF".utf8)
@@ -7,15 +9,22 @@ package enum PercentEncoding {
     /// Worked values: `a b&c` becomes `a%20b%26c`, `ë` becomes `%C3%AB`.
     package static func encode(_ text: String) -> String {
         var encoded: [UInt8] = []
-        for byte in text.utf8 {
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"),
-                UInt8(ascii: "~"):
-                encoded.append(byte)
-            default: encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+        append(text.utf8, to: &encoded)
+        return String(decoding: encoded, as: UTF8.self)
+    }
+
+    /// Appends the encoded text.
+    ///
+    /// - Parameter plusIsSpace: Whether a space becomes `+`, as in forms.
+    package static func append(_ text: some Sequence<UInt8>, plusIsSpace: Bool = false, to result: inout [UInt8]) {
+        for byte in text {
+            if byte.isUnreserved {
+                result.append(byte)
+            } else if plusIsSpace, byte == UInt8(ascii: " ") {
+                result.append(UInt8(ascii: "+"))
+            } else {
+                result += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
             }
         }
-        return String(decoding: encoded, as: UTF8.self)
     }
 }

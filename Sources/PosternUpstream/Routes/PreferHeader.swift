@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The preferences of a request: its `Prefer` header lines (RFC 7240, section 2).
 ///
 /// If a preference is given twice, the first one counts. A preference that breaks the grammar is ignored up to the
@@ -24,7 +26,7 @@ public struct PreferHeader: Sendable {
 
     /// The seconds of `wait=N`, from 1 to `longestWait`; a longer wait is shortened.
     public var wait: Int? {
-        guard let digits = values["wait"], digits.utf8.allSatisfy({ (0x30...0x39).contains($0) }) else { return nil }
+        guard let digits = values["wait"], digits.utf8.allSatisfy(\.isDigit) else { return nil }
         // More digits than an Int holds are a long wait too.
         let seconds = digits.isEmpty ? 0 : Int(digits) ?? Self.longestWait
         return seconds > 0 ? min(seconds, Self.longestWait) : nil
@@ -76,7 +78,7 @@ private struct Scanner {
     private mutating func skipBlanks() { rest = rest.drop { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\t") } }
 
     private mutating func token() -> String? {
-        let end = rest.firstIndex { !isTokenByte($0) } ?? rest.endIndex
+        let end = rest.firstIndex { !$0.isTokenCharacter } ?? rest.endIndex
         defer { rest = rest[end...] }
         return rest.startIndex == end ? nil : String(Substring(rest[..<end]))
     }
@@ -97,15 +99,5 @@ private struct Scanner {
             }
         }
         return nil
-    }
-}
-
-/// Whether a token may have this byte (RFC 9110, section 5.6.2).
-private func isTokenByte(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-        UInt8(ascii: "0")...UInt8(ascii: "9"):
-        true
-    default: "!#$%&'*+-.^_`|~".utf8.contains(byte)
     }
 }

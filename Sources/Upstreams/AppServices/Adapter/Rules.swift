@@ -147,11 +147,11 @@ struct Rules: Sendable {
             return false
         }
         let parts = text.split(separator: "@", omittingEmptySubsequences: false)
-        guard parts[0].utf8.allSatisfy({ isWord($0) || "_.'+-".utf8.contains($0) }) else { return false }
+        guard parts[0].utf8.allSatisfy({ $0.isAlphanumeric || "_.'+-".utf8.contains($0) }) else { return false }
         if parts.count == 1 { return true }
         let labels = parts[1].split(separator: ".", omittingEmptySubsequences: false)
         return parts.count == 2 && !parts[0].isEmpty && labels.count > 1
-            && labels.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { isWord($0) || $0 == UInt8(ascii: "-") } }
+            && labels.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { $0.isAlphanumeric || $0 == UInt8(ascii: "-") } }
     }
 
     static func isUUID(_ text: String) -> Bool {
@@ -160,24 +160,15 @@ struct Rules: Sendable {
     }
 
     static func isGroup(_ text: String) -> Bool {
-        (1...128).contains(text.utf8.count) && text.utf8.allSatisfy { isWord($0) || $0 == UInt8(ascii: "-") }
+        (1...128).contains(text.utf8.count) && text.utf8.allSatisfy { $0.isAlphanumeric || $0 == UInt8(ascii: "-") }
     }
 
     static func isNotifier(_ text: String) -> Bool {
-        (1...64).contains(text.utf8.count) && text.utf8.allSatisfy { isWord($0) || "_-".utf8.contains($0) }
+        (1...64).contains(text.utf8.count) && text.utf8.allSatisfy { $0.isAlphanumeric || "_-".utf8.contains($0) }
     }
 
     private static func isDeviceToken(_ text: String) -> Bool {
         (64...200).contains(text.utf8.count) && text.utf8.count.isMultiple(of: 2) && text.utf8.allSatisfy(isHexDigit)
-    }
-
-    private static func isWord(_ byte: UInt8) -> Bool {
-        switch byte {
-        case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"):
-            true
-        default: false
-        }
     }
 
     private static func isHexDigit(_ byte: UInt8) -> Bool { byte.hexadecimalValue != nil }

@@ -16,20 +16,20 @@ enum AppServicesForm {
         guard (1...128).contains(text.utf8.count), !isUUID(text), !["me", ".", ".."].contains(text) else {
             return false
         }
-        if text.utf8.allSatisfy({ isAlphanumeric($0) || "_.'+-".utf8.contains($0) }) { return true }
+        if text.utf8.allSatisfy({ $0.isAlphanumeric || "_.'+-".utf8.contains($0) }) { return true }
         let sides = text.split(separator: "@", omittingEmptySubsequences: false)
         guard sides.count == 2, !sides[0].isEmpty, text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }) else {
             return false
         }
         let labels = sides[1].split(separator: ".", omittingEmptySubsequences: false)
         return labels.count > 1
-            && labels.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { isAlphanumeric($0) || $0 == UInt8(ascii: "-") } }
+            && labels.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { $0.isAlphanumeric || $0 == UInt8(ascii: "-") } }
             && !sides[0].contains("/")
     }
 
     static func isGroupName(_ text: String) -> Bool {
         (1...128).contains(text.utf8.count)
-            && text.utf8.allSatisfy { isAlphanumeric($0) || $0 == UInt8(ascii: "-") }
+            && text.utf8.allSatisfy { $0.isAlphanumeric || $0 == UInt8(ascii: "-") }
     }
 
     static func isToken(_ text: String) -> Bool {
@@ -38,6 +38,4 @@ enum AppServicesForm {
     }
 
     static func isHexDigit(_ byte: UInt8) -> Bool { byte.hexadecimalValue != nil }
-
-    static func isAlphanumeric(_ byte: UInt8) -> Bool { byte &- 0x30 < 10 || (byte | 0x20) &- UInt8(ascii: "a") < 26 }
 }

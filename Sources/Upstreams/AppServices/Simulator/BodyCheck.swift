@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// The contents of a body, and its faults (specification, sections 4.1 to 4.11, and 9).
@@ -59,7 +60,7 @@ struct BodyCheck {
         if notifiers.count > 1 { violations.append("more than one notifier") }
         let isName =
             (1...64).contains(name.utf8.count)
-            && name.utf8.allSatisfy { Form.isAlphanumeric($0) || "_-".utf8.contains($0) }
+            && name.utf8.allSatisfy { $0.isAlphanumeric || "_-".utf8.contains($0) }
         if !isName { violations.append("a notifier that the gateway must refuse") }
         if !token.isEmpty, !isPushToken(token) {
             violations.append("a push token that is not 64 to 200 small hexadecimal digits, an even number")

@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// A parsed request to AppServices, with its faults on the wire (specification, sections 3, 4, and 8).
@@ -300,11 +301,11 @@ private func isEncodedExactly(_ raw: some Collection<UInt8>) -> Bool {
     var rest = raw[...]
     while let byte = rest.popFirst() {
         guard byte == UInt8(ascii: "%") else {
-            if isUnreserved(byte) { continue }
+            if byte.isUnreserved { continue }
             return false
         }
         let escape = PercentDecoded([byte] + rest.prefix(2), plusIsSpace: false).bytes
-        guard escape.count == 1, !isUnreserved(escape[0]) else { return false }
+        guard escape.count == 1, !escape[0].isUnreserved else { return false }
         rest = rest.dropFirst(2)
     }
     return true

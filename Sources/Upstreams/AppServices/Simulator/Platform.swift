@@ -95,7 +95,7 @@ struct Platform: Sendable {
             return .error(
                 "required_property_not_found", status: 400, description: "Entity group requires a property path")
         }
-        let isTaken = path.utf8.allSatisfy { AppServicesForm.isAlphanumeric($0) || "-./".utf8.contains($0) }
+        let isTaken = path.utf8.allSatisfy { $0.isAlphanumeric || "-./".utf8.contains($0) }
         guard isTaken else {
             return .error("illegal_argument", status: 400, description: "A group's path has letters, digits, - . /")
         }

@@ -63,7 +63,7 @@ enum Rule: Equatable, Sendable {
         if value.equals("unknown") { return true }
         guard value.kind == .number || value.kind == .string else { return false }
         if value.kind == .number { return value.integer.map { 0...100 ~= $0 } ?? false }
-        guard let text = value.string, (1...3).contains(text.utf8.count), text.utf8.allSatisfy(isDigit) else {
+        guard let text = value.string, (1...3).contains(text.utf8.count), text.utf8.allSatisfy(\.isDigit) else {
             return false
         }
         return Int(text).map { $0 <= 100 } ?? false
@@ -75,7 +75,7 @@ enum Rule: Equatable, Sendable {
         guard value.bytes.count <= JSONValue.longestDecimal, let text = value.plainText else { return false }
         let digits = text.utf8.first == UInt8(ascii: "-") ? text.utf8.dropFirst() : text.utf8[...]
         let parts = digits.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-        guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty && $0.allSatisfy(isDigit) }) else {
+        guard (1...2).contains(parts.count), parts.allSatisfy({ !$0.isEmpty && $0.allSatisfy(\.isDigit) }) else {
             return false
         }
         guard let whole = Int(Substring(parts[0])) else { return false }
@@ -83,7 +83,6 @@ enum Rule: Equatable, Sendable {
             || whole == most && parts.dropFirst().allSatisfy { $0.allSatisfy { $0 == UInt8(ascii: "0") } }
     }
 
-    private static func isDigit(_ byte: UInt8) -> Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) }
 }
 
 extension JSONValue {

@@ -30,10 +30,10 @@ struct CurioText {
                 else { return nil }
                 let decoded = high << 4 | low
                 if first >= 0x60 || second >= 0x60 { oddity = oddity ?? .lowerCase }
-                if isUnreserved(decoded) || decoded == 0x20 { oddity = oddity ?? .needless }
+                if decoded.isUnreserved || decoded == 0x20 { oddity = oddity ?? .needless }
                 bytes.append(decoded)
             default:
-                if !isUnreserved(byte) { oddity = oddity ?? .raw }
+                if !byte.isUnreserved { oddity = oddity ?? .raw }
                 bytes.append(byte)
             }
         }

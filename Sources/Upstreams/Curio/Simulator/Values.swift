@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The rules of sections 3, 4.3, and 7 for single values.
 struct Values {
     /// Parameters whose texts are encoded twice.
@@ -70,7 +72,7 @@ struct Values {
 }
 
 func isDigits(_ text: some StringProtocol) -> Bool {
-    !text.isEmpty && text.utf8.allSatisfy { (0x30...0x39).contains($0) }
+    !text.isEmpty && text.utf8.allSatisfy(\.isDigit)
 }
 
 /// Decimal digits as a program writes them, within 63 bits.

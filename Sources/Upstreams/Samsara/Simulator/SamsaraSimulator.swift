@@ -1,3 +1,4 @@
+import PosternCore
 public import PosternSimulatorKit
 internal import Synchronization
 
@@ -157,7 +158,7 @@ struct SamsaraSimulator: Simulator {
         switch request.header("X-Samsara-publishedTimestamp") {
         case nil: violations.append("no X-Samsara-publishedTimestamp")
         case let published?:
-            let isPlain = !published.isEmpty && published.utf8.allSatisfy { (0x30...0x39).contains($0) }
+            let isPlain = !published.isEmpty && published.utf8.allSatisfy(\.isDigit)
             if !isPlain || Int64(published) == nil {
                 violations.append("an X-Samsara-publishedTimestamp that is not a number of milliseconds")
             }

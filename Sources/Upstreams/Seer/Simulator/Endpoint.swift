@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// The endpoint of a kind of report.
@@ -86,7 +87,7 @@ struct Query {
     private static func isEncoded(_ value: Substring) -> Bool {
         let decoded = PercentDecoded(value.utf8, plusIsSpace: false)
         return decoded.isWhole && decoded.text != nil
-            && value.utf8.allSatisfy { isUnreserved($0) || $0 == UInt8(ascii: "%") }
+            && value.utf8.allSatisfy { $0.isUnreserved || $0 == UInt8(ascii: "%") }
     }
 
     private static func decoded(_ value: Substring) -> String {

@@ -33,17 +33,10 @@ enum Password {
     static func isSalt(_ text: String) -> Bool {
         let bytes = Array(text.utf8)
         guard bytes.count == 29, ["$2a$", "$2b$", "$2y$"].contains(text.prefix(4)), bytes[6] == UInt8(ascii: "$"),
-            bytes[4...5].allSatisfy({ (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }),
+            bytes[4...5].allSatisfy(\.isDigit),
             costs.contains(Int(bytes[4] - 48) * 10 + Int(bytes[5] - 48))
         else { return false }
-        return bytes[7...].allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "."), UInt8(ascii: "/"), UInt8(ascii: "0")...UInt8(ascii: "9"):
-                true
-            default: false
-            }
-        }
+        return bytes[7...].allSatisfy { $0.isAlphanumeric || "./".utf8.contains($0) }
     }
 
     /// 60 characters in crypt form, as libxcrypt writes them: the last character of the salt may differ from `salt`.

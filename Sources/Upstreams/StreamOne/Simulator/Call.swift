@@ -101,8 +101,7 @@ struct Call {
     }
 
     private static func isName(_ text: String) -> Bool {
-        guard let first = text.utf8.first, (0x61...0x7a).contains(first) else { return false }
-        return text.utf8.allSatisfy { (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) }
+        text.utf8.first?.isLowercaseLetter == true && text.utf8.allSatisfy { $0.isLowercaseLetter || $0.isDigit }
     }
 
     /// PHP's order; those with one place come in any order. A default account directly follows `format`.
@@ -133,12 +132,7 @@ struct Call {
     /// Whether it names no zone, or one of the time zone database.
     var isTimezoneKnown: Bool {
         guard let name = parameters["timezone"] else { return true }
-        let isPlain = name.utf8.allSatisfy { byte in
-            switch byte {
-            case 0x30...0x39, 0x41...0x5a, 0x61...0x7a: true
-            default: "/_+-".utf8.contains(byte)
-            }
-        }
+        let isPlain = name.utf8.allSatisfy { $0.isAlphanumeric || "/_+-".utf8.contains($0) }
         guard isPlain, !name.isEmpty, let file = fopen("/usr/share/zoneinfo/\(name)", "r") else { return false }
         defer { fclose(file) }
         var mark: [UInt8] = [0, 0, 0, 0]

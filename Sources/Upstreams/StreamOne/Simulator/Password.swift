@@ -30,17 +30,10 @@ enum Password {
     static func isSalt(_ salt: String) -> Bool {
         let bytes = Array(salt.utf8)
         guard bytes.count == 29, ["$2a$", "$2b$", "$2y$"].contains(salt.prefix(4)), bytes[6] == UInt8(ascii: "$"),
-            bytes[4...5].allSatisfy({ (0x30...0x39).contains($0) }), let cost = Int(salt.dropFirst(4).prefix(2)),
+            bytes[4...5].allSatisfy(\.isDigit), let cost = Int(salt.dropFirst(4).prefix(2)),
             (4...16).contains(cost)
         else { return false }
-        return bytes.dropFirst(7).allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: ".")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "a")...UInt8(ascii: "z"):
-                true
-            default: false
-            }
-        }
+        return bytes.dropFirst(7).allSatisfy { $0.isAlphanumeric || "./".utf8.contains($0) }
     }
 
     /// Takes the crypt form out of `response` with what the platform keeps, and checks it against the same.

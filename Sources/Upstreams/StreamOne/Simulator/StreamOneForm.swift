@@ -1,3 +1,4 @@
+import PosternCore
 import PosternSimulatorKit
 
 /// Names and values as the platform writes them: `name=value`, joined by `&`, each name and value encoded by itself.
@@ -39,9 +40,7 @@ struct StreamOneForm {
         var result: [UInt8] = []
         for byte in text {
             switch byte {
-            case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"), 0x30...0x39,
-                UInt8(ascii: "-"), UInt8(ascii: "_"), UInt8(ascii: "."):
-                result.append(byte)
+            case _ where byte.isAlphanumeric || "-_.".utf8.contains(byte): result.append(byte)
             case UInt8(ascii: " "): result.append(UInt8(ascii: "+"))
             default: result += [UInt8(ascii: "%"), upperHex(byte >> 4), upperHex(byte & 15)]
             }

@@ -105,7 +105,7 @@ struct StreamOneState: Sendable {
         _ call: Call, at moment: Moment, _ violations: inout [String]
     ) throws(StreamOneError) {
         guard let text = call.parameters["timestamp"], !text.isEmpty, let seconds = Int64(text),
-            text.utf8.allSatisfy({ (0x30...0x39).contains($0) })
+            text.utf8.allSatisfy(\.isDigit)
         else {
             violations.append("a timestamp that is not a number of whole seconds")
             throw .status(.timestampOutOfRange)

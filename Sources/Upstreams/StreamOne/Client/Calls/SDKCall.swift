@@ -99,8 +99,7 @@ struct SDKCall: Sendable {
     }
 
     private static func checkTimestamp(_ text: String, now: Timestamp) throws(RefusedCall) {
-        let isNumber = text.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }
-        guard isNumber, let seconds = Int64(text) else {
+        guard text.utf8.allSatisfy(\.isDigit), let seconds = Int64(text) else {
             throw .init(2, "the timestamp is not a whole number of seconds")
         }
         let late = now.milliseconds / 1000 - seconds

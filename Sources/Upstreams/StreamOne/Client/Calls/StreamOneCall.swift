@@ -38,11 +38,7 @@ package struct StreamOneCall: Hashable, Sendable {
 
     /// Commands and actions are used in the path unencoded: `[a-z][a-z0-9]*`.
     static func isName(_ text: some StringProtocol) -> Bool {
-        guard let first = text.utf8.first, (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(first) else { return false }
-        return text.utf8.allSatisfy { byte in
-            (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte)
-                || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-        }
+        text.utf8.first?.isLowercaseLetter == true && text.utf8.allSatisfy { $0.isLowercaseLetter || $0.isDigit }
     }
 }
 
