@@ -10,14 +10,18 @@ public struct PreferHeader: Sendable {
 
     private var values: [String: String] = [:]
 
+    private typealias Text = Substring.UTF8View
+
     /// - Parameter lines: the values of all `Prefer` lines, in the order received.
     public init(_ lines: some Sequence<String>) {
-        for line in lines {
-            var scanner = Scanner(rest: line.utf8[...])
-            while !scanner.rest.isEmpty {
-                if let (name, value) = scanner.preference(), values[name] == nil { values[name] = value }
-                scanner.skipToNext()
+        for preference in lines.flatMap({ Self.parts(of: $0.utf8[...], between: ",") }) {
+            // Its parameters follow, of which none is known.
+            let first = Self.parts(of: preference, between: ";").first ?? preference
+            let sides = first.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            guard let name = Self.token(sides[0]), let value = sides.count == 1 ? "" : Self.word(sides[1]) else {
+                continue
             }
+            values[name.lowercased()] = values[name.lowercased()] ?? value
         }
     }
 
@@ -31,72 +35,40 @@ public struct PreferHeader: Sendable {
         let seconds = digits.isEmpty ? 0 : Int(digits) ?? Self.longestWait
         return seconds > 0 ? min(seconds, Self.longestWait) : nil
     }
-}
 
-private struct Scanner {
-    var rest: Substring.UTF8View
+    // MARK: The grammar
 
-    /// `token [BWS "=" BWS word] *(OWS ";" OWS [parameter])`, up to the comma or the end. The name is in lower case.
-    mutating func preference() -> (name: String, value: String)? {
-        guard let preference = parameter() else { return nil }
-        while take(";") {
-            // A parameter may be missing: `wait=5;` is allowed.
-            _ = parameter()
+    /// The parts of a list. A separator between quotation marks is not one.
+    private static func parts(of text: Text, between separator: Unicode.Scalar) -> [Text] {
+        var (isQuoted, isEscaped) = (false, false)
+        return text.split { byte in
+            if byte == UInt8(ascii: "\""), !isEscaped { isQuoted.toggle() }
+            isEscaped = isQuoted && !isEscaped && byte == UInt8(ascii: "\\")
+            return byte == UInt8(ascii: separator) && !isQuoted
         }
-        return rest.isEmpty || rest.first == UInt8(ascii: ",") ? preference : nil
     }
 
-    private mutating func parameter() -> (name: String, value: String)? {
-        skipBlanks()
-        guard let name = token() else { return nil }
-        guard take("=") else { return (name.lowercased(), "") }
-        skipBlanks()
-        guard let value = rest.first == UInt8(ascii: "\"") ? quoted() : token() else { return nil }
-        skipBlanks()
-        return (name.lowercased(), value)
+    private static func trimmed(_ text: Text) -> Text {
+        func isBlank(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
+        let end = text.lastIndex { !isBlank($0) }.map(text.index(after:)) ?? text.startIndex
+        return text[..<end].drop(while: isBlank)
     }
 
-    /// Skips what is left of this preference, and the comma behind it. A comma inside quotes does not end it.
-    mutating func skipToNext() {
-        while let byte = rest.first, byte != UInt8(ascii: ",") {
-            if byte == UInt8(ascii: "\"") {
-                if quoted() == nil { rest = rest[rest.endIndex...] }
-            } else {
-                rest = rest.dropFirst()
-            }
-        }
-        rest = rest.dropFirst()
+    private static func token(_ text: Text) -> String? {
+        let text = trimmed(text)
+        return !text.isEmpty && text.allSatisfy(\.isTokenCharacter) ? String(Substring(text)) : nil
     }
 
-    private mutating func take(_ character: Unicode.Scalar) -> Bool {
-        skipBlanks()
-        guard rest.first == UInt8(ascii: character) else { return false }
-        rest = rest.dropFirst()
-        return true
-    }
-
-    private mutating func skipBlanks() { rest = rest.drop { $0 == UInt8(ascii: " ") || $0 == UInt8(ascii: "\t") } }
-
-    private mutating func token() -> String? {
-        let end = rest.firstIndex { !$0.isTokenCharacter } ?? rest.endIndex
-        defer { rest = rest[end...] }
-        return rest.startIndex == end ? nil : String(Substring(rest[..<end]))
-    }
-
-    /// The content of a quoted string, unescaped; nil if its closing quote is missing.
-    private mutating func quoted() -> String? {
+    /// A token, or the content of a quoted string, unescaped; nil if it is neither.
+    private static func word(_ text: Text) -> String? {
+        let quote = UInt8(ascii: "\"")
+        var rest = trimmed(text)
+        guard rest.popFirst() == quote else { return token(text) }
         var content: [UInt8] = []
-        var bytes = rest.dropFirst()
-        while let byte = bytes.popFirst() {
-            switch byte {
-            case UInt8(ascii: "\""):
-                rest = bytes
-                return String(decoding: content, as: UTF8.self)
-            case UInt8(ascii: "\\"):
-                guard let escaped = bytes.popFirst() else { return nil }
-                content.append(escaped)
-            default: content.append(byte)
-            }
+        while let byte = rest.popFirst() {
+            if byte == quote { return rest.isEmpty ? String(decoding: content, as: UTF8.self) : nil }
+            guard let character = byte == UInt8(ascii: "\\") ? rest.popFirst() : byte else { return nil }
+            content.append(character)
         }
         return nil
     }
