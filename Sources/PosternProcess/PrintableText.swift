@@ -4,33 +4,18 @@ extension String {
     ///
     /// If `keepsLineBreaks`, line feeds and tabs are not escaped.
     package func printable(keepsLineBreaks: Bool = false) -> String {
-        guard unicodeScalars.contains(where: \.isUnprintable) else { return self }
-        var result = ""
-        for scalar in unicodeScalars {
-            if !scalar.isUnprintable || keepsLineBreaks && (scalar == "\n" || scalar == "\t") {
-                result.unicodeScalars.append(scalar)
-            } else {
-                result += Self.escape(scalar)
-            }
-        }
-        return result
+        escaping { $0.isUnprintable && !(keepsLineBreaks && ($0 == "\n" || $0 == "\t")) }
     }
 
     /// For JSON text: as above, but leaves the control characters of ASCII to JSON, which has none of them inside its
     /// strings and some of them as white space. The others occur in strings only, so the text stays the same value.
-    package func printableJSON() -> String {
-        guard unicodeScalars.contains(where: { !$0.isASCII && $0.isUnprintable || $0.value == 0x7F }) else {
-            return self
+    package func printableJSON() -> String { escaping { $0.value >= 0x7F && $0.isUnprintable } }
+
+    private func escaping(_ isEscaped: (Unicode.Scalar) -> Bool) -> String {
+        guard unicodeScalars.contains(where: isEscaped) else { return self }
+        return unicodeScalars.reduce(into: "") { result, scalar in
+            if isEscaped(scalar) { result += Self.escape(scalar) } else { result.unicodeScalars.append(scalar) }
         }
-        var result = ""
-        for scalar in unicodeScalars {
-            if scalar.value >= 0x7F, scalar.isUnprintable {
-                result += Self.escape(scalar)
-            } else {
-                result.unicodeScalars.append(scalar)
-            }
-        }
-        return result
     }
 
     private static func escape(_ scalar: Unicode.Scalar) -> String {
