@@ -89,7 +89,7 @@ public final class App: Sendable {
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
         var memory = FreeMemory()
         var tasks = [
-            Supervisor.Task(period: .seconds(5)) { services.finishReload() },
+            Supervisor.Task(period: .seconds(5)) { services.endRetired() },
             .init(period: FreeMemory.period) { [logger] in memory.release(at: SystemTime(), logger) },
         ]
         if services.hasCertificate {
@@ -215,13 +215,12 @@ public final class App: Sendable {
         let plan = services.reload(loaded)
         warnOfMissingSettings(services.upstreams.map(\.queue.upstream).filter { plan.added.contains($0.name) })
         if !plan.removed.isEmpty { warnOfDisabledUpstreams(services) }
-        var metadata: Logger.Metadata = [
-            "changed": "\(plan.live.joined(separator: ","))",
-            "needsRestart": "\(plan.needsRestart.joined(separator: ","))",
-        ]
-        let postponed = services.postponedUpstreams
-        if !postponed.isEmpty { metadata["postponed"] = "\(postponed.map(\.description).joined(separator: ","))" }
-        logger.notice("configuration reloaded", metadata: metadata)
+        logger.notice(
+            "configuration reloaded",
+            metadata: [
+                "changed": "\(plan.live.joined(separator: ","))",
+                "needsRestart": "\(plan.needsRestart.joined(separator: ","))",
+            ])
     }
 }
 

@@ -25,8 +25,6 @@ final class Services: Sendable {
     private let upstreamsInForce: Mutex<[ServedUpstream]>
     private let dependencies: UpstreamWorker.Dependencies
     private let certificateWarning = Mutex(CertificateWarning())
-    /// With the settings of the last reload, for workers that continue with their previous ones, because the store failed.
-    private let postponed = Mutex<[any Upstream]>([])
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
@@ -182,7 +180,8 @@ final class Services: Sendable {
 
     /// Puts a new configuration in force as far as it can change while running.
     func reload(_ loaded: ConfigurationLoader.LoadedConfiguration) -> ReloadPlan {
-        let plan = configuration.changes(to: loaded.configuration)
+        let former = configuration
+        let plan = former.changes(to: loaded.configuration)
         current.withLock { $0 = plan.configuration }
         if plan.changesKeys {
             handler.replaceKeys(plan.configuration.auth.keys, opensMetrics: plan.configuration.auth.openMetrics)
@@ -194,60 +193,46 @@ final class Services: Sendable {
         }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
-        let hadPostponed = !postponedUpstreams.isEmpty
-        postponed.withLock { postponed in postponed.removeAll { plan.removed.contains($0.name) } }
-        for name in plan.upstreams {
-            guard let served = self.upstream(named: name),
-                let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
-                let upstream = loaded.upstreams.first(where: { $0.name == name })
-            else { continue }
-            if plan.replaced.contains(name) {
-                postponed.withLock { postponed in
-                    postponed.removeAll { $0.name == name }
-                    postponed.append(upstream)
-                }
-            } else if !postponedUpstreams.contains(name) {
-                served.apply(settings.deliverySettings)
-            }
-        }
-        for (name, error) in replacePostponed() {
-            logger.error(
-                "cannot store the kinds of a reloaded upstream; retrying, with its previous settings until then",
-                metadata: ["upstream": "\(name)", "error": "\(error)"])
-        }
-        setCallbacks()
+        for name in plan.upstreams { replace(name, of: plan, from: loaded, former) }
+        if let callbacks { outbox.setCallbacks(callbacks) }
         plan.removed.forEach(remove)
         // Also of upstreams whose settings are the same: an address may have changed.
         for upstream in upstreams { upstream.client.renewConnections() }
-        if hadPostponed || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
+        if !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
         return plan
     }
 
-    /// Upstreams that continue with their previous settings until `finishReload` can store the kinds of the new ones.
-    var postponedUpstreams: [UpstreamName] { postponed.withLock { postponed in postponed.map { $0.name } } }
-
-    /// Replaces upstreams by those with new settings. Returns the upstreams for which the store failed.
-    private func replacePostponed() -> [(name: UpstreamName, error: StoreError)] {
-        var failures: [(name: UpstreamName, error: StoreError)] = []
-        for upstream in postponed.withLock({ $0 }) {
-            guard let served = self.upstream(named: upstream.name),
-                let settings = configuration.upstreams.first(where: { $0.name == upstream.name })
-            else { continue }
-            do throws(StoreError) {
-                try outbox.replace(upstream, of: served.queue)
-            } catch {
-                failures.append((upstream.name, error))
-                continue
-            }
-            served.apply(settings.deliverySettings, upstream: upstream)
-            postponed.withLock { postponed in postponed.removeAll { $0.name == upstream.name } }
+    /// Gives an upstream its new settings. It keeps those of `former` if the store fails.
+    private func replace(
+        _ name: UpstreamName, of plan: ReloadPlan, from loaded: ConfigurationLoader.LoadedConfiguration,
+        _ former: GatewayConfiguration
+    ) {
+        guard let served = upstream(named: name),
+            let settings = plan.configuration.upstreams.first(where: { $0.name == name }),
+            let upstream = loaded.upstreams.first(where: { $0.name == name })
+        else { return }
+        let isReplaced = plan.replaced.contains(name)
+        do throws(StoreError) {
+            if isReplaced { try outbox.replace(upstream, of: served.queue) }
+            served.apply(settings.deliverySettings, upstream: isReplaced ? upstream : nil)
+        } catch {
+            // So that the next reload tries again.
+            set(former.upstreams.first { $0.name == name }, as: name)
+            logger.error(
+                "cannot store the kinds of the reloaded upstream; reload the configuration again",
+                metadata: ["upstream": "\(name)", "error": "\(error)"])
         }
-        return failures
     }
 
-    private func setCallbacks() {
-        if let callbacks { outbox.setCallbacks(callbacks) }
+    /// Replaces the settings in force of one upstream.
+    private func set(_ settings: GatewayConfiguration.UpstreamConfiguration?, as name: UpstreamName) {
+        guard let settings else { return }
+        current.withLock { current in
+            for index in current.upstreams.indices where current.upstreams[index].name == name {
+                current.upstreams[index] = settings
+            }
+        }
     }
 
     /// Callbacks to configured upstreams; nil if one of them lacks the kind, because a reload could not store its new
@@ -266,24 +251,6 @@ final class Services: Sendable {
     }
 
     private func refreshUpstreams() { handler.refreshUpstreams(upstreams) }
-
-    /// Tries again what the store refused in a reload, and ends the workers of removed upstreams whose requests have
-    /// ended. Call it now and then, on the thread that reloads.
-    func finishReload() {
-        let waiting = postponedUpstreams
-        if !waiting.isEmpty {
-            let failed = replacePostponed().map { $0.name }
-            let replaced = waiting.filter { !failed.contains($0) }
-            if !replaced.isEmpty {
-                setCallbacks()
-                refreshUpstreams()
-            }
-            for name in replaced {
-                logger.notice("upstream reloaded after a failure of the store", metadata: ["upstream": "\(name)"])
-            }
-        }
-        endRetired()
-    }
 
     private func addUpstreams(of plan: ReloadPlan, from loaded: ConfigurationLoader.LoadedConfiguration) {
         endRetired()
@@ -305,11 +272,9 @@ final class Services: Sendable {
                 upstreamsInForce.withLock { $0.append(served) }
             } catch {
                 // As if it were disabled, so that the next reload tries again.
-                current.withLock { current in
-                    for index in current.upstreams.indices where current.upstreams[index].name == name {
-                        current.upstreams[index].isEnabled = false
-                    }
-                }
+                var disabled = settings
+                disabled.isEnabled = false
+                set(disabled, as: name)
                 logger.error(
                     "cannot add the upstream; reload the configuration again",
                     metadata: ["upstream": "\(name)", "error": "\(error)"])
@@ -317,8 +282,8 @@ final class Services: Sendable {
         }
     }
 
-    /// Ends the workers of removed upstreams whose requests have ended.
-    private func endRetired() {
+    /// Ends the workers of removed upstreams whose requests have ended. Call it now and then, on the thread that reloads.
+    func endRetired() {
         do throws(StoreError) {
             try workerGroup.endRetired(configured: upstreams.map(\.name))
         } catch {
@@ -364,7 +329,7 @@ final class Services: Sendable {
     }
 
     /// Stops sending from the queue of an upstream that stays configured. Requests in flight may finish; the worker ends
-    /// with the next `finishReload` after that. `isHurried`: they are given up instead, and the caller aborts them.
+    /// with the next `endRetired` after that. `isHurried`: they are given up instead, and the caller aborts them.
     func release(_ name: UpstreamName, isHurried: Bool = false) {
         workerGroup.retire(name)
         refreshUpstreams()

@@ -68,7 +68,7 @@ final class QueueMoves {
         case .begins(let latest):
             if now >= latest || move.run.network.isSending(to: move.story.name) { release(&move) }
         case .drains:
-            move.run.gateway.finishReload()
+            move.run.gateway.endRetired()
             world.noticeStop()
             guard world.run === move.run, let name = move.upstream,
                 !move.run.gateway.workerGroup.isRetiring(name)
