@@ -1,6 +1,5 @@
 import PosternCore
 public import PosternSimulatorKit
-internal import Synchronization
 
 /// The ingestion API of Samsara 0.5.7 (port 9000).
 ///
@@ -9,30 +8,14 @@ internal import Synchronization
 struct SamsaraSimulator: Simulator {
     let name = "samsara"
     let orderField = "sourceId"
-    let bounds: Bounds
-    let status: Status
-
-    /// The limits of a gateway; the server itself has none.
-    struct Bounds: Sendable {
-        var maxEvents = 10_000
-        /// The maximum size of a request before compression.
-        var maxBatchBytes = 1 << 20
-        var maxEventBytes = 262_144
-    }
-
     /// The flag for load balancers; it has no effect on events.
-    final class Status: Sendable {
-        private let online = Mutex(true)
-        var isOnline: Bool {
-            get { online.withLock { $0 } }
-            set { online.withLock { $0 = newValue } }
-        }
-    }
+    var isOnline = true
 
-    init(bounds: Bounds = Bounds(), status: Status = Status()) {
-        self.bounds = bounds
-        self.status = status
-    }
+    // The limits of a gateway; the server itself has none.
+    private static let maxEvents = 10_000
+    /// The maximum size of a request before compression.
+    private static let maxBatchBytes = 1 << 20
+    private static let maxEventBytes = 262_144
 
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         // Aleph's limit on all header lines together.
@@ -44,7 +27,7 @@ struct SamsaraSimulator: Simulator {
         case ("POST", "/v1/events"): return judgeEvents(request, poisons)
         case ("GET", "/v1/api-status"), ("HEAD", "/v1/api-status"):
             return SimulatedResult(
-                answer: status.isOnline
+                answer: isOnline
                     ? .json(200, #"{"status":"online"}"#) : .json(503, #"{"status":"offline"}"#))
         default:
             let isBelowV1 = request.path == "/v1" || request.path.hasPrefix("/v1/")
@@ -174,10 +157,10 @@ struct SamsaraSimulator: Simulator {
     ) -> [String] {
         var violations: [String] = []
         if events.isEmpty { violations.append("an empty batch") }
-        if events.count > bounds.maxEvents { violations.append("a batch of more than \(bounds.maxEvents) events") }
+        if events.count > Self.maxEvents { violations.append("a batch of more than \(Self.maxEvents) events") }
         // A single event has a bound of its own.
-        if events.count > 1, text.count > bounds.maxBatchBytes {
-            violations.append("a batch of more than \(bounds.maxBatchBytes) bytes")
+        if events.count > 1, text.count > Self.maxBatchBytes {
+            violations.append("a batch of more than \(Self.maxBatchBytes) bytes")
         }
         if oddities.hasTrailingBytes { violations.append("bytes after the array") }
         if oddities.hasControlCharacters { violations.append("a raw control character in a string") }
@@ -189,8 +172,8 @@ struct SamsaraSimulator: Simulator {
 
     /// Adds what is wrong with an event that the server accepts to `violations`, which is nearly always empty.
     private func note(_ event: Event, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
-        if event.range.count > bounds.maxEventBytes {
-            violations.append("an event of more than \(bounds.maxEventBytes) bytes")
+        if event.range.count > Self.maxEventBytes {
+            violations.append("an event of more than \(Self.maxEventBytes) bytes")
         }
         if let timestamp = event.timestamp, !isMillisecond(text[timestamp.range]) {
             violations.append("a timestamp outside 0 to 9223372036854775807")

@@ -214,9 +214,10 @@ private let malformed = "Malformed JSON in request body."
     @Test(arguments: ["GET", "HEAD"]) func apiStatus_isAFlag_withoutEffectOnEvents(method: String) {
         #expect(
             judge([], method: method, path: "/v1/api-status", type: nil).answer == .json(200, #"{"status":"online"}"#))
-        simulator.status.isOnline = false
-        #expect(judge([], method: method, path: "/v1/api-status").answer == .json(503, #"{"status":"offline"}"#))
-        #expect(judge(V.v1).answer?.status == 202)
+        var offline = simulator
+        offline.isOnline = false
+        let request = SimulatedRequest(method: method, path: "/v1/api-status")
+        #expect(offline.judge(request, poisons: []).answer == .json(503, #"{"status":"offline"}"#))
     }
 
     // MARK: Events
