@@ -50,23 +50,6 @@ extension ControlChoice {
     package static var form: String { "one of \(allCases.map(\.rawValue).joined(separator: ", "))" }
 }
 
-/// One value, or several in an array.
-package struct OneOrMany<Value: Codable & Sendable>: Codable, Sendable {
-    package let values: [Value]
-    private let isOne: Bool
-
-    package init(from decoder: any Decoder) throws {
-        isOne = (try? decoder.unkeyedContainer()) == nil
-        let container = try decoder.singleValueContainer()
-        values = isOne ? [try container.decode(Value.self)] : try container.decode([Value].self)
-    }
-
-    package func encode(to encoder: any Encoder) throws {
-        var container = encoder.singleValueContainer()
-        if isOne, let value = values.first { try container.encode(value) } else { try container.encode(values) }
-    }
-}
-
 extension JSONTree: Codable {
     package init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()

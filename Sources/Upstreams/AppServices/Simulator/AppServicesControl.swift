@@ -18,8 +18,8 @@ struct Commands: ControlCommands {
     }
 
     var reset: Bool?
-    var tokens: OneOrMany<Token>?
-    var invalidateToken: OneOrMany<String>?
+    var tokens: [Token]?
+    var invalidateToken: [String]?
     var users: [String]?
     /// An object of objects, by UUID.
     var devices: JSONTree?
@@ -34,7 +34,7 @@ struct Commands: ControlCommands {
     static let free: Set = ["devices"]
 
     var problem: String? {
-        for token in tokens?.values ?? [] {
+        for token in tokens ?? [] {
             if !AppServicesForm.isToken(token.token) { return "tokens: token must have no spaces and no Bearer" }
             if ![nil, "pi", "mi"].contains(token.provider) { return "tokens: provider must be pi or mi" }
             if let life = token.expiresInSeconds, !(0...1_000_000_000).contains(life) {
@@ -65,12 +65,12 @@ extension AppServicesState {
     }
 
     private mutating func changeTokens(_ commands: Commands, _ instant: MonotonicInstant) {
-        for token in commands.tokens?.values ?? [] {
+        for token in commands.tokens ?? [] {
             tokens.declare(
                 token.token, provider: token.provider, user: token.user, isValid: token.valid ?? true,
                 expiresAt: token.expiresInSeconds.map { instant + .seconds($0) })
         }
-        for token in commands.invalidateToken?.values ?? [] { tokens.invalidate(token) }
+        for token in commands.invalidateToken ?? [] { tokens.invalidate(token) }
     }
 
     private mutating func addEntities(_ commands: Commands, _ now: Timestamp) throws(ControlProblem) {

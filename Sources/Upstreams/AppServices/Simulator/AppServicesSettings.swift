@@ -11,25 +11,12 @@ struct AppServicesSettings: ControlMembers {
         case entity = "entity_not_found"
     }
 
-    /// A status of not found; read as a number, too.
-    struct Style: Codable, Sendable {
-        var status = 404
+    /// A status of not found.
+    enum Style: String, ControlChoice {
+        case unauthorized = "401"
+        case absent = "404"
 
-        init() {}
-
-        init(from decoder: any Decoder) throws {
-            let container = try decoder.singleValueContainer()
-            let number = try? container.decode(Int.self)
-            guard let status = try number ?? Int(container.decode(String.self)), [401, 404].contains(status) else {
-                throw DecodingError.dataCorruptedError(in: container, debugDescription: "must be 401 or 404")
-            }
-            self.status = status
-        }
-
-        func encode(to encoder: any Encoder) throws {
-            var container = encoder.singleValueContainer()
-            try container.encode("\(status)")
-        }
+        var status: Int { self == .absent ? 404 : 401 }
     }
 
     /// A response that replaces the platform's own.
@@ -62,7 +49,7 @@ struct AppServicesSettings: ControlMembers {
     @OrNull var organization: String?
     @OrNull var application: String?
     @OrNull var apiKey: String?
-    var style = Style()
+    var style = Style.absent
     var notFoundError = NotFoundError.serviceResource
     var errorStyle = ErrorStyle.usergrid
     @OrNull var errorStatus: Int?

@@ -33,7 +33,7 @@ private let u1 = "ffffffff54d00d1e0b07c0de5eed0011"
         let simulator = try HostedSimulator(.appservices)
         for fault in ["reset-after", "truncate", "garbage"] {
             _ = try simulator.ask("POST", "/faults", "\(fault):x1")
-            _ = try simulator.ask("POST", "/control", #"{"reset":true,"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+            _ = try simulator.ask("POST", "/control", #"{"reset":true,"invalidateToken":["PiTok-7f.abc_DEF~123"]}"#)
             _ = try simulator.send(vector(1))
             #expect(try simulator.send(vector(1)) == 401)
         }

@@ -84,7 +84,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
     @Test func refusedConnect_isResumed_withANewToken() {
         let client = AppServicesClient()
         client.statuses(vector(1), vector(2))
-        client.control(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        client.control(#"{"invalidateToken":["PiTok-7f.abc_DEF~123"]}"#)
         #expect(client.send(vector(3)).usergridError == "auth_bad_access_token")
         #expect(client.statuses(vector(3).with(token: "new"), vector(4).with(token: "new")) == [200, 200])
         #expect(client.violations.isEmpty)
@@ -93,7 +93,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
     @Test func step_thatIsRefusedTwice_orUnreadable_isGivenUp() {
         func violations(_ answers: String, tokens: [String]) -> [String] {
             let client = AppServicesClient(
-                #"{"answers":[\#(answers)],"tokens":{"token":"last","user":"\#(u1)"}}"#)
+                #"{"answers":[\#(answers)],"tokens":[{"token":"last","user":"\#(u1)"}]}"#)
             client.statuses(vector(1), vector(2))
             for token in tokens { client.send(vector(3).with(token: token)) }
             client.send(vector(4).with(token: "last"))
@@ -151,7 +151,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
     // MARK: Tokens
 
     @Test func refusedToken_isNotSentAgain() {
-        let client = AppServicesClient(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        let client = AppServicesClient(#"{"invalidateToken":["PiTok-7f.abc_DEF~123"]}"#)
         client.send(vector(1))
         #expect(client.violations.isEmpty)
         client.send(vector(1))
@@ -161,7 +161,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
     }
 
     @Test func refusedToken_isExcused_whenTheAnswerWasLost_orWhileInFlightInAnotherLane() {
-        let client = AppServicesClient(#"{"invalidateToken":"PiTok-7f.abc_DEF~123"}"#)
+        let client = AppServicesClient(#"{"invalidateToken":["PiTok-7f.abc_DEF~123"]}"#)
         client.statuses(vector(1).lost, vector(1), vector(8))
         #expect(client.violations.isEmpty)
         client.time.advance(by: .milliseconds(101))
@@ -170,7 +170,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
     }
 
     @Test func tokenOfAnotherUser_isRefused_andIsAViolation() {
-        let client = AppServicesClient(#"{"tokens":{"token":"b","user":"b"}}"#)
+        let client = AppServicesClient(#"{"tokens":[{"token":"b","user":"b"}]}"#)
         client.send(vector(1).with(token: "b"))
         let answer = client.send(vector(2).with(token: "b"))
         #expect(answer.usergridError == "unauthorized")
@@ -203,7 +203,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
         #expect(sending(lookUp.lost, creation, control: users) == violation)
         #expect(sending(lookUp, creation.lost, creation, addition, control: users).isEmpty)
         #expect(
-            sending(lookUp, creation, control: #"{"invalidateToken":"PiTok-7f.abc_DEF~123","graceMilliseconds":0}"#)
+            sending(lookUp, creation, control: #"{"invalidateToken":["PiTok-7f.abc_DEF~123"],"graceMilliseconds":0}"#)
                 == ["create_group: a refused token is sent again"] + violation)
         #expect(
             sending(lookUp, creation, control: #"{"onlyExistingGroups":true}"#) == [
