@@ -19,19 +19,10 @@ public enum KeyText {
         return body + checksum(of: body)
     }
 
-    /// Whether the text has the form of a key, checksum included.
-    public static func isWellFormed(_ text: String) -> Bool {
-        guard text.hasPrefix(prefix), text.utf8.count == prefix.utf8.count + randomLength + checksumLength else {
-            return false
-        }
-        let body = String(text.dropLast(checksumLength))
-        return body.dropFirst(prefix.count).utf8.allSatisfy(alphabet.contains) && text.hasSuffix(checksum(of: body))
-    }
-
     /// The digest that the configuration contains: SHA-256, 32 bytes.
     public static func digest(of key: String) -> [UInt8] { Array(SHA256.hash(data: Array(key.utf8))) }
 
-    private static func checksum(of text: String) -> String {
+    static func checksum(of text: String) -> String {
         let crc = CRC32.checksum(of: Array(text.utf8))
         return base62((0..<4).map { UInt8(truncatingIfNeeded: crc >> (24 - 8 * $0)) }, length: checksumLength)
     }

@@ -21,9 +21,6 @@ package struct BaseURL: Equatable {
         return (host, port.isEmpty ? nil : port)
     }
 
-    /// The fault of a URL. Never shows the URL, which may contain credentials.
-    package struct Problem: Error, Equatable { let detail: String }
-
     /// What follows the question mark; empty if there is no query.
     package private(set) var query = Secret("")
 
@@ -37,28 +34,30 @@ package struct BaseURL: Equatable {
         do {
             try self.init(text)
         } catch {
-            preconditionFailure("\(text) \(error.detail)")
+            preconditionFailure("\(text) \(error.details)")
         }
     }
 
-    /// - Parameter mayHaveQuery: If false, a query is a problem.
-    package init(_ text: String, mayHaveQuery: Bool = false) throws(Problem) {
+    /// Throws the fault of the URL, which is not shown, because it may contain credentials.
+    ///
+    /// - Parameter mayHaveQuery: If false, a query is a fault.
+    package init(_ text: String, mayHaveQuery: Bool = false) throws(SettingMismatch) {
         guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
-            throw Problem(detail: "must be a URL in ASCII without white space")
+            throw SettingMismatch("must be a URL in ASCII without white space")
         }
         let lowercased = text.lowercased()
         guard let scheme = ["http://", "https://"].first(where: lowercased.hasPrefix) else {
-            throw Problem(detail: "must begin with http:// or https://")
+            throw SettingMismatch("must begin with http:// or https://")
         }
         let (location, query) = URLQuery.split(text)
         guard mayHaveQuery || location == text, !text.contains("#") else {
-            throw Problem(detail: mayHaveQuery ? "must not have a fragment" : "must not have a query or fragment")
+            throw SettingMismatch(mayHaveQuery ? "must not have a fragment" : "must not have a query or fragment")
         }
         let rest = location.dropFirst(scheme.count)
         let authority = rest.prefix { $0 != "/" }
-        guard !authority.contains("@") else { throw Problem(detail: "must not contain a user name or password") }
+        guard !authority.contains("@") else { throw SettingMismatch("must not contain a user name or password") }
         guard Self.isAuthority(authority) else {
-            throw Problem(detail: "must name a host, and a port from 1 to 65535 if any")
+            throw SettingMismatch("must name a host, and a port from 1 to 65535 if any")
         }
         origin = scheme + authority
         path = String(rest.dropFirst(authority.count))
@@ -110,7 +109,7 @@ extension SettingField {
             .text($0.spelled + ($0.query.isEmpty ? "" : "?\($0.query.value)"))
         } decode: { value throws(SettingMismatch) in
             guard let text = value.text else { return nil }
-            return try BaseURL(setting: text, mayHaveQuery: mayHaveQuery)
+            return try BaseURL(text, mayHaveQuery: mayHaveQuery)
         }
     }
 
@@ -118,21 +117,10 @@ extension SettingField {
     package static func spelledURL(
         _ name: String, _ property: Property<String>, isAddress: Bool = false, _ summary: String
     ) -> Self {
-        Self(name, .url, property, isAddress: isAddress, summary) {
-            .text($0)
-        } decode: { value throws(SettingMismatch) in
-            if let text = value.text, !text.isEmpty { _ = try BaseURL(setting: text, mayHaveQuery: true) }
+        Self(name, .url, property, isAddress: isAddress, summary, encode: SettingValue.text) {
+            (value) throws(SettingMismatch) in
+            if let text = value.text, !text.isEmpty { _ = try BaseURL(text, mayHaveQuery: true) }
             return value.text
-        }
-    }
-}
-
-extension BaseURL {
-    fileprivate init(setting text: String, mayHaveQuery: Bool = false) throws(SettingMismatch) {
-        do {
-            try self.init(text, mayHaveQuery: mayHaveQuery)
-        } catch {
-            throw SettingMismatch(error.detail)
         }
     }
 }

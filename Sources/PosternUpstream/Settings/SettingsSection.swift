@@ -120,11 +120,9 @@ extension SettingField {
         _ name: String, _ property: Property<String>, rule: SettingRule<String>? = nil, secret: Bool = false,
         simulated: String? = nil, _ summary: String
     ) -> Self {
-        Self(name, .text, property, secret: secret, simulated: simulated, summary) {
-            .text($0)
-        } decode: { value throws(SettingMismatch) in
-            try value.text.validated(by: rule)
-        }
+        Self(
+            name, .text, property, secret: secret, simulated: simulated, summary, encode: SettingValue.text
+        ) { value throws(SettingMismatch) in try value.text.validated(by: rule) }
     }
 
     /// A string that is one of the raw values of `Value`.
@@ -139,11 +137,7 @@ extension SettingField {
     }
 
     public static func bool(_ name: String, _ property: Property<Bool>, _ summary: String) -> Self {
-        Self(name, .bool, property, summary) {
-            .bool($0)
-        } decode: {
-            $0.bool
-        }
+        Self(name, .bool, property, summary, encode: SettingValue.bool) { $0.bool }
     }
 
     /// A whole number inside `range`, bounds included.
@@ -161,11 +155,7 @@ extension SettingField {
     public static func number(
         _ name: String, _ range: ClosedRange<Double>, _ property: Property<Double>, _ summary: String
     ) -> Self {
-        Self(name, .number(range), property, summary) {
-            .number($0)
-        } decode: {
-            $0.number
-        }
+        Self(name, .number(range), property, summary, encode: SettingValue.number) { $0.number }
     }
 
     /// Seconds, which may have a fraction, down to the nanosecond.
@@ -195,20 +185,16 @@ extension SettingField {
         _ name: String, _ property: Property<[String: String]>, rule: SettingRule<[String: String]>? = nil,
         secret: Bool = false, containsURLs: Bool = false, _ summary: String
     ) -> Self {
-        Self(name, .strings, property, secret: secret, containsURLs: containsURLs, summary) {
-            .strings($0)
-        } decode: { value throws(SettingMismatch) in
-            try value.strings.validated(by: rule)
-        }
+        Self(
+            name, .strings, property, secret: secret, containsURLs: containsURLs, summary, encode: SettingValue.strings
+        ) { value throws(SettingMismatch) in try value.strings.validated(by: rule) }
     }
 
     /// An array of strings.
     public static func list(
         _ name: String, _ property: Property<[String]>, rule: SettingRule<[String]>? = nil, _ summary: String
     ) -> Self {
-        Self(name, .list, property, summary) {
-            .list($0)
-        } decode: { value throws(SettingMismatch) in
+        Self(name, .list, property, summary, encode: SettingValue.list) { value throws(SettingMismatch) in
             try value.list.validated(by: rule)
         }
     }
