@@ -13,7 +13,7 @@ public final class UpstreamClient: Sendable {
         transport = dependencies.transport
         time = dependencies.time
         var options = settings.transfer
-        options.connections = ConnectionGroup(name.description)
+        options.connections = TransferOptions.ConnectionGroup(name.description)
         current = Mutex(options)
     }
 

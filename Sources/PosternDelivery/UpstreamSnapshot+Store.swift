@@ -11,9 +11,10 @@ extension UpstreamSnapshot {
         isPaused = summary.isPaused
         circuit = record.reopensAtMs.map { .open(until: Timestamp(milliseconds: $0)) } ?? .closed
         failures = record.failures
-        hold = record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(HoldReason.init(rawValue:))
+        hold =
+            record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(Verdict.HoldReason.init(rawValue:))
         endpoints = (record.waitingEndpoints ?? []).map { name in
-            EndpointWait(name: name, reason: record.endpointHolds?[name].flatMap(HoldReason.init(rawValue:)))
+            EndpointWait(name: name, reason: record.endpointHolds?[name].flatMap(Verdict.HoldReason.init(rawValue:)))
         }
         isDisabled = record.obstacle == .disabled
         token = record.token.map { token in

@@ -19,7 +19,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     /// The number of failures in a row.
     public var failures = 0
     /// Why an operator has to intervene for the upstream as a whole; nil if that is not necessary.
-    public var hold: HoldReason?
+    public var hold: Verdict.HoldReason?
     /// Endpoints that wait although the upstream does not.
     public var endpoints: [EndpointWait] = []
     /// Present if the upstream requires tokens.
@@ -33,7 +33,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public struct EndpointWait: Sendable, Equatable {
         public var name: String
         /// Why an operator has to intervene; nil after failures or a rate limit.
-        public var reason: HoldReason?
+        public var reason: Verdict.HoldReason?
         /// Nil while the endpoint is probed.
         public var until: Timestamp?
         public var lastError: AttemptError?

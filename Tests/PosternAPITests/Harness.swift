@@ -54,9 +54,9 @@ struct PickyUpstream: PlainAtHeart, TokenUpstream, SettingsHoldingUpstream {
 /// Returns a token or a rejection, whatever the response is.
 struct TestTokens: TokenSource {
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://tokens.test/", headers: [], body: []) }
-    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
+    func token(from response: UpstreamResponse, now: Timestamp) throws(Token.Failure) -> Token {
         guard response.status == 200 else {
-            throw TokenError(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
+            throw Token.Failure(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
         }
         return Token(value: "t", renewAt: now + .seconds(3600), expiresAt: now + .seconds(7200))
     }

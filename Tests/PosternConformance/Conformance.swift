@@ -148,7 +148,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         }
         guard let source = try fixture.make().tokenSource else { return }
         for status in [407, 421] {
-            let error = #expect(throws: TokenError.self) {
+            let error = #expect(throws: Token.Failure.self) {
                 try source.token(from: UpstreamResponse(status: status), now: UpstreamFixture.now)
             }
             #expect(error?.credentialsRefused == false, "\(status)")

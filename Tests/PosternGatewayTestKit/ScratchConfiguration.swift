@@ -79,12 +79,12 @@ public struct PostSettings: SettingsSection {
     public static let fields: [SettingField<Self>] = [
         SettingField("url", .url, \.url, isAddress: true, "Where it is.") {
             .text($0)
-        } decode: { value throws(SettingMismatch) in
-            guard value.text?.hasPrefix("http") ?? true else { throw SettingMismatch("expected an http or https URL") }
+        } decode: { value throws(Setting.Mismatch) in
+            guard value.text?.hasPrefix("http") ?? true else { throw Setting.Mismatch("expected an http or https URL") }
             return value.text
         },
         .text(
-            "apiKey", \.apiKey, rule: SettingRule("expected a key of this API") { $0 != "wrong" }, secret: true,
+            "apiKey", \.apiKey, rule: Setting.Rule("expected a key of this API") { $0 != "wrong" }, secret: true,
             simulated: "simulated-key", "Opens it."),
         .choice("mode", \.mode, "How it goes."),
         .bool("dry", \.isDry, "Does nothing."),

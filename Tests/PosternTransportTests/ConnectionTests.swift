@@ -60,7 +60,9 @@ import Testing
         defer { server.stop() }
         defer { loop.stop() }
         var (ours, others) = (TransferOptions(), TransferOptions())
-        (ours.connections, others.connections) = (ConnectionGroup("ours"), ConnectionGroup("others"))
+        (ours.connections, others.connections) = (
+            TransferOptions.ConnectionGroup("ours"), TransferOptions.ConnectionGroup("others")
+        )
         for _ in 1...2 {
             _ = try await Self.send(to: server, by: loop, ours).get()
             _ = try await Self.send(to: server, by: loop, others).get()

@@ -23,7 +23,7 @@ import Testing
 
     /// What a request to a server with this certificate gives: nil for an answer, else why there is none.
     private func refusal(
-        of own: TestCertificate, _ trust: TransferTrust, onlyConnects: Bool = false
+        of own: TestCertificate, _ trust: TransferOptions.Trust, onlyConnects: Bool = false
     ) async throws -> TransferFailure? {
         let server = HTTPServer(
             HTTPServerSettings {
@@ -44,7 +44,7 @@ import Testing
         }
     }
 
-    private func pin(_ own: TestCertificate) throws -> TransferTrust {
+    private func pin(_ own: TestCertificate) throws -> TransferOptions.Trust {
         .publicKey(sha256: Data(try CertificateFile(own.certificate).publicKeyDigest).base64EncodedString())
     }
 
@@ -55,7 +55,7 @@ import Testing
         let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
         let own = try ours.issue("own")
         #expect(try await refusal(of: own, .authorities(file: ours.certificate)) == nil)
-        for trust in [.system, .authorities(file: others.certificate)] as [TransferTrust] {
+        for trust in [.system, .authorities(file: others.certificate)] as [TransferOptions.Trust] {
             let failure = try await refusal(of: own, trust)
             #expect(failure?.reason == .unreachable && failure?.mayHaveArrived == false)
             #expect(failure?.detail.contains("certificate") == true, "\(failure?.detail ?? "")")
@@ -98,11 +98,11 @@ import Testing
         defer { loop.stop() }
         let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
         let (own, elsewhere) = (try ours.issue("own"), try ours.issue("elsewhere", names: "DNS:elsewhere.example"))
-        let trust = TransferTrust.authorities(file: ours.certificate)
+        let trust = TransferOptions.Trust.authorities(file: ours.certificate)
         #expect(try await refusal(of: own, trust, onlyConnects: true) == nil)
         for (own, trust) in [
             (own, .authorities(file: others.certificate)), (elsewhere, trust), (try ours.issue("old", days: -1), trust),
-        ] as [(TestCertificate, TransferTrust)] {
+        ] as [(TestCertificate, TransferOptions.Trust)] {
             let failure = try await refusal(of: own, trust, onlyConnects: true)
             #expect(failure?.reason == .unreachable && failure?.mayHaveArrived == false)
             #expect(failure?.detail.hasPrefix("TLS: ") == true, "\(failure?.detail ?? "")")

@@ -202,5 +202,5 @@ private struct MaskedState: UpstreamState {
         HeldCredential(value: Array(mask.utf8), note: notes[owner] ?? stored.credential(of: owner)?.note ?? "")
     }
     func wasRefused(_ credential: Credential) -> Bool { false }
-    var draft: StateDraft? { nil }
+    var draft: StateChange.Draft? { nil }
 }

@@ -202,7 +202,7 @@ final class IngestResponse: Sendable {
     }
 
     /// The members that the upstreams of the request add if the store is full.
-    private func codes(for refusal: StoreFullReason) -> [(name: String, json: String)] {
+    private func codes(for refusal: Traits.StoreFullReason) -> [(name: String, json: String)] {
         var codes: [String: Int] = [:]
         var seen: Set<UpstreamName> = []
         for kind in request.kinds where seen.insert(kind.upstream.name).inserted {

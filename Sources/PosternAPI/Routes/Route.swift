@@ -13,7 +13,7 @@ struct Route: Sendable {
 
     /// A route for GET also answers HEAD.
     let method: Method
-    let template: PathTemplate
+    let template: UpstreamRoute.PathTemplate
     /// The accepted query parameters. Nil if the type of the upstream validates the query.
     let query: [String]?
     /// Whether the handler reads the query, and reports unknown parameters together with values that are not valid.
@@ -128,7 +128,7 @@ struct Route: Sendable {
         on listeners: Set<Listener>? = nil, body: Body = .none, successes: Set<Int> = [200], _ action: Action
     ) {
         self.method = method
-        self.template = PathTemplate(template)
+        self.template = UpstreamRoute.PathTemplate(template)
         self.query = query
         self.repeatable = repeatable
         self.readsQuery = readsQuery

@@ -9,7 +9,7 @@ public struct GatewayAddress: Sendable, Equatable {
     /// Without a slash at the end.
     public let url: String
     /// The certificates that are accepted from the gateway over TLS.
-    public let trust: TransferTrust
+    public let trust: TransferOptions.Trust
     /// PEM file with a client certificate and its key; nil if the command has none.
     public let clientCertificateFile: String?
 
@@ -34,7 +34,7 @@ public struct GatewayAddress: Sendable, Equatable {
         }
 
         /// Nil if the command line says nothing about certificates.
-        func trust() throws(CommandFailure) -> TransferTrust? {
+        func trust() throws(CommandFailure) -> TransferOptions.Trust? {
             if isInsecure { return .any }
             guard let caFile else { return nil }
             do throws(HTTPServerError) { _ = try CertificateFile(caFile) } catch {

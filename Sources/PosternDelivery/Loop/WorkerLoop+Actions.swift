@@ -130,7 +130,7 @@ extension WorkerLoop {
                 machine.tokenFailed(
                     error, credentialsRefused: false, retryAfter: nil, holdsMessages: hasMessages, random: random()))
         case .success(let response):
-            do throws(TokenError) {
+            do throws(Token.Failure) {
                 perform(machine.tokenFetched(try source.token(from: response, now: now), now: now))
             } catch {
                 let failure = AttemptError(

@@ -84,7 +84,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         let circuit = Circuit(most: settings.maxInFlight, failures: saved.failures, reopensAt: reopensAt)
         machine = DeliveryMachine(
             settings: settings,
-            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
+            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(Verdict.HoldReason.init(rawValue:))))
         machine.isPaused = summary?.isPaused ?? false
         machine.flushedThrough = summary?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))

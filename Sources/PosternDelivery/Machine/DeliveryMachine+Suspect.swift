@@ -28,7 +28,7 @@ extension DeliveryMachine {
     private static let triesBeforeSplitInAnyCase = 6
 
     mutating func suspect(
-        _ evaluation: inout Evaluation, after: Duration?, _ rule: SuspectRule, _ others: OtherMessages
+        _ evaluation: inout Evaluation, after: Duration?, _ rule: Verdict.SuspectRule, _ others: OtherMessages
     ) {
         let history = evaluation.history
         let wasAlone = requests - history.requestsBefore <= 1
@@ -48,7 +48,7 @@ extension DeliveryMachine {
     }
 
     /// The endpoint rejected our credentials or the URL, or it responds like that to one of the messages.
-    mutating func refuse(_ evaluation: inout Evaluation, for reason: HoldReason) {
+    mutating func refuse(_ evaluation: inout Evaluation, for reason: Verdict.HoldReason) {
         var history = evaluation.history
         let endpoint = health.endpoints[evaluation.flight.endpoint]
         let (taken, refused) = (endpoint?.latestTaken ?? 0, endpoint?.latestRefused ?? 0)

@@ -153,7 +153,7 @@ extension DeliveryMachine {
     /// The endpoint waits, and the messages with it. Other messages probe it soon; the refused ones follow once one of
     /// those is accepted. If none is, they are sent again after the slow probe, so that it carries others if there are
     /// any.
-    mutating func hold(_ evaluation: inout Evaluation, _ history: BatchHistory, for reason: HoldReason) {
+    mutating func hold(_ evaluation: inout Evaluation, _ history: BatchHistory, for reason: Verdict.HoldReason) {
         let (endpoint, error, now) = (evaluation.flight.endpoint, evaluation.result.error, evaluation.now)
         let (retry, random) = (settings.retry, evaluation.random)
         let former = (upstream: health.hold, endpoint: health.endpoints[endpoint]?.hold)
@@ -208,7 +208,7 @@ extension DeliveryMachine {
         evaluation.settlement.outcome = .parked
     }
 
-    private mutating func sort(_ items: [ItemVerdict], _ evaluation: inout Evaluation) {
+    private mutating func sort(_ items: [Verdict.Item], _ evaluation: inout Evaluation) {
         var again: [Message] = []
         for (index, message) in evaluation.batch.messages.enumerated() {
             // A response that leaves some out says nothing about them.

@@ -45,7 +45,7 @@ struct DeliveryMachine: Equatable {
         case waitEnded
         case endpointIsDown(String, AttemptError, until: Timestamp)
         case endpointIsBack(String)
-        case isHeld(HoldReason, AttemptError, endpoint: String)
+        case isHeld(Verdict.HoldReason, AttemptError, endpoint: String)
         /// A notice that the adapter found in a response; reported once.
         case said(UpstreamNotice)
         /// `isFirst`: since the start, or since the credentials were last found bad.

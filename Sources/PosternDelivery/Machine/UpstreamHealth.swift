@@ -15,7 +15,7 @@ import PosternUpstream
 struct UpstreamHealth: Equatable {
     struct Endpoint: Equatable {
         var circuit: Circuit
-        var hold: HoldReason?
+        var hold: Verdict.HoldReason?
         var lastSuccessAt: Timestamp?
         /// The first message of the batch whose failure opened the circuit.
         var cause: MessageID?
@@ -47,7 +47,7 @@ struct UpstreamHealth: Equatable {
 
     private(set) var upstream: Circuit
     /// Why an operator has to intervene before the upstream works.
-    private(set) var hold: HoldReason?
+    private(set) var hold: Verdict.HoldReason?
     private(set) var endpoints: [String: Endpoint] = [:]
     /// The endpoints whose failures made the whole upstream wait. Empty if its host did.
     private var causes: Set<String> = []
@@ -56,7 +56,7 @@ struct UpstreamHealth: Equatable {
     /// The number of probes in a row that continued the hold of the upstream.
     private var refusedProbes = 0
 
-    init(upstream: Circuit, hold: HoldReason? = nil) {
+    init(upstream: Circuit, hold: Verdict.HoldReason? = nil) {
         self.upstream = upstream
         self.hold = hold
     }
@@ -69,7 +69,7 @@ struct UpstreamHealth: Equatable {
     /// Endpoints that wait although the upstream does not.
     var waitingEndpoints: [String: Endpoint] { endpoints.filter { $0.value.circuit.state != .closed } }
     /// Whether an operator has to intervene at any endpoint, for `reason` if that is given.
-    func isHeld(for reason: HoldReason? = nil) -> Bool {
+    func isHeld(for reason: Verdict.HoldReason? = nil) -> Bool {
         ([hold] + endpoints.values.map(\.hold)).contains { $0 != nil && (reason == nil || $0 == reason) }
     }
     /// Messages whose failure made an endpoint wait.
@@ -172,7 +172,7 @@ struct UpstreamHealth: Equatable {
     /// known because this endpoint is held alone. `probeAt`: when to probe after that many refused probes. Returns what
     /// began to wait.
     mutating func refused(
-        at endpoint: String, by message: MessageID, number: Int, for reason: HoldReason, holdsAll: Bool,
+        at endpoint: String, by message: MessageID, number: Int, for reason: Verdict.HoldReason, holdsAll: Bool,
         error: AttemptError, now: Timestamp, probeAt: (Int) -> Timestamp
     ) -> OutageScope? {
         let isHeld = endpoints[endpoint]?.hold != nil

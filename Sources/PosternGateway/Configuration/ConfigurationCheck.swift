@@ -65,10 +65,10 @@ struct ConfigurationCheck {
     /// `take` throws.
     private mutating func value(
         _ raw: RawValue?, of setting: Setting, named path: String,
-        _ take: (SettingValue) throws(SettingMismatch) -> Void
+        _ take: (SettingValue) throws(Setting.Mismatch) -> Void
     ) {
         guard let raw else { return }
-        do throws(SettingMismatch) {
+        do throws(Setting.Mismatch) {
             try take(try setting.value(of: raw))
         } catch {
             for detail in error.details { problem(path, "is \(setting.shown(raw))\(raw.fromOrigin); \(detail)") }
@@ -79,7 +79,7 @@ struct ConfigurationCheck {
         for field in Section.fields {
             let settingPath = path + [field.setting.name]
             value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
-                (value) throws(SettingMismatch) in try field.set(&section, value)
+                (value) throws(Setting.Mismatch) in try field.set(&section, value)
             }
         }
     }
@@ -125,7 +125,7 @@ struct ConfigurationCheck {
             let name = field.setting.name
             let raw = others[name] ?? node[name].map { RawValue(content: .json($0), origin: nil) }
             value(raw, of: field.setting, named: "\(path).\(name)") {
-                (value) throws(SettingMismatch) in try field.set(&section, value)
+                (value) throws(Setting.Mismatch) in try field.set(&section, value)
             }
         }
         return section
@@ -160,11 +160,11 @@ struct ConfigurationCheck {
             return nil
         }
         var found: UpstreamType?
-        value(raw, of: setting, named: keyPath(path)) { (value) throws(SettingMismatch) in
+        value(raw, of: setting, named: keyPath(path)) { (value) throws(Setting.Mismatch) in
             found = types.first { $0.name == value.text }
             if found == nil {
                 let near = nearestValue(to: value.text ?? "", among: known)
-                throw SettingMismatch("known types: \(known.joined(separator: ", "))\(near)")
+                throw Setting.Mismatch("known types: \(known.joined(separator: ", "))\(near)")
             }
         }
         return found
@@ -187,7 +187,7 @@ struct ConfigurationCheck {
             let field = Upstream.Common.field(of: property)
             let settingPath = path + [field.setting.name]
             value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
-                (value) throws(SettingMismatch) in try field.set(&common, value)
+                (value) throws(Setting.Mismatch) in try field.set(&common, value)
             }
         }
         checkCertificates(common.caFile, at: path + [Upstream.Common.name(of: \.caFile)])
@@ -215,7 +215,7 @@ struct ConfigurationCheck {
         for setting in type.settings {
             let settingPath = path + setting.path
             value(sources.value(at: settingPath), of: setting, named: keyPath(settingPath)) {
-                (value) throws(SettingMismatch) in
+                (value) throws(Setting.Mismatch) in
                 try type.check(value, of: setting)
                 values[setting.name] = value
             }

@@ -143,7 +143,7 @@ public struct ConfigurationLoader: Sendable {
         for upstream in configuration.upstreams where upstream.isEnabled {
             guard let type = types.first(where: { $0.name == upstream.type }) else { continue }
             let values = simulators[type.name].map { type.simulated(upstream.values, at: $0) } ?? upstream.values
-            do throws(SettingProblems) {
+            do throws(Setting.Problems) {
                 made.append(try type.make(upstream.name, values))
             } catch {
                 throw ConfigurationProblems(

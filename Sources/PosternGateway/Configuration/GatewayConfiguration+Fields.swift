@@ -46,12 +46,12 @@ extension GatewayConfiguration.Server: SettingsSection {
     ]
 }
 
-extension SettingRule<[String]> {
-    fileprivate static let hosts = SettingRule("expected host names without scheme, port and path") { names in
+extension Setting.Rule<[String]> {
+    fileprivate static let hosts = Self("expected host names without scheme, port and path") { names in
         names.allSatisfy { !$0.isEmpty && $0.utf8.allSatisfy { byte in !":/@?#[]* ,".utf8.contains(byte) } }
     }
 
-    fileprivate static let origins = SettingRule("expected origins such as https://app.example:8443, without a path") {
+    fileprivate static let origins = Self("expected origins such as https://app.example:8443, without a path") {
         $0.allSatisfy { origin in
             guard let scheme = ["http://", "https://"].first(where: { origin.lowercased().hasPrefix($0) }) else {
                 return false
@@ -100,8 +100,8 @@ extension GatewayConfiguration.CloudEvents: SettingsSection {
     ]
 }
 
-extension SettingRule<[String: String]> {
-    fileprivate static let destinations = SettingRule("expected values of the form <upstream>.<kind>") { types in
+extension Setting.Rule<[String: String]> {
+    fileprivate static let destinations = Self("expected values of the form <upstream>.<kind>") { types in
         types.values.allSatisfy { $0.wholeMatch(of: #/[a-z][a-z0-9\-]*\..+/#) != nil }
     }
 }
@@ -146,7 +146,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
             )
         ]
 
-        private static let known = SettingRule<String>(
+        private static let known = Setting.Rule<String>(
             "allowed \(Logger.Level.allCases.map(\.rawValue).joined(separator: ", "))"
         ) { $0.isEmpty || Logger.Level(rawValue: $0) != nil }
     }
@@ -216,13 +216,13 @@ struct KeyEntry: SettingsSection {
     /// Settings that are required.
     static let needed = [\Self.name, \Self.sha256, \Self.scopes].map { name(of: $0) }
 
-    private static let keyName = SettingRule<String>("expected 1 to 64 of letters, digits, '.', '_' and '-'") {
+    private static let keyName = Setting.Rule<String>("expected 1 to 64 of letters, digits, '.', '_' and '-'") {
         $0.wholeMatch(of: #/[A-Za-z0-9._\-]{1,64}/#) != nil
     }
-    private static let time = SettingRule<String>("expected a time as in RFC 3339, e.g. 2027-01-31T00:00:00Z") {
+    private static let time = Setting.Rule<String>("expected a time as in RFC 3339, e.g. 2027-01-31T00:00:00Z") {
         $0.isEmpty || Timestamp(rfc3339: $0) != nil
     }
-    private static let digest = SettingRule<String>(
+    private static let digest = Setting.Rule<String>(
         "expected 64 hexadecimal digits, as postern keys new prints them"
     ) { [UInt8](hexadecimal: $0)?.count == 32 }
 }

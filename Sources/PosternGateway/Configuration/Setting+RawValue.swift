@@ -3,14 +3,14 @@ import PosternUpstream
 
 extension Setting {
     /// The value that `raw` represents.
-    func value(of raw: RawValue) throws(SettingMismatch) -> SettingValue {
+    func value(of raw: RawValue) throws(Setting.Mismatch) -> SettingValue {
         switch raw.content {
         case .json(let node): try value(of: node)
         case .text(let text): try value(of: text)
         }
     }
 
-    private func value(of node: ConfigurationNode) throws(SettingMismatch) -> SettingValue {
+    private func value(of node: ConfigurationNode) throws(Setting.Mismatch) -> SettingValue {
         switch (kind, node) {
         case (_, .null) where isOptional: .null
         case (.text, .string(let text)), (.url, .string(let text)): .text(text)
@@ -22,21 +22,21 @@ extension Setting {
         case (.objects, .object(let members)):
             .objects(
                 Dictionary(
-                    try members.map { (member) throws(SettingMismatch) in
+                    try members.map { (member) throws(Setting.Mismatch) in
                         (member.name, try texts(member.value, at: [member.name]))
                     },
                     uniquingKeysWith: { $1 }))
         case (.list, .array(let elements)):
-            .list(try elements.map { (element) throws(SettingMismatch) in try text(element) })
+            .list(try elements.map { (element) throws(Setting.Mismatch) in try text(element) })
         case (.integers(let range), .array(let elements)):
-            .integers(try elements.map { (element) throws(SettingMismatch) in try wholeNumber(element, in: range) })
+            .integers(try elements.map { (element) throws(Setting.Mismatch) in try wholeNumber(element, in: range) })
         case (.choice(let choices), .string(let text)):
-            throw SettingMismatch(expectation + nearestValue(to: text, among: choices))
+            throw Setting.Mismatch(expectation + nearestValue(to: text, among: choices))
         case (.integer, .string(let text)), (.number, .string(let text)):
             // The value is right, and its form is not.
             let isQuoted = (try? value(of: .number(text))) != nil
-            throw SettingMismatch(requirement + (isQuoted ? ", without quotes" : ""))
-        default: throw SettingMismatch(requirement)
+            throw Setting.Mismatch(requirement + (isQuoted ? ", without quotes" : ""))
+        default: throw Setting.Mismatch(requirement)
         }
     }
 
@@ -51,7 +51,7 @@ extension Setting {
     }
 
     /// From a variable or a secret file: lists are separated by commas, objects are JSON.
-    private func value(of text: String) throws(SettingMismatch) -> SettingValue {
+    private func value(of text: String) throws(Setting.Mismatch) -> SettingValue {
         if isOptional, text.isEmpty { return .null }
         switch kind {
         case .text, .url, .choice: return try value(of: .string(text))
@@ -63,24 +63,24 @@ extension Setting {
         case .integers:
             return try value(of: .array(text.split(separator: ",").map { .number(trimmed($0)) }))
         case .strings, .objects:
-            guard let node = try? ConfigurationNode.parse(Array(text.utf8)) else { throw SettingMismatch(expectation) }
+            guard let node = try? ConfigurationNode.parse(Array(text.utf8)) else { throw Setting.Mismatch(expectation) }
             return try value(of: node)
-        case .bool: throw SettingMismatch(expectation)
+        case .bool: throw Setting.Mismatch(expectation)
         }
     }
 
-    private func text(_ node: ConfigurationNode) throws(SettingMismatch) -> String {
-        guard case .string(let text) = node else { throw SettingMismatch(expectation) }
+    private func text(_ node: ConfigurationNode) throws(Setting.Mismatch) -> String {
+        guard case .string(let text) = node else { throw Setting.Mismatch(expectation) }
         return text
     }
 
     /// - Parameter path: Where `node` is in the value; a fault names it.
     private func texts(
         _ node: ConfigurationNode, at path: [String] = []
-    ) throws(SettingMismatch) -> [String: String] {
+    ) throws(Setting.Mismatch) -> [String: String] {
         guard case .object(let members) = node else { throw mismatch(node, at: path, "expected an object of texts") }
         return Dictionary(
-            try members.map { (member) throws(SettingMismatch) in
+            try members.map { (member) throws(Setting.Mismatch) in
                 guard case .string(let text) = member.value else {
                     throw mismatch(member.value, at: path + [member.name], "expected text")
                 }
@@ -89,35 +89,35 @@ extension Setting {
             uniquingKeysWith: { $1 })
     }
 
-    private func mismatch(_ node: ConfigurationNode, at path: [String], _ expected: String) -> SettingMismatch {
-        guard !path.isEmpty else { return SettingMismatch(expectation) }
+    private func mismatch(_ node: ConfigurationNode, at path: [String], _ expected: String) -> Setting.Mismatch {
+        guard !path.isEmpty else { return Setting.Mismatch(expectation) }
         var shown = isSecret ? "***" : node.shown
         if case .string(let text) = node, !isSecret, containsURLs {
             shown = ConfigurationNode.string(masked(url: text)).shown
         }
-        return SettingMismatch("\(keyPath(path)) in it is \(shown), \(expected)")
+        return Setting.Mismatch("\(keyPath(path)) in it is \(shown), \(expected)")
     }
 
     private func wholeNumber(
         _ node: ConfigurationNode, in range: ClosedRange<Int64>
-    ) throws(SettingMismatch) -> Int64 {
-        guard case .number(let spelling) = node else { throw SettingMismatch(expectation) }
+    ) throws(Setting.Mismatch) -> Int64 {
+        guard case .number(let spelling) = node else { throw Setting.Mismatch(expectation) }
         return try integer(spelling, in: range)
     }
 
-    private func integer(_ spelling: String, in range: ClosedRange<Int64>) throws(SettingMismatch) -> Int64 {
-        guard spelling.wholeMatch(of: #/-?[0-9]+/#) != nil else { throw SettingMismatch(requirement) }
+    private func integer(_ spelling: String, in range: ClosedRange<Int64>) throws(Setting.Mismatch) -> Int64 {
+        guard spelling.wholeMatch(of: #/-?[0-9]+/#) != nil else { throw Setting.Mismatch(requirement) }
         guard let number = Int64(spelling), range.contains(number) else {
-            throw SettingMismatch("allowed \(range.lowerBound) to \(range.upperBound)")
+            throw Setting.Mismatch("allowed \(range.lowerBound) to \(range.upperBound)")
         }
         return number
     }
 
-    private func number(_ spelling: String, in range: ClosedRange<Double>) throws(SettingMismatch) -> SettingValue {
+    private func number(_ spelling: String, in range: ClosedRange<Double>) throws(Setting.Mismatch) -> SettingValue {
         // `Double` alone would also accept "inf", "nan", and "0x10".
         guard spelling.wholeMatch(of: #/-?[0-9]+(\.[0-9]+)?([eE][+\-]?[0-9]+)?/#) != nil, let number = Double(spelling)
-        else { throw SettingMismatch(requirement) }
-        guard range.contains(number) else { throw SettingMismatch("allowed \(allowed)") }
+        else { throw Setting.Mismatch(requirement) }
+        guard range.contains(number) else { throw Setting.Mismatch("allowed \(allowed)") }
         return .number(number)
     }
 

@@ -62,7 +62,7 @@ struct StoredState {
             """, of: upstream, upstream, name, most, as: Int.self) ?? 0
     }
 
-    var draft: StateDraft? { writeState?.draft }
+    var draft: StateChange.Draft? { writeState?.draft }
 
     func isQueued(_ id: MessageID) throws -> Bool {
         try id.upstream == upstream && sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: upstream, id)
@@ -137,5 +137,5 @@ private final class CheckedState: UpstreamState {
     func isQueued(_ id: MessageID) -> Bool { read(false) { try $0.isQueued(id) } }
     func credential(of owner: String) -> HeldCredential? { read(nil) { try $0.credential(of: owner) } }
     func wasRefused(_ credential: Credential) -> Bool { read(false) { try $0.wasRefused(credential) } }
-    var draft: StateDraft? { stored.draft }
+    var draft: StateChange.Draft? { stored.draft }
 }

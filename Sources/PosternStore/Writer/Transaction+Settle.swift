@@ -255,7 +255,7 @@ extension Transaction {
             case .cache(let key, let value, let until):
                 // What is left of the disk is for messages.
                 guard !outbox.isFull else { continue }
-                try apply([.set(key: key, value: value, expiry: StateExpiry(at: until))], of: queue)
+                try apply([.set(key: key, value: value, expiry: StateChange.Expiry(at: until))], of: queue)
             case .removeAll(let key):
                 try sql.run(
                     "DELETE FROM state WHERE upstream = ? AND key > ? AND key < ?", queue.number, key + "/", key + "0")

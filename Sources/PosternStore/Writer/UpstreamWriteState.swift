@@ -20,7 +20,7 @@ final class UpstreamWriteState {
     var openLane: OpenLane?
     var laneCounts = LaneCounts()
     /// What the upstream's `accept` changes with all messages of the current request.
-    var draft: StateDraft?
+    var draft: StateChange.Draft?
     var settled = [Int](repeating: 0, count: MessageState.allCases.count)
     /// When the log may say again that callbacks are dropped.
     var nextCallbackWarning = MonotonicInstant.distantPast

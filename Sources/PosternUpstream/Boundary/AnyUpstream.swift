@@ -183,8 +183,8 @@ extension Verdict {
     }
 }
 
-extension ItemVerdict {
-    fileprivate func masked(by mask: SecretMask) -> ItemVerdict {
+extension Verdict.Item {
+    fileprivate func masked(by mask: SecretMask) -> Verdict.Item {
         switch self {
         case .delivered, .again: self
         case .reject(let reason): .reject(reason: mask.excerpt(reason))

@@ -79,7 +79,7 @@ extension UpstreamRouteContext {
     /// Fetches a token and discards it. The delivery keeps the one that it has.
     public func probe(_ source: any TokenSource) async -> ProbeReport {
         await probe(source.tokenRequest) { response in
-            do throws(TokenError) {
+            do throws(Token.Failure) {
                 let token = try source.token(from: response, now: time.now)
                 let expiry = token.expiresAt.map { "; it expires at \($0)" } ?? ""
                 return ProbeReport(.ok, status: response.status, detail: "a token was issued\(expiry)")

@@ -29,3 +29,12 @@ public struct Traits: Sendable {
 
     public init(_ set: (inout Traits) -> Void) { set(&self) }
 }
+
+extension Traits {
+    /// Why the store rejects new messages for an upstream.
+    public enum StoreFullReason: Sendable {
+        /// The queue is at its cap.
+        case queueFull
+        case diskFull
+    }
+}

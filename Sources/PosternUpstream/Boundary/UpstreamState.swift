@@ -18,37 +18,13 @@ public protocol UpstreamState {
     func wasRefused(_ credential: Credential) -> Bool
     /// For `accept`: what the messages of the same request that were accepted before change together, as the last of them
     /// has returned it. Nil if there is none.
-    var draft: StateDraft? { get }
-}
-
-/// What the messages of one request change together. A value that many of them change is decoded once, kept here, and
-/// encoded after the last of them, so that a request costs as much as its messages and that value, and not their product.
-open class StateDraft: Equatable, @unchecked Sendable {
-    // @unchecked: used by the thread that stores the request only.
-    public init() {}
-    /// The changes of the state in the end. Among them is no draft.
-    open var changes: [StateChange] { [] }
-    public static func == (left: StateDraft, right: StateDraft) -> Bool { left === right }
-}
-
-/// When a value is deleted: some time after `at`, but never while a message of `lane` is queued. Values whose keys are
-/// below its key, after a slash, are deleted with it.
-public struct StateExpiry: Sendable, Equatable {
-    /// The earliest time at which the value is deleted.
-    public var at: Timestamp
-    /// The value is kept while a message of this lane is queued. Nil means that only `at` counts.
-    public var lane: String?
-
-    public init(at: Timestamp, lane: String? = nil) {
-        self.at = at
-        self.lane = lane
-    }
+    var draft: StateChange.Draft? { get }
 }
 
 /// A change of the state. If a message causes it, it is committed in the same transaction as the message's own change.
 public enum StateChange: Sendable, Equatable {
     /// Sets a value. Without an `expiry`, it is kept until it is removed.
-    case set(key: String, value: [UInt8], expiry: StateExpiry? = nil)
+    case set(key: String, value: [UInt8], expiry: Expiry? = nil)
     case remove(key: String)
     /// Sets a value that may be lost. It is left out while the disk is full, is in no backup, and is deleted at `until`.
     /// Its key begins with `cacheRoot` and a slash.
@@ -65,10 +41,36 @@ public enum StateChange: Sendable, Equatable {
     /// Deletes the credential of that owner.
     case drop(credentialOf: String)
     /// Applies the changes of the draft when all messages of the request are accepted. Only `accept` returns it.
-    case draft(StateDraft)
+    case draft(Draft)
     /// The upstream rejected that version. It is not sent again, and not accepted again if a caller hands it in.
     case refuse(credentialOf: String, version: Int64)
 
     /// What the keys of values that may be lost are below. No other values are.
     public static let cacheRoot = "cache"
+}
+
+extension StateChange {
+    /// What the messages of one request change together. A value that many of them change is decoded once, kept here, and
+    /// encoded after the last of them, so that a request costs as much as its messages and that value, and not their product.
+    open class Draft: Equatable, @unchecked Sendable {
+        // @unchecked: used by the thread that stores the request only.
+        public init() {}
+        /// The changes of the state in the end. Among them is no draft.
+        open var changes: [StateChange] { [] }
+        public static func == (left: Draft, right: Draft) -> Bool { left === right }
+    }
+
+    /// When a value is deleted: some time after `at`, but never while a message of `lane` is queued. Values whose keys are
+    /// below its key, after a slash, are deleted with it.
+    public struct Expiry: Sendable, Equatable {
+        /// The earliest time at which the value is deleted.
+        public var at: Timestamp
+        /// The value is kept while a message of this lane is queued. Nil means that only `at` counts.
+        public var lane: String?
+
+        public init(at: Timestamp, lane: String? = nil) {
+            self.at = at
+            self.lane = lane
+        }
+    }
 }

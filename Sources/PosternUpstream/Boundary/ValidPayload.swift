@@ -76,13 +76,6 @@ public struct PendingMessage: Sendable {
     }
 }
 
-/// Why the store rejects new messages for an upstream.
-public enum StoreFullReason: Sendable {
-    /// The queue is at its cap.
-    case queueFull
-    case diskFull
-}
-
 /// Why an otherwise valid payload cannot be taken given what was accepted before it.
 public struct AcceptanceError: Error, Sendable, Equatable {
     /// The status of the response follows from it.

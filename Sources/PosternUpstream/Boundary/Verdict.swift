@@ -5,7 +5,7 @@ public enum Verdict: Sendable, Equatable {
     /// A step of a sequence is done: keep `progress` with the first message and plan it again at once.
     case proceed(progress: [UInt8])
     /// One verdict per message, in batch order.
-    case each([ItemVerdict])
+    case each([Item])
     /// An outage or a rate limit: the same messages again later. `after` is the upstream's own `Retry-After`.
     case retry(after: Duration?)
     /// The upstream works, but not yet for this lane: the same messages again, later each time. Other lanes do not
@@ -27,31 +27,6 @@ public enum Verdict: Sendable, Equatable {
     case split(reason: String)
     /// Never send these messages again.
     case reject(reason: String)
-}
-
-/// When to fail a message that is sent alone and gets only doubtful responses.
-public enum SuspectRule: Sendable, Equatable {
-    /// After `delivery.suspectTries` of them in a row, each with a success of something else at its endpoint after the one
-    /// before.
-    case ifOthersSucceed
-    /// After that many tries, whatever happens to others, since further ones could do harm.
-    case afterTries(Int)
-}
-
-/// The verdict on one message, from a response that reports each.
-public enum ItemVerdict: Sendable, Equatable {
-    case delivered
-    /// Send again at once, in the same order; nothing counts against it.
-    case again
-    case reject(reason: String)
-}
-
-/// Why an endpoint, or the whole upstream, waits until an operator intervenes or it accepts another message.
-public enum HoldReason: String, Sendable {
-    /// Shown as health `unauthorized`; messages wait for `credentials`.
-    case credentials
-    /// Wrong URL, wrong headers, a proxy in between.
-    case configuration
 }
 
 /// What follows from a response: for the messages and the endpoint, and for the upstream's state.
@@ -105,5 +80,32 @@ public struct Judgement: Sendable, Equatable {
         self.tookNothing = tookNothing
         self.refusal = refusal
         self.steps = steps
+    }
+}
+
+extension Verdict {
+    /// The verdict on one message, from a response that reports each.
+    public enum Item: Sendable, Equatable {
+        case delivered
+        /// Send again at once, in the same order; nothing counts against it.
+        case again
+        case reject(reason: String)
+    }
+
+    /// When to fail a message that is sent alone and gets only doubtful responses.
+    public enum SuspectRule: Sendable, Equatable {
+        /// After `delivery.suspectTries` of them in a row, each with a success of something else at its endpoint after the one
+        /// before.
+        case ifOthersSucceed
+        /// After that many tries, whatever happens to others, since further ones could do harm.
+        case afterTries(Int)
+    }
+
+    /// Why an endpoint, or the whole upstream, waits until an operator intervenes or it accepts another message.
+    public enum HoldReason: String, Sendable {
+        /// Shown as health `unauthorized`; messages wait for `credentials`.
+        case credentials
+        /// Wrong URL, wrong headers, a proxy in between.
+        case configuration
     }
 }

@@ -1,23 +1,5 @@
 import PosternCore
 
-/// What a JSON value is.
-public enum JSONKind: UInt8, Sendable {
-    case object, array, string, number, `true`, `false`, null
-
-    /// The kind of a checked value, by its first byte.
-    @inlinable init(startingWith byte: UInt8) {
-        switch byte {
-        case UInt8(ascii: "\""): self = .string
-        case UInt8(ascii: "{"): self = .object
-        case UInt8(ascii: "["): self = .array
-        case UInt8(ascii: "t"): self = .true
-        case UInt8(ascii: "f"): self = .false
-        case UInt8(ascii: "n"): self = .null
-        default: self = .number
-        }
-    }
-}
-
 /// A value inside a checked JSON text.
 ///
 /// It points into memory of the parser that made it: valid only inside the closure that was given it, on that thread.
@@ -59,7 +41,7 @@ public enum JSONKind: UInt8, Sendable {
     }
 
     /// Read from the value's first byte, without a look at the rest.
-    @inlinable public var kind: JSONKind { JSONKind(startingWith: text[start]) }
+    @inlinable public var kind: Kind { Kind(startingWith: text[start]) }
 
     /// The range of the value in the text.
     @inlinable public var range: Range<Int> { start..<end }
@@ -169,60 +151,80 @@ public enum JSONKind: UInt8, Sendable {
     }
 
     /// The members of an object in their order; empty for anything else.
-    @inlinable public var members: JSONMembers { JSONMembers(of: self) }
+    @inlinable public var members: Members { Members(of: self) }
 
     /// The elements of an array in their order; empty for anything else.
-    @inlinable public var elements: JSONElements { JSONElements(of: self) }
+    @inlinable public var elements: Elements { Elements(of: self) }
 }
 
-/// The members of an object, in the order of the text.
-@frozen public struct JSONMembers: Sequence, IteratorProtocol {
-    @usableFromInline let owner: JSONValue
-    @usableFromInline var index: Int
-    @usableFromInline let end: Int
-    /// The end of the previous value.
-    @usableFromInline var position: Int
+extension JSONValue {
+    /// What a JSON value is.
+    public enum Kind: UInt8, Sendable {
+        case object, array, string, number, `true`, `false`, null
 
-    @inlinable init(of owner: JSONValue) {
-        self.owner = owner
-        index = owner.index + 2
-        end = owner.kind == .object ? owner.next : index
-        position = owner.start + 1
+        /// The kind of a checked value, by its first byte.
+        @inlinable init(startingWith byte: UInt8) {
+            switch byte {
+            case UInt8(ascii: "\""): self = .string
+            case UInt8(ascii: "{"): self = .object
+            case UInt8(ascii: "["): self = .array
+            case UInt8(ascii: "t"): self = .true
+            case UInt8(ascii: "f"): self = .false
+            case UInt8(ascii: "n"): self = .null
+            default: self = .number
+            }
+        }
     }
 
-    @inlinable public mutating func next() -> (key: JSONValue, value: JSONValue)? {
-        guard index < end else { return nil }
-        let key = JSONValue(
-            text: owner.text, words: owner.words, index: index, start: owner.nextStart(from: position))
-        let value = JSONValue(
-            text: owner.text, words: owner.words, index: index + 1, start: owner.nextStart(from: key.end))
-        index = value.next
-        position = value.end
-        return (key, value)
+    /// The members of an object, in the order of the text.
+    @frozen public struct Members: Sequence, IteratorProtocol {
+        @usableFromInline let owner: JSONValue
+        @usableFromInline var index: Int
+        @usableFromInline let end: Int
+        /// The end of the previous value.
+        @usableFromInline var position: Int
+
+        @inlinable init(of owner: JSONValue) {
+            self.owner = owner
+            index = owner.index + 2
+            end = owner.kind == .object ? owner.next : index
+            position = owner.start + 1
+        }
+
+        @inlinable public mutating func next() -> (key: JSONValue, value: JSONValue)? {
+            guard index < end else { return nil }
+            let key = JSONValue(
+                text: owner.text, words: owner.words, index: index, start: owner.nextStart(from: position))
+            let value = JSONValue(
+                text: owner.text, words: owner.words, index: index + 1, start: owner.nextStart(from: key.end))
+            index = value.next
+            position = value.end
+            return (key, value)
+        }
     }
-}
 
-/// The elements of an array, in the order of the text.
-@frozen public struct JSONElements: Sequence, IteratorProtocol {
-    @usableFromInline let owner: JSONValue
-    @usableFromInline var index: Int
-    @usableFromInline let end: Int
-    /// The end of the previous value.
-    @usableFromInline var position: Int
+    /// The elements of an array, in the order of the text.
+    @frozen public struct Elements: Sequence, IteratorProtocol {
+        @usableFromInline let owner: JSONValue
+        @usableFromInline var index: Int
+        @usableFromInline let end: Int
+        /// The end of the previous value.
+        @usableFromInline var position: Int
 
-    @inlinable init(of owner: JSONValue) {
-        self.owner = owner
-        index = owner.index + 2
-        end = owner.kind == .array ? owner.next : index
-        position = owner.start + 1
-    }
+        @inlinable init(of owner: JSONValue) {
+            self.owner = owner
+            index = owner.index + 2
+            end = owner.kind == .array ? owner.next : index
+            position = owner.start + 1
+        }
 
-    @inlinable public mutating func next() -> JSONValue? {
-        guard index < end else { return nil }
-        let element = JSONValue(
-            text: owner.text, words: owner.words, index: index, start: owner.nextStart(from: position))
-        index = element.next
-        position = element.end
-        return element
+        @inlinable public mutating func next() -> JSONValue? {
+            guard index < end else { return nil }
+            let element = JSONValue(
+                text: owner.text, words: owner.words, index: index, start: owner.nextStart(from: position))
+            index = element.next
+            position = element.end
+            return element
+        }
     }
 }

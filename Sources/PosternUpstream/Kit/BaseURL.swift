@@ -41,23 +41,23 @@ package struct BaseURL: Equatable {
     /// Throws the fault of the URL, which is not shown, because it may contain credentials.
     ///
     /// - Parameter mayHaveQuery: If false, a query is a fault.
-    package init(_ text: String, mayHaveQuery: Bool = false) throws(SettingMismatch) {
+    package init(_ text: String, mayHaveQuery: Bool = false) throws(Setting.Mismatch) {
         guard text.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) else {
-            throw SettingMismatch("must be a URL in ASCII without white space")
+            throw Setting.Mismatch("must be a URL in ASCII without white space")
         }
         let lowercased = text.lowercased()
         guard let scheme = ["http://", "https://"].first(where: lowercased.hasPrefix) else {
-            throw SettingMismatch("must begin with http:// or https://")
+            throw Setting.Mismatch("must begin with http:// or https://")
         }
         let (location, query) = URLQuery.split(text)
         guard mayHaveQuery || location == text, !text.contains("#") else {
-            throw SettingMismatch(mayHaveQuery ? "must not have a fragment" : "must not have a query or fragment")
+            throw Setting.Mismatch(mayHaveQuery ? "must not have a fragment" : "must not have a query or fragment")
         }
         let rest = location.dropFirst(scheme.count)
         let authority = rest.prefix { $0 != "/" }
-        guard !authority.contains("@") else { throw SettingMismatch("must not contain a user name or password") }
+        guard !authority.contains("@") else { throw Setting.Mismatch("must not contain a user name or password") }
         guard Self.isAuthority(authority) else {
-            throw SettingMismatch("must name a host, and a port from 1 to 65535 if any")
+            throw Setting.Mismatch("must name a host, and a port from 1 to 65535 if any")
         }
         origin = scheme + authority
         path = String(rest.dropFirst(authority.count))
@@ -107,7 +107,7 @@ extension SettingField {
     ) -> Self {
         Self(name, .url, property, isAddress: true, summary) {
             .text($0.spelled + ($0.query.isEmpty ? "" : "?\($0.query.value)"))
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let text = value.text else { return nil }
             return try BaseURL(text, mayHaveQuery: mayHaveQuery)
         }
@@ -118,7 +118,7 @@ extension SettingField {
         _ name: String, _ property: Property<String>, isAddress: Bool = false, _ summary: String
     ) -> Self {
         Self(name, .url, property, isAddress: isAddress, summary, encode: SettingValue.text) {
-            (value) throws(SettingMismatch) in
+            (value) throws(Setting.Mismatch) in
             if let text = value.text, !text.isEmpty { _ = try BaseURL(text, mayHaveQuery: true) }
             return value.text
         }

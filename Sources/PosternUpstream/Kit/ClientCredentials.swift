@@ -28,9 +28,9 @@ package struct ClientCredentials: TokenSource {
         self.expiry = expiry
     }
 
-    package func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
+    package func token(from response: UpstreamResponse, now: Timestamp) throws(Token.Failure) -> Token {
         guard (200...299).contains(response.status) else {
-            throw TokenError(
+            throw Token.Failure(
                 credentialsRefused: [400, 401, 403].contains(response.status),
                 detail: response.outline(for: " for the token request"))
         }
@@ -41,7 +41,7 @@ package struct ClientCredentials: TokenSource {
             return (text, expiry(body, now))
         }
         guard case .success(let found?) = read else {
-            throw TokenError(
+            throw Token.Failure(
                 credentialsRefused: false, detail: "the response to the token request contains no usable access_token")
         }
         guard let expiresAt = found.expiresAt else {

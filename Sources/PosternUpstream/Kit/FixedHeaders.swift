@@ -35,7 +35,7 @@ extension SettingField {
         _ name: String, _ property: Property<[String: String]>, besides own: Set<String>, _ summary: String
     ) -> Self {
         strings(
-            name, property, rule: SettingRule { FixedHeaders.problems(in: $0, besides: own) }, secret: true, summary)
+            name, property, rule: Setting.Rule { FixedHeaders.problems(in: $0, besides: own) }, secret: true, summary)
     }
 
     /// The same, with values that cannot be shown.
@@ -44,10 +44,10 @@ extension SettingField {
     ) -> Self {
         Self(name, .strings, property, secret: true, summary) {
             .strings($0.mapValues(\.value))
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let headers = value.strings else { return nil }
             let problems = FixedHeaders.problems(in: headers, besides: own)
-            guard problems.isEmpty else { throw SettingMismatch(details: problems) }
+            guard problems.isEmpty else { throw Setting.Mismatch(details: problems) }
             return headers.mapValues { Secret($0) }
         }
     }

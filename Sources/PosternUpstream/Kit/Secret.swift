@@ -18,9 +18,9 @@ package func isPrintable(_ text: String) -> Bool {
     text.unicodeScalars.allSatisfy { $0.properties.generalCategory != .control }
 }
 
-extension SettingRule<String> {
+extension Setting.Rule<String> {
     /// Rejects control characters.
-    package static let printable = SettingRule("must not contain a control character", isMet: isPrintable)
+    package static let printable = Self("must not contain a control character", isMet: isPrintable)
 }
 
 extension SettingField {
@@ -31,10 +31,10 @@ extension SettingField {
     ) -> Self {
         Self(name, .text, property, secret: true, simulated: simulated, summary) {
             .text($0.value)
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let text = value.text else { return nil }
-            guard isPrintable(text) else { throw SettingMismatch("must not contain a control character") }
-            if let detail = problem(text) { throw SettingMismatch(detail) }
+            guard isPrintable(text) else { throw Setting.Mismatch("must not contain a control character") }
+            if let detail = problem(text) { throw Setting.Mismatch(detail) }
             return Secret(text)
         }
     }

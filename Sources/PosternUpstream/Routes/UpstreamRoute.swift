@@ -2,12 +2,7 @@ public import PosternCore
 
 /// A route of an upstream's type in addition to ingest: a method and a path below `/v1/{upstream}/`.
 public struct UpstreamRoute: Sendable {
-    public enum Method: String, Sendable, CaseIterable {
-        case delete = "DELETE"
-        case get = "GET"
-        case post = "POST"
-        case put = "PUT"
-    }
+    public typealias Method = UpstreamRequest.Method
 
     /// The accepted form of a body. A request without a body is always accepted.
     public enum Body: Sendable {

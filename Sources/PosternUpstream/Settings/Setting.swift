@@ -120,35 +120,37 @@ public enum SettingValue: Sendable, Equatable {
     }
 }
 
-/// The faults of a value: each text completes "server.port is "x"; ".
-public struct SettingMismatch: Error, Sendable, Equatable {
-    /// One or more; none contains the value of a secret.
-    public let details: [String]
-    public init(_ details: String...) { self.details = details }
-    public init(details: [String]) { self.details = details }
-}
-
-/// Problems with the settings of one section, each with the setting's name.
-public struct SettingProblems: Error, Sendable, Equatable {
-    /// One or more, in the order of the fields.
-    public let problems: [(setting: String, detail: String)]
-    public init(_ problems: [(setting: String, detail: String)]) { self.problems = problems }
-    public static func == (left: Self, right: Self) -> Bool { left.problems.elementsEqual(right.problems, by: ==) }
-}
-
-/// A rule for values besides their kind and range.
-public struct SettingRule<Value>: Sendable {
-    /// The faults, as in `SettingMismatch`; empty if there are none.
-    let problems: @Sendable (Value) -> [String]
-
-    public init(problems: @escaping @Sendable (Value) -> [String]) { self.problems = problems }
-
-    public init(_ requirement: String, isMet: @escaping @Sendable (Value) -> Bool) {
-        problems = { isMet($0) ? [] : [requirement] }
-    }
-}
-
 /// Without a fraction that is zero: 1, not 1.0.
 public func numberText(_ number: Double) -> String {
     Int64(exactly: number).map(String.init) ?? String(number)
+}
+
+extension Setting {
+    /// The faults of a value: each text completes "server.port is "x"; ".
+    public struct Mismatch: Error, Sendable, Equatable {
+        /// One or more; none contains the value of a secret.
+        public let details: [String]
+        public init(_ details: String...) { self.details = details }
+        public init(details: [String]) { self.details = details }
+    }
+
+    /// Problems with the settings of one section, each with the setting's name.
+    public struct Problems: Error, Sendable, Equatable {
+        /// One or more, in the order of the fields.
+        public let problems: [(setting: String, detail: String)]
+        public init(_ problems: [(setting: String, detail: String)]) { self.problems = problems }
+        public static func == (left: Self, right: Self) -> Bool { left.problems.elementsEqual(right.problems, by: ==) }
+    }
+
+    /// A rule for values besides their kind and range.
+    public struct Rule<Value>: Sendable {
+        /// The faults, as in `Mismatch`; empty if there are none.
+        let problems: @Sendable (Value) -> [String]
+
+        public init(problems: @escaping @Sendable (Value) -> [String]) { self.problems = problems }
+
+        public init(_ requirement: String, isMet: @escaping @Sendable (Value) -> Bool) {
+            problems = { isMet($0) ? [] : [requirement] }
+        }
+    }
 }

@@ -1,4 +1,4 @@
-extension SettingRule<String> {
+extension Setting.Rule<String> {
     /// Rejects the empty string.
-    public static let nonEmpty = SettingRule("must not be empty") { !$0.isEmpty }
+    public static let nonEmpty = Self("must not be empty") { !$0.isEmpty }
 }

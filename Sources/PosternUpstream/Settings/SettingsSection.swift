@@ -29,27 +29,27 @@ extension SettingsSection {
     public static func name(of property: PartialKeyPath<Self>) -> String { field(of: property).setting.name }
 
     /// Applies the values of the settings that are given; the others keep their default.
-    public init(_ values: [String: SettingValue]) throws(SettingProblems) {
+    public init(_ values: [String: SettingValue]) throws(Setting.Problems) {
         try self.init(each: values)
         let conflicts = conflicts
         guard conflicts.isEmpty else {
-            throw SettingProblems(conflicts.map { (Self.name(of: $0.property), $0.detail) })
+            throw Setting.Problems(conflicts.map { (Self.name(of: $0.property), $0.detail) })
         }
     }
 
     /// The same without checking the combination.
-    init(each values: [String: SettingValue]) throws(SettingProblems) {
+    init(each values: [String: SettingValue]) throws(Setting.Problems) {
         self.init()
         var problems: [(setting: String, detail: String)] = []
         for field in Self.fields {
             guard let value = values[field.setting.name] else { continue }
-            do throws(SettingMismatch) {
+            do throws(Setting.Mismatch) {
                 try field.set(&self, value)
             } catch {
                 problems += error.details.map { (field.setting.name, $0) }
             }
         }
-        guard problems.isEmpty else { throw SettingProblems(problems) }
+        guard problems.isEmpty else { throw Setting.Problems(problems) }
     }
 
     /// The values of secret settings, and of queries.
@@ -79,7 +79,7 @@ public struct SettingField<Section: SettingsSection>: Sendable {
     let property: any PartialKeyPath<Section> & Sendable
     /// The property's value as it would be written.
     public let get: @Sendable (Section) -> SettingValue
-    private let decodeInto: @Sendable (inout Section, SettingValue) throws(SettingMismatch) -> Bool
+    private let decodeInto: @Sendable (inout Section, SettingValue) throws(Setting.Mismatch) -> Bool
 
     /// - Parameters:
     ///   - simulated: see `Setting.simulated`.
@@ -88,11 +88,11 @@ public struct SettingField<Section: SettingsSection>: Sendable {
         _ name: String, _ kind: Setting.Kind, _ property: Property<Value>, secret: Bool = false,
         containsURLs: Bool = false, isAddress: Bool = false, simulated: String? = nil, _ summary: String,
         encode: @escaping @Sendable (Value) -> SettingValue,
-        decode: @escaping @Sendable (SettingValue) throws(SettingMismatch) -> Value?
+        decode: @escaping @Sendable (SettingValue) throws(Setting.Mismatch) -> Value?
     ) {
         self.property = property
         get = { encode($0[keyPath: property]) }
-        decodeInto = { (section, value) throws(SettingMismatch) in
+        decodeInto = { (section, value) throws(Setting.Mismatch) in
             guard let decoded = try decode(value) else { return false }
             section[keyPath: property] = decoded
             return true
@@ -103,12 +103,12 @@ public struct SettingField<Section: SettingsSection>: Sendable {
     }
 
     /// Stores a value if it is one that the field can have.
-    public func set(_ section: inout Section, _ value: SettingValue) throws(SettingMismatch) {
-        guard try decodeInto(&section, value) else { throw SettingMismatch(setting.expectation) }
+    public func set(_ section: inout Section, _ value: SettingValue) throws(Setting.Mismatch) {
+        guard try decodeInto(&section, value) else { throw Setting.Mismatch(setting.expectation) }
     }
 
     /// Throws what is wrong with `value`, without storing it.
-    public func check(_ value: SettingValue) throws(SettingMismatch) {
+    public func check(_ value: SettingValue) throws(Setting.Mismatch) {
         var section = Section()
         try set(&section, value)
     }
@@ -117,12 +117,12 @@ public struct SettingField<Section: SettingsSection>: Sendable {
 extension SettingField {
     /// A string.
     public static func text(
-        _ name: String, _ property: Property<String>, rule: SettingRule<String>? = nil, secret: Bool = false,
+        _ name: String, _ property: Property<String>, rule: Setting.Rule<String>? = nil, secret: Bool = false,
         simulated: String? = nil, _ summary: String
     ) -> Self {
         Self(
             name, .text, property, secret: secret, simulated: simulated, summary, encode: SettingValue.text
-        ) { value throws(SettingMismatch) in try value.text.validated(by: rule) }
+        ) { value throws(Setting.Mismatch) in try value.text.validated(by: rule) }
     }
 
     /// A string that is one of the raw values of `Value`.
@@ -182,19 +182,19 @@ extension SettingField {
 
     /// An object whose values are strings.
     public static func strings(
-        _ name: String, _ property: Property<[String: String]>, rule: SettingRule<[String: String]>? = nil,
+        _ name: String, _ property: Property<[String: String]>, rule: Setting.Rule<[String: String]>? = nil,
         secret: Bool = false, containsURLs: Bool = false, _ summary: String
     ) -> Self {
         Self(
             name, .strings, property, secret: secret, containsURLs: containsURLs, summary, encode: SettingValue.strings
-        ) { value throws(SettingMismatch) in try value.strings.validated(by: rule) }
+        ) { value throws(Setting.Mismatch) in try value.strings.validated(by: rule) }
     }
 
     /// An array of strings.
     public static func list(
-        _ name: String, _ property: Property<[String]>, rule: SettingRule<[String]>? = nil, _ summary: String
+        _ name: String, _ property: Property<[String]>, rule: Setting.Rule<[String]>? = nil, _ summary: String
     ) -> Self {
-        Self(name, .list, property, summary, encode: SettingValue.list) { value throws(SettingMismatch) in
+        Self(name, .list, property, summary, encode: SettingValue.list) { value throws(Setting.Mismatch) in
             try value.list.validated(by: rule)
         }
     }
@@ -212,10 +212,10 @@ extension SettingField {
 }
 
 extension Optional {
-    fileprivate func validated(by rule: SettingRule<Wrapped>?) throws(SettingMismatch) -> Wrapped? {
+    fileprivate func validated(by rule: Setting.Rule<Wrapped>?) throws(Setting.Mismatch) -> Wrapped? {
         guard let self else { return nil }
         let problems = rule?.problems(self) ?? []
-        guard problems.isEmpty else { throw SettingMismatch(details: problems) }
+        guard problems.isEmpty else { throw Setting.Mismatch(details: problems) }
         return self
     }
 }

@@ -41,9 +41,9 @@ public struct UpstreamType: Sendable {
     public let takesCallbacks: Bool
     /// See `ConfigurableUpstream.storesCredentials`.
     public let storesCredentials: Bool
-    private let checkValue: @Sendable (SettingValue, String) throws(SettingMismatch) -> Void
+    private let checkValue: @Sendable (SettingValue, String) throws(Setting.Mismatch) -> Void
     private let findConflicts: @Sendable ([String: SettingValue]) -> [(setting: Setting, detail: String)]
-    private let makeUpstream: @Sendable (UpstreamName, [String: SettingValue]) throws(SettingProblems) -> any Upstream
+    private let makeUpstream: @Sendable (UpstreamName, [String: SettingValue]) throws(Setting.Problems) -> any Upstream
 
     /// Erases the type; everything is derived from its static members.
     public init<Made: ConfigurableUpstream>(_ made: Made.Type) {
@@ -53,18 +53,18 @@ public struct UpstreamType: Sendable {
         batchMaxMessages = made.batchMaxMessages
         takesCallbacks = made.takesCallbacks
         storesCredentials = made.storesCredentials
-        checkValue = { (value, name) throws(SettingMismatch) in
+        checkValue = { (value, name) throws(Setting.Mismatch) in
             try Made.Settings.fields.first { $0.setting.name == name }?.check(value)
         }
         findConflicts = { values in
             guard let settings = try? Made.Settings(each: values) else { return [] }
             return settings.conflicts.map { (Made.Settings.field(of: $0.property).setting, $0.detail) }
         }
-        makeUpstream = { (name, values) throws(SettingProblems) in Made(name, try Made.Settings(values)) }
+        makeUpstream = { (name, values) throws(Setting.Problems) in Made(name, try Made.Settings(values)) }
     }
 
     /// Throws the fault of the value of one setting.
-    public func check(_ value: SettingValue, of setting: Setting) throws(SettingMismatch) {
+    public func check(_ value: SettingValue, of setting: Setting) throws(Setting.Mismatch) {
         try checkValue(value, setting.name)
     }
 
@@ -77,7 +77,7 @@ public struct UpstreamType: Sendable {
     /// of their combination.
     public func make(
         _ name: UpstreamName, _ values: [String: SettingValue] = [:]
-    ) throws(SettingProblems) -> any Upstream {
+    ) throws(Setting.Problems) -> any Upstream {
         try makeUpstream(name, values)
     }
 

@@ -1,13 +1,15 @@
 public import PosternCore
 
-/// Transfers that may use each other's connections: those to one upstream.
-public struct ConnectionGroup: Sendable, Equatable {
-    /// The upstream, or empty.
-    public var name: String
-    /// Connections that were opened until then take no further request. Nil: they may.
-    public var renewedAt: MonotonicInstant?
+extension TransferOptions {
+    /// Transfers that may use each other's connections: those to one upstream.
+    public struct ConnectionGroup: Sendable, Equatable {
+        /// The upstream, or empty.
+        public var name: String
+        /// Connections that were opened until then take no further request. Nil: they may.
+        public var renewedAt: MonotonicInstant?
 
-    public init(_ name: String = "") { self.name = name }
+        public init(_ name: String = "") { self.name = name }
+    }
 }
 
 /// Decides which connections a transfer may use: a pool for each group, which is replaced as a whole.

@@ -149,7 +149,7 @@ public struct TransferOptions: Sendable, Equatable {
     /// The time limit of the whole exchange, including the connection.
     public var requestTimeout: Duration
     /// Ignored for `http` URLs.
-    public var trust: TransferTrust
+    public var trust: Trust
     /// PEM file with a certificate and its key, which is presented to a server that requests one.
     public var clientCertificateFile: String?
     /// Which connections it may share.
@@ -158,7 +158,7 @@ public struct TransferOptions: Sendable, Equatable {
     public var connectionMaxAge: Duration
 
     public init(
-        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: TransferTrust = .system,
+        connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: Trust = .system,
         clientCertificateFile: String? = nil, connections: ConnectionGroup = ConnectionGroup(),
         connectionMaxAge: Duration = .seconds(120)
     ) {
@@ -169,20 +169,6 @@ public struct TransferOptions: Sendable, Equatable {
         self.connections = connections
         self.connectionMaxAge = connectionMaxAge
     }
-}
-
-/// Which server a transfer accepts over TLS.
-public enum TransferTrust: Sendable, Equatable {
-    /// One whose certificate was issued by an authority of the system.
-    case system
-    /// One whose certificate was issued by an authority in this PEM file. Those of the system do not count. The file is
-    /// read for each new connection.
-    case authorities(file: String)
-    /// The server that holds this key, whatever name and term its certificate has: the SHA-256 of the
-    /// SubjectPublicKeyInfo, in Base64.
-    case publicKey(sha256: String)
-    /// Any server.
-    case any
 }
 
 /// Sends requests. Any thread may call; `completion` is called exactly once, on a thread of the transport's, and must
@@ -241,5 +227,21 @@ private final class TransferCancellation: Sendable {
             return state.transfer
         }
         transfer?.cancel()
+    }
+}
+
+extension TransferOptions {
+    /// Which server a transfer accepts over TLS.
+    public enum Trust: Sendable, Equatable {
+        /// One whose certificate was issued by an authority of the system.
+        case system
+        /// One whose certificate was issued by an authority in this PEM file. Those of the system do not count. The file is
+        /// read for each new connection.
+        case authorities(file: String)
+        /// The server that holds this key, whatever name and term its certificate has: the SHA-256 of the
+        /// SubjectPublicKeyInfo, in Base64.
+        case publicKey(sha256: String)
+        /// Any server.
+        case any
     }
 }

@@ -260,9 +260,9 @@ import Testing
 
     private struct Tokens: TokenSource {
         var tokenRequest: UpstreamRequest { UpstreamRequest(url: "http://plain.test/token") }
-        func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
+        func token(from response: UpstreamResponse, now: Timestamp) throws(Token.Failure) -> Token {
             guard response.status == 200 else {
-                throw TokenError(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
+                throw Token.Failure(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
             }
             return Token(value: "a", renewAt: now + .seconds(1000), expiresAt: now + .seconds(2000))
         }

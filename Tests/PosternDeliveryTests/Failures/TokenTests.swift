@@ -12,13 +12,13 @@ struct PlainTokens: TokenSource {
     var secret = "secret"
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: DeliveryHarness.tokenURL, body: Array(secret.utf8)) }
 
-    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
+    func token(from response: UpstreamResponse, now: Timestamp) throws(Token.Failure) -> Token {
         guard response.status == 200 else {
-            throw TokenError(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
+            throw Token.Failure(credentialsRefused: response.status == 401, detail: "HTTP \(response.status)")
         }
         let parts = String(decoding: response.body, as: UTF8.self).split(separator: ":")
         guard parts.count == 2, let lifetime = Int(parts[1]) else {
-            throw TokenError(credentialsRefused: false, detail: "no token in it")
+            throw Token.Failure(credentialsRefused: false, detail: "no token in it")
         }
         let expiresAt = now + .seconds(lifetime)
         return Token(

@@ -139,8 +139,8 @@ import Testing
 
 private struct NoTokens: TokenSource {
     var tokenRequest: UpstreamRequest { UpstreamRequest(url: DeliveryHarness.tokenURL) }
-    func token(from response: UpstreamResponse, now: Timestamp) throws(TokenError) -> Token {
-        throw TokenError(credentialsRefused: true, detail: "no")
+    func token(from response: UpstreamResponse, now: Timestamp) throws(Token.Failure) -> Token {
+        throw Token.Failure(credentialsRefused: true, detail: "no")
     }
 }
 

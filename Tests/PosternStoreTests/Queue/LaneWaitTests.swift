@@ -218,7 +218,7 @@ import Testing
         let store = try TestStore()
         let queue = try store.register(plain())
         let id = try store.append(to: queue, lane: .named("a"))
-        let expiry = StateExpiry(at: store.time.now + .seconds(10), lane: "a")
+        let expiry = StateChange.Expiry(at: store.time.now + .seconds(10), lane: "a")
         try store.change(
             [.set(key: "s", value: [1], expiry: expiry), .set(key: "s/1", value: [2]), .set(key: "t", value: [3])],
             of: queue)

@@ -128,7 +128,7 @@ import Testing
             ["a", "b"].map { state.queued(inLane: $0, atMost: 9) }
         }
         #expect(counts == [1, 0])
-        let expiry = StateExpiry(at: store.time.now + .seconds(10), lane: "a")
+        let expiry = StateChange.Expiry(at: store.time.now + .seconds(10), lane: "a")
         try store.change([.set(key: "s", value: [1], expiry: expiry)], of: queue)
         store.time.advance(by: .seconds(11))
         try store.runMaintenance()

@@ -5,11 +5,11 @@ import Testing
 
 @testable import PosternStore
 
-/// What the messages of one request change together (`StateDraft`).
+/// What the messages of one request change together (`StateChange.Draft`).
 @Suite(.eachEngine) struct StateDraftTests {
     /// Adds up the payloads of all messages. `full` is rejected.
     private struct Adder: PlainAtHeart, StateValidatingUpstream {
-        final class Draft: StateDraft, @unchecked Sendable {
+        final class Draft: StateChange.Draft, @unchecked Sendable {
             var sum: UInt8
             init(_ sum: UInt8) { self.sum = sum }
             override var changes: [StateChange] { [.set(key: "sum", value: [sum])] }

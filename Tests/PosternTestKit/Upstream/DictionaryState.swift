@@ -9,7 +9,7 @@ public struct DictionaryState: UpstreamState, Sendable {
     /// Messages that are still there.
     public var open: Set<MessageID> = []
     public var credentials: [String: HeldCredential] = [:]
-    public var draft: StateDraft? { nil }
+    public var draft: StateChange.Draft? { nil }
     /// The credentials that were rejected, by owner.
     public private(set) var refused: [String: Set<[UInt8]>] = [:]
 

@@ -4,10 +4,11 @@ import Testing
 
 @Suite struct JSONValueTests {
     @Test(arguments: [
-        ("{}", JSONKind.object), ("[]", .array), ("\"\"", .string), ("1", .number), ("true", .true), ("false", .false),
+        ("{}", JSONValue.Kind.object), ("[]", .array), ("\"\"", .string), ("1", .number), ("true", .true),
+        ("false", .false),
         ("null", .null),
     ])
-    func kind_isReported(text: String, kind: JSONKind) throws {
+    func kind_isReported(text: String, kind: JSONValue.Kind) throws {
         #expect(try parsing(text) { $0.kind } == kind)
         #expect(try parsing("[\(text)]") { $0.elements.map(\.kind) } == [kind])
     }

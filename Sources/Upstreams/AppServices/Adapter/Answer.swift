@@ -10,7 +10,7 @@ struct Answer {
         case notFound
         /// The token was rejected. `isDoubtful`: if a new token gets the same response, the token is not the cause.
         case reauthenticate(isDoubtful: Bool, reason: String)
-        case hold(HoldReason, detail: String)
+        case hold(Verdict.HoldReason, detail: String)
         case retry(after: Duration?)
         /// The response is not one of AppServices. The request is repeated a few times; then the message fails.
         case suspect

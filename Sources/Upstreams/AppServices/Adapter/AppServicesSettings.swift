@@ -39,7 +39,7 @@ struct AppServicesSettings: SettingsSection {
         .spelledURL("customUploadUrl", \.uploadURL, "As `monitoring.uploadURL`, if that is empty."),
         .list(
             "uploadHosts", \.uploadHosts,
-            rule: SettingRule(UploadHosts.form) { $0.allSatisfy(UploadHosts.isHost) },
+            rule: Setting.Rule(UploadHosts.form) { $0.allSatisfy(UploadHosts.isHost) },
             "Hosts, with a port if it is not the usual one, to which the platform's configuration may have metrics sent, besides that of `baseURL`."
         ),
         .wholeSeconds(
@@ -72,10 +72,10 @@ struct AppServicesSettings: SettingsSection {
 
     var takesMonitoring: Bool { monitoring.enabled ?? monitoringEnabled }
 
-    private static let noSpace = SettingRule<String>("must hold no white space and no control character") { text in
+    private static let noSpace = Setting.Rule<String>("must hold no white space and no control character") { text in
         !text.unicodeScalars.contains { $0.value < 0x21 || $0.value == 0x7F }
     }
-    private static let notifierName = SettingRule<String>(
+    private static let notifierName = Setting.Rule<String>(
         "must be 1 to 64 letters, digits, _ and -", isMet: Rules.isNotifier)
 }
 

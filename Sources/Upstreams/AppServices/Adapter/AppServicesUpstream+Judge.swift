@@ -107,7 +107,7 @@ private struct AppServicesFollower {
 
     private mutating func reauthenticate(isDoubtful: Bool, version: Int64?) {
         if isDoubtful {
-            let expiry = StateExpiry(at: message.acceptedAt + Self.doubtLife)
+            let expiry = StateChange.Expiry(at: message.acceptedAt + Self.doubtLife)
             outcome.changes.append(.set(key: doubtKey, value: [], expiry: expiry))
         } else {
             settleDoubt()

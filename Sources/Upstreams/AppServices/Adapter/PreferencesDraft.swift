@@ -3,7 +3,7 @@ import PosternUpstream
 
 /// The preferences of the devices that the messages of a request change. Each device's are read and written once, however
 /// many messages change them.
-final class PreferencesDraft: StateDraft, @unchecked Sendable {
+final class PreferencesDraft: StateChange.Draft, @unchecked Sendable {
     // @unchecked: like any draft.
     private var devices: [String: EditedPreferences] = [:]
     /// The bytes of the lists that were read so that messages can change them.

@@ -67,7 +67,7 @@ struct Acceptance {
         let retention = session.isEnded ? settings.endedRetention : settings.idleRetention
         return .set(
             key: Key.session(code), value: session.bytes,
-            expiry: StateExpiry(at: candidate.acceptedAt + retention, lane: session.visitor))
+            expiry: StateChange.Expiry(at: candidate.acceptedAt + retention, lane: session.visitor))
     }
 
     // MARK: Screens and events

@@ -46,7 +46,7 @@ struct Answer {
     }
 
     /// Credentials and URL are the same for all endpoints: nothing more is sent for the app.
-    private func held(_ reason: HoldReason, _ detail: String) -> Outcome {
+    private func held(_ reason: Verdict.HoldReason, _ detail: String) -> Outcome {
         Outcome(.holdUpstream(reason, detail: detail), holdsAll: true)
     }
 

@@ -49,8 +49,8 @@ struct CurioSettings: SettingsSection {
             "Version in the User-Agent, IOS CurioSDK v<version>."),
     ]
 
-    private static let noNUL = SettingRule<String>("must not hold U+0000") { !$0.utf8.contains(0) }
-    private static let headerWord = SettingRule<String>("must be ASCII without white space, and not empty") { text in
+    private static let noNUL = Setting.Rule<String>("must not hold U+0000") { !$0.utf8.contains(0) }
+    private static let headerWord = Setting.Rule<String>("must be ASCII without white space, and not empty") { text in
         !text.isEmpty && text.utf8.allSatisfy { (0x21...0x7E).contains($0) }
     }
 

@@ -70,7 +70,7 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, StateValidatingUps
         guard case .set(let key, let value, nil) = change, case .named(let lane, _) = lane,
             let session = Key.session(above: key), state.value(of: session) == nil
         else { return change }
-        return .set(key: key, value: value, expiry: StateExpiry(at: now, lane: lane))
+        return .set(key: key, value: value, expiry: StateChange.Expiry(at: now, lane: lane))
     }
 
 }

@@ -51,9 +51,9 @@ struct Answer {
     }
 
     /// One text for each event, `OK` for those that are valid.
-    private func items(in body: JSONValue) -> [ItemVerdict]? {
+    private func items(in body: JSONValue) -> [Verdict.Item]? {
         guard body.kind == .array else { return nil }
-        var items: [ItemVerdict] = []
+        var items: [Verdict.Item] = []
         for text in body.elements {
             guard text.kind == .string else { return nil }
             items.append(text.equals("OK") ? .again : .reject(reason: "refused: \(text.string ?? "")"))

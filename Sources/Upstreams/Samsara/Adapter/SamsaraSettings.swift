@@ -28,7 +28,7 @@ struct SamsaraSettings: SettingsSection {
             "Further headers of every request, for a proxy in front of the API."),
     ]
 
-    private static let notBlank = SettingRule<String>("must not be blank") { text in
+    private static let notBlank = Setting.Rule<String>("must not be blank") { text in
         text.isEmpty || !text.allSatisfy(\.isWhitespace)
     }
 }

@@ -35,10 +35,10 @@ struct SeerSettings: SettingsSection {
             "maxInFlightPerKind", 1...16, \.inFlightPerKind,
             "Requests of one kind at a time; with more than one, the order of the kind is not kept."),
         .strings(
-            "endpoints", \.endpoints, rule: SettingRule(problems: Endpoints.problems), containsURLs: true,
+            "endpoints", \.endpoints, rule: Setting.Rule(problems: Endpoints.problems), containsURLs: true,
             "Paths by name: the SDK's names give its endpoints other paths, further names are further kinds."),
     ]
 
     /// RFC 7617, section 2: the first colon ends the id.
-    private static let noColon = SettingRule<String>("must not contain a colon") { !$0.contains(":") }
+    private static let noColon = Setting.Rule<String>("must not contain a colon") { !$0.contains(":") }
 }

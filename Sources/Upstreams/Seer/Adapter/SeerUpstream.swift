@@ -59,7 +59,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
             : ValidPayload(lane: .named(lane, group: lane), waitsFor: .schedule)
     }
 
-    @Sendable private static func codes(for refusal: StoreFullReason) -> [String: Int] {
+    @Sendable private static func codes(for refusal: Traits.StoreFullReason) -> [String: Int] {
         switch refusal {
         case .queueFull: ["seerCode": 9]
         case .diskFull: ["seerCode": 10]

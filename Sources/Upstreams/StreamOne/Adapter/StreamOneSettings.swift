@@ -53,7 +53,7 @@ struct StreamOneSettings: SettingsSection {
             "First pause after the platform blocked the actor or a login's address; doubles up to 15 times as much."),
     ]
 
-    private static let oneAccount = SettingRule<String>("must have no comma: it is one account") {
+    private static let oneAccount = Setting.Rule<String>("must have no comma: it is one account") {
         !$0.contains(",")
     }
 }

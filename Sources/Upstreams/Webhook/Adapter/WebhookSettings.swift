@@ -48,9 +48,9 @@ struct WebhookSettings: SettingsSection {
             "JSON Pointer to a member; messages with equal values of it keep their order. Empty: no order."
         ) {
             .text($0.text)
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let text = value.text else { return nil }
-            guard let pointer = Pointer(text) else { throw SettingMismatch(Pointer.form) }
+            guard let pointer = Pointer(text) else { throw Setting.Mismatch(Pointer.form) }
             return pointer
         },
         .choice("auth.type", \.auth.scheme, "How requests are authenticated."),
@@ -89,7 +89,7 @@ struct WebhookSettings: SettingsSection {
     ]
 
     /// RFC 7617, section 2: the first colon ends the user name.
-    private static let noColon = SettingRule<String>("must not contain a colon or a control character") {
+    private static let noColon = Setting.Rule<String>("must not contain a colon or a control character") {
         !$0.contains(":") && isPrintable($0)
     }
 
@@ -218,11 +218,11 @@ extension SettingField<WebhookSettings> {
             "The kinds of messages. Each may have a `path`, which is appended to the URL, and a `method`: POST, PUT or PATCH."
         ) {
             .objects($0.mapValues(\.written))
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let kinds = value.objects else { return nil }
             let problems = kinds.sorted { $0.key < $1.key }.flatMap { Endpoint.problems(with: $0, $1) }
-            guard problems.isEmpty else { throw SettingMismatch(details: problems) }
-            guard !kinds.isEmpty else { throw SettingMismatch("at least one kind is required") }
+            guard problems.isEmpty else { throw Setting.Mismatch(details: problems) }
+            guard !kinds.isEmpty else { throw Setting.Mismatch("at least one kind is required") }
             return kinds.mapValues(Endpoint.init(written:))
         }
     }
@@ -233,9 +233,9 @@ extension SettingField<WebhookSettings> {
     ) -> Self {
         Self(name, .strings, property, secret: true, summary) {
             .strings($0.mapValues(\.value))
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let query = value.strings else { return nil }
-            guard !query.keys.contains("") else { throw SettingMismatch("must not contain an empty name") }
+            guard !query.keys.contains("") else { throw Setting.Mismatch("must not contain an empty name") }
             return query.mapValues { Secret($0) }
         }
     }
@@ -246,10 +246,10 @@ extension SettingField<WebhookSettings> {
             "Secrets of Standard Webhooks, each `whsec_` and 24 to 64 bytes in base64. If there are any, requests are signed with each."
         ) {
             .list($0.map(\.value))
-        } decode: { value throws(SettingMismatch) in
+        } decode: { value throws(Setting.Mismatch) in
             guard let texts = value.list else { return nil }
             for (index, text) in texts.enumerated() where Signer.key(of: text) == nil {
-                throw SettingMismatch("secret \(index + 1) must be whsec_ followed by 24 to 64 bytes in Base64")
+                throw Setting.Mismatch("secret \(index + 1) must be whsec_ followed by 24 to 64 bytes in Base64")
             }
             return texts.map { Secret($0) }
         }

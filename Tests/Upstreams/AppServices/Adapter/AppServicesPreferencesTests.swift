@@ -191,7 +191,7 @@ import Testing
     private struct RequestState: UpstreamState {
         var stored: [UInt8]?
         let reads = SharedValue(0)
-        var draft: StateDraft?
+        var draft: StateChange.Draft?
 
         func value(of key: String) -> [UInt8]? {
             reads.set(reads.value + 1)

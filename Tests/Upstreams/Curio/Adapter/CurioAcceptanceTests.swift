@@ -109,13 +109,13 @@ import Testing
         var harness = try CurioHarness([
             "sessionTimeoutMinutes": .integer(10), "onlineMaxAgeSeconds": .integer(31_536_000),
         ])
-        func expiry(_ changes: [StateChange]) -> StateExpiry? {
+        func expiry(_ changes: [StateChange]) -> StateChange.Expiry? {
             for case .set(Key.session(CurioSample.session), _, let expiry) in changes { return expiry }
             return nil
         }
         let began = harness.now
         let first = try harness.post(CurioSample.sessionStart()).changes
-        #expect(expiry(first) == StateExpiry(at: began + .seconds(24 * 600), lane: CurioSample.visitor))
+        #expect(expiry(first) == StateChange.Expiry(at: began + .seconds(24 * 600), lane: CurioSample.visitor))
         harness.now = began + .seconds(2400)
         #expect(try expiry(harness.post(CurioSample.event()).changes) == nil)
         harness.now = began + .seconds(2401)
@@ -123,7 +123,7 @@ import Testing
         #expect(expiry(renewed)?.at == harness.now + .seconds(24 * 600))
         #expect(try expiry(harness.post(CurioSample.event()).changes) == nil)
         let ended = try harness.post(CurioSample.make("session_end")).changes
-        #expect(expiry(ended) == StateExpiry(at: harness.now + .seconds(1200), lane: CurioSample.visitor))
+        #expect(expiry(ended) == StateChange.Expiry(at: harness.now + .seconds(1200), lane: CurioSample.visitor))
     }
 
     @Test func waitingLane_isWoken_byWhatDoesNotWait() throws {

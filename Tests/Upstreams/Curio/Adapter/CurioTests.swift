@@ -138,7 +138,7 @@ import Testing
 
     @Test func settings_areRefused_withEveryProblem() {
         #expect(
-            throws: SettingProblems([
+            throws: Setting.Problems([
                 ("serverURL", "must begin with http:// or https://"), ("trackingCode", "must not hold U+0000"),
                 ("userAgentVersion", "must be ASCII without white space, and not empty"),
             ])
@@ -148,7 +148,7 @@ import Testing
             ])
         }
         #expect(
-            throws: SettingProblems([
+            throws: Setting.Problems([
                 ("dispatchPeriodMinutes", "must not exceed sessionTimeoutMinutes, which is 5")
             ])
         ) {

@@ -48,7 +48,7 @@ import Testing
             return
         }
         let batch = Batch(id: BatchID(rawValue: 1), messages: [message], request: request)
-        func expiries(_ state: DictionaryState) -> [StateExpiry?] {
+        func expiries(_ state: DictionaryState) -> [StateChange.Expiry?] {
             let decision = harness.upstream.judge(.success(Self.hit), to: batch, in: context(state))
             return (decision.changes?(state) ?? []).map {
                 if case .set(_, _, let expiry) = $0 { expiry } else { nil }
@@ -56,7 +56,7 @@ import Testing
         }
         #expect(expiries(harness.state).allSatisfy { $0 == nil })
         let expired = expiries(DictionaryState())
-        let expected = StateExpiry(at: harness.now, lane: CurioSample.visitor)
+        let expected = StateChange.Expiry(at: harness.now, lane: CurioSample.visitor)
         #expect(!expired.isEmpty && expired.allSatisfy { $0 == expected })
     }
 

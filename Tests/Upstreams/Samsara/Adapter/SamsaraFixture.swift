@@ -112,7 +112,7 @@ extension UpstreamFixture {
         #"{"timestamp":1433004490171,"sourceId":"johndoe@gmail.com","eventName":"user.scored","location-x":104.5,"id64":9007199254740993,"name":"José 😀"}"#
     )
 
-    private static func held(_ status: Int, _ reason: HoldReason, _ what: String) -> Answer {
+    private static func held(_ status: Int, _ reason: Verdict.HoldReason, _ what: String) -> Answer {
         Answer(status, .holdUpstream(reason, detail: "HTTP \(status): \(what)"))
     }
 }

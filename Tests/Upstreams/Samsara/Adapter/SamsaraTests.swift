@@ -52,7 +52,7 @@ import Testing
         ("http://h\\x", "must name a host, and a port from 1 to 65535 if any"),
     ])
     func url_isRefused_withTheRule(configured: String, rule: String) {
-        #expect(throws: SettingProblems([("url", rule)])) { try fixture.make(["url": .text(configured)]) }
+        #expect(throws: Setting.Problems([("url", rule)])) { try fixture.make(["url": .text(configured)]) }
     }
 
     @Test func settings_areRefused_withEveryProblem() {
@@ -60,7 +60,7 @@ import Testing
             "content-TYPE": "a", "X-Samsara-PublishedTimestamp": "1", "a b": "c", "X-One": "a\r\nb", "x-one": "c",
         ]
         #expect(
-            throws: SettingProblems([
+            throws: Setting.Problems([
                 ("url", "must begin with http:// or https://"),
                 ("sourceId", "must not be blank"),
                 ("headers", "the value of X-One contains a control character"),

@@ -242,13 +242,13 @@ import Testing
         (500, #"{"access_token":"a"}"#), (302, #"{"access_token":"a"}"#), (404, ""),
     ])
     func junk_isNoToken_andBlamesNoCredentials(status: Int, body: String) {
-        let refusal = #expect(throws: TokenError.self) { try token(body, status: status) }
+        let refusal = #expect(throws: Token.Failure.self) { try token(body, status: status) }
         #expect(refusal?.credentialsRefused == false)
     }
 
     @Test(arguments: [400, 401, 403])
     func refusedCredentials_areSaidToBe(status: Int) {
-        let refusal = #expect(throws: TokenError.self) { try token(#"{"access_token":"a"}"#, status: status) }
+        let refusal = #expect(throws: Token.Failure.self) { try token(#"{"access_token":"a"}"#, status: status) }
         #expect(refusal?.credentialsRefused == true)
     }
 
@@ -257,7 +257,7 @@ import Testing
     @Test func settings_areRefused_withEveryProblem() {
         let endpoints = ["tincan": "x", "a b": "y", "TincanBatch": "//", "ok": "a b"]
         #expect(
-            throws: SettingProblems([
+            throws: Setting.Problems([
                 ("clientId", "must not contain a colon"),
                 (
                     "endpoints", "the path of 'TincanBatch' must not be empty"

@@ -55,7 +55,7 @@ import Testing
 
     @Test(arguments: ["api.streamonecloud.net/prefix", "127.0.0.1:8080", "", "ftp://h"])
     func url_isRefused_withoutAScheme(url: String) {
-        #expect(throws: SettingProblems.self) { try StreamOneSamples.upstream(["apiUrl": .text(url)]) }
+        #expect(throws: Setting.Problems.self) { try StreamOneSamples.upstream(["apiUrl": .text(url)]) }
     }
 
     // MARK: Encoding

@@ -60,11 +60,11 @@ import Testing
         _ = try validate(#"{"command":"report","action":"getandreset"}"#, to: upstream)
         _ = try validate(#"{"command":"item","action":"both"}"#, to: upstream)
         for wrong in ["item", "item/", "/view", "Item/view", "a/b/c", "session/create"] {
-            #expect(throws: SettingProblems.self) {
+            #expect(throws: Setting.Problems.self) {
                 try StreamOneSamples.upstream(["readActions": .list([wrong])])
             }
         }
-        #expect(throws: SettingProblems.self) { try StreamOneSamples.upstream(["defaultAccountId": .text("a,b")]) }
+        #expect(throws: Setting.Problems.self) { try StreamOneSamples.upstream(["defaultAccountId": .text("a,b")]) }
     }
 
     @Test func queuedCall_isLimited() throws {

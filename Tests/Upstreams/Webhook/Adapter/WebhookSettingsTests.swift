@@ -67,7 +67,7 @@ import Testing
 
     @Test(arguments: refused)
     func setting_isRefused_withEveryProblem(setting: String, value: SettingValue, problems: [String]) {
-        #expect(throws: SettingProblems(problems.map { (setting, $0) })) { try fixture.make([setting: value]) }
+        #expect(throws: Setting.Problems(problems.map { (setting, $0) })) { try fixture.make([setting: value]) }
     }
 
     @Test func status_hasOneMeaning() throws {
@@ -76,7 +76,7 @@ import Testing
             "rejectStatuses": .integers([410, 503]),
         ]
         #expect(
-            throws: SettingProblems([
+            throws: Setting.Problems([
                 ("retryStatuses", "must not contain 409, which successStatuses contains, too"),
                 ("rejectStatuses", "must not contain 410, which successStatuses contains, too"),
                 ("rejectStatuses", "must not contain 503, which retryStatuses contains, too"),

@@ -16,7 +16,7 @@ package struct ActionCatalog: Sendable {
     }
 
     /// The faults of a setting with such a list.
-    package static let rule = SettingRule<[String]> { list in
+    package static let rule = Setting.Rule<[String]> { list in
         list.filter { !isEntry($0) }.map { "'\($0)' is not a command/action, e.g. item/view" }
     }
 
