@@ -14,13 +14,13 @@ struct AppServicesProgress: Equatable {
     /// Whether the sequence was restarted, because something that had existed was not found.
     private(set) var isSecondRound = false
     /// Whether the group was looked up and is missing.
-    private(set) var lacksGroup = false
+    var lacksGroup = false
     /// Why E was rejected. F follows all the same, and the message fails after it.
-    private(set) var disconnectRefusal: String?
+    var disconnectRefusal: String?
     /// The step of the last request, if it is one of app monitoring: `Message.mayHaveArrived` is about it.
-    private(set) var sent: Step?
+    var sent: Step?
     /// The attempts that had counted against the message before its present step.
-    private(set) var attempts = 0
+    var attempts = 0
 
     init() {}
 
@@ -73,42 +73,16 @@ struct AppServicesProgress: Equatable {
         return done
     }
 
-    func marking(_ step: Step, _ mark: Mark) -> Self {
+    func with(_ change: (inout Self) -> Void) -> Self {
         var next = self
-        next.marks[step] = mark
+        change(&next)
         return next
     }
 
-    func sending(_ step: Step) -> Self {
-        var next = self
-        next.sent = step
-        return next
-    }
-
-    func counting(from attempts: Int) -> Self {
-        var next = self
-        next.attempts = attempts
-        return next
-    }
-
-    func lackingGroup(_ mark: Mark) -> Self {
-        var next = marking(.findGroup, mark)
-        next.lacksGroup = true
-        return next
-    }
-
-    func refusingDisconnect(_ reason: String, _ mark: Mark) -> Self {
-        var next = marking(.disconnect, mark)
-        next.disconnectRefusal = reason
-        return next
-    }
+    func marking(_ step: Step, _ mark: Mark) -> Self { with { $0.marks[step] = mark } }
 
     /// Restarts the sequence, once.
-    static var secondRound: Self {
-        var next = Self()
-        next.isSecondRound = true
-        return next
-    }
+    static let secondRound = Self().with { $0.isSecondRound = true }
 
     // MARK: Results
 

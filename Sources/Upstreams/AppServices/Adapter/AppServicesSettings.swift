@@ -50,23 +50,23 @@ struct AppServicesSettings: SettingsSection {
             "monitoring.enabled", \.monitoring.enabled,
             "Whether `metrics` and `crash` are accepted; null: as `monitoringEnabled` says."),
         .optionalNumber(
-            "monitoring.samplingRate", 0...100, \.monitoring.samplingRate,
+            "monitoring.samplingRate", 0...100, \.monitoring.options.samplingRate,
             "Per cent of the sessions whose metrics are uploaded; null: as the platform's configuration says."),
         .optionalInteger(
-            "monitoring.logLevelToMonitor", 2...7, \.monitoring.logLevelToMonitor,
+            "monitoring.logLevelToMonitor", 2...7, \.monitoring.options.logLevelToMonitor,
             "The least level of log entries that are uploaded, from 2 (verbose) to 7 (assert); null: as the platform says."
         ),
         .optionalBool(
-            "monitoring.networkMonitoringEnabled", \.monitoring.networkMonitoringEnabled,
+            "monitoring.networkMonitoringEnabled", \.monitoring.options.networkMonitoringEnabled,
             "Whether the entries of `metrics` are uploaded; null: as the platform says."),
         .optionalBool(
-            "monitoring.enableLogMonitoring", \.monitoring.enableLogMonitoring,
+            "monitoring.enableLogMonitoring", \.monitoring.options.enableLogMonitoring,
             "Whether log entries are uploaded; null: as the platform says."),
         .wholeSeconds(
             "monitoring.uploadIntervalSeconds", 0...86400, \.monitoring.uploadInterval,
             "Metrics that arrive in an interval of that length are uploaded at its end; 0: at once."),
         .spelledURL(
-            "monitoring.uploadURL", \.monitoring.uploadURL,
+            "monitoring.uploadURL", \.monitoring.options.uploadURL,
             "URL to which metrics are sent; empty: that of the platform's configuration, else that of the application."),
     ]
 
@@ -79,24 +79,10 @@ struct AppServicesSettings: SettingsSection {
         "must be 1 to 64 letters, digits, _ and -", isMet: Rules.isNotifier)
 }
 
-/// The settings of app monitoring. Where there is a value, it overrides the platform's configuration.
+/// The settings of app monitoring.
 struct MonitoringSettings: Sendable, Equatable {
     var enabled: Bool?
-    var samplingRate: Double?
-    var logLevelToMonitor: Int?
-    var networkMonitoringEnabled: Bool?
-    var enableLogMonitoring: Bool?
+    /// Where there is a value, it overrides the platform's configuration.
+    var options = MonitoringOptions()
     var uploadInterval = Duration.zero
-    var uploadURL = ""
-
-    /// - Parameter url: The one that is configured under the older name.
-    func options(besides url: String) -> MonitoringOptions {
-        var options = MonitoringOptions()
-        options.samplingRate = samplingRate
-        options.logLevelToMonitor = logLevelToMonitor
-        options.networkMonitoringEnabled = networkMonitoringEnabled
-        options.enableLogMonitoring = enableLogMonitoring
-        options.uploadURL = uploadURL.isEmpty ? url : uploadURL
-        return options
-    }
 }

@@ -41,20 +41,7 @@ private struct AppServicesFollower {
     let mark: AppServicesProgress.Mark
     let state: any UpstreamState
     let onlyExistingGroups: Bool
-    private(set) var outcome = Outcome(.retry(after: nil))
-
-    init(
-        item: Item, message: Message, step: Step, answer: Answer, mark: AppServicesProgress.Mark,
-        state: any UpstreamState, onlyExistingGroups: Bool
-    ) {
-        self.item = item
-        self.message = message
-        self.step = step
-        self.answer = answer
-        self.mark = mark
-        self.state = state
-        self.onlyExistingGroups = onlyExistingGroups
-    }
+    var outcome = Outcome(.retry(after: nil))
 
     private var progress: AppServicesProgress { AppServicesProgress(message.progress) }
 
@@ -98,7 +85,7 @@ private struct AppServicesFollower {
 
     /// Continues with the next step, whose attempts are counted from here on.
     private mutating func proceed(_ progress: AppServicesProgress) {
-        outcome.judgement.verdict = .proceed(progress: progress.counting(from: message.attempts).stored)
+        outcome.judgement.verdict = .proceed(progress: progress.with { $0.attempts = message.attempts }.stored)
     }
 
     private mutating func settleDoubt() {
@@ -215,7 +202,7 @@ private struct AppServicesFollower {
         } else if onlyExistingGroups {
             fail("there is no such group, and onlyAddUserToExistingGroups is set")
         } else {
-            proceed(progress.lackingGroup(mark))
+            proceed(progress.marking(.findGroup, mark).with { $0.lacksGroup = true })
         }
     }
 
@@ -244,7 +231,7 @@ private struct AppServicesFollower {
             // F follows all the same (5.3). What is stored with the message is not masked.
             pair.isConnected = true
             keep(pair)
-            proceed(progress.refusingDisconnect(answer.plainReason, mark))
+            proceed(progress.marking(.disconnect, mark).with { $0.disconnectRefusal = answer.plainReason })
             return
         case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
             .fetchConfiguration, .uploadCrashLog, .uploadMetrics:

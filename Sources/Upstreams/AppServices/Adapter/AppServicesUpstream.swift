@@ -31,8 +31,10 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
             base: settings.baseURL, organization: settings.organization, application: settings.application,
             apiKey: settings.apiKey, notifier: settings.notifier)
         rules = Rules(provider: settings.provider, takesMonitoring: settings.takesMonitoring)
+        var options = settings.monitoring.options
+        if options.uploadURL.isEmpty { options.uploadURL = settings.uploadURL }
         monitoring = Monitoring(
-            name: name, requests: requests, options: settings.monitoring.options(besides: settings.uploadURL),
+            name: name, requests: requests, options: options,
             uploadHosts: UploadHosts(base: settings.baseURL, further: settings.uploadHosts),
             uploadInterval: settings.monitoring.uploadInterval)
         traits = Traits { traits in

@@ -79,9 +79,11 @@ private struct Answered {
     init(_ batch: Batch, status: Int?, at now: Timestamp) {
         let message = batch.messages[0]
         kind = AppServicesKind(rawValue: message.kind.description) ?? .metrics
-        step = batch.request?.step.flatMap(Step.init) ?? .fetchConfiguration
+        let step = batch.request?.step.flatMap(Step.init) ?? .fetchConfiguration
+        self.step = step
         at = now
-        reached = AppServicesProgress(message.progress).sending(step).marking(step, .init(status: status, at: now))
+        let mark = AppServicesProgress.Mark(status: status, at: now)
+        reached = AppServicesProgress(message.progress).with { $0.sent = step }.marking(step, mark)
     }
 
     var stepsOfFailure: [StepResult] { reached.results(of: kind, failed: step) }

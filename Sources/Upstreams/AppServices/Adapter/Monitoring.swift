@@ -66,7 +66,7 @@ struct Monitoring: Sendable {
     /// The step is kept before the request leaves: after a kill, only the step that was in flight may have arrived.
     private func send(_ request: UpstreamRequest, _ step: Step, _ progress: AppServicesProgress) -> Plan {
         var request = request
-        request.progress = progress.sending(step).stored
+        request.progress = progress.with { $0.sent = step }.stored
         return .send(request, count: 1)
     }
 }

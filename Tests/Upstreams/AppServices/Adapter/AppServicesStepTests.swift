@@ -157,9 +157,11 @@ import Testing
         var progress = AppServicesProgress.secondRound.marking(.registerDevice, Self.mark)
             .marking(.connect, .init(status: nil, at: nil))
         #expect(AppServicesProgress(progress.stored) == progress)
-        progress = progress.lackingGroup(Self.mark).refusingDisconnect("why! 2 0 A#A1@2,:K", Self.mark)
+        progress = progress.marking(.findGroup, Self.mark).marking(.disconnect, Self.mark).with {
+            ($0.lacksGroup, $0.disconnectRefusal) = (true, "why! 2 0 A#A1@2,:K")
+        }
         #expect(AppServicesProgress(progress.stored) == progress)
-        progress = progress.sending(.uploadMetrics).counting(from: 20)
+        progress = progress.with { ($0.sent, $0.attempts) = (.uploadMetrics, 20) }
         #expect(AppServicesProgress(progress.stored) == progress)
         #expect(AppServicesProgress(nil) == AppServicesProgress())
         #expect(Set(Step.allCases.map(\.letter)).count == Step.allCases.count)
@@ -174,7 +176,7 @@ import Testing
     }
 
     @Test func refusedDisconnectAndMissingGroup_areNotDone() {
-        #expect(AppServicesProgress().lackingGroup(Self.mark).done == [])
-        #expect(AppServicesProgress().refusingDisconnect("why", Self.mark).done == [])
+        #expect(AppServicesProgress().marking(.findGroup, Self.mark).with { $0.lacksGroup = true }.done == [])
+        #expect(AppServicesProgress().marking(.disconnect, Self.mark).with { $0.disconnectRefusal = "why" }.done == [])
     }
 }
