@@ -33,3 +33,8 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
         self.init(exitCode, "\(error).")
     }
 }
+
+/// Works on a store; its error becomes that of the command.
+func onStore<T>(_ work: () throws(StoreError) -> T) throws(CommandFailure) -> T {
+    do throws(StoreError) { return try work() } catch { throw CommandFailure(error) }
+}

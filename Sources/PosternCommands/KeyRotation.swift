@@ -28,14 +28,12 @@ public enum KeyRotation {
                 CommandFailure.noStore,
                 "There is no store at \(settings.absolutePath): \(String(cString: strerror(errno))).")
         }
-        do throws(StoreError) {
+        return try onStore { () throws(StoreError) in
             let outbox = try Outbox(
                 settings.located, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
                 logger: Logger(label: "postern.keys"))
             defer { outbox.close() }
             return outbox.keyRotation
-        } catch {
-            throw CommandFailure(error)
         }
     }
 

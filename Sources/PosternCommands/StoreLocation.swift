@@ -32,7 +32,7 @@ public struct StoreLocation: Sendable {
     }
 
     func summaries() throws(CommandFailure) -> [UpstreamSummary] {
-        do throws(StoreError) { return try StoreView(path: path).summaries() } catch { throw CommandFailure(error) }
+        try onStore { () throws(StoreError) in try StoreView(path: path).summaries() }
     }
 }
 

@@ -1,3 +1,4 @@
+import Foundation
 public import PosternCore
 import PosternProcess
 import PosternUpstream
@@ -123,40 +124,24 @@ public struct UpstreamConsole: Sendable {
             while text.last == "\n" { text.removeLast() }
             return text
         }
-        var object: Members { members { $0.map { [$0] } ?? [] }.first ?? Members() }
-        func objects(_ name: String) -> [Members] { members { $0?[named: name]?.elements.map { $0 } ?? [] } }
+        var object: Members { Members(members: read) }
+        func objects(_ name: String) -> [Members] {
+            (read[name] as? [[String: Any]] ?? []).map(Members.init)
+        }
 
-        private func members(_ find: (JSONValue?) -> [JSONValue]) -> [Members] {
-            let found = JSONParser.ofThisThread.parse(body) { root in find(root).map(Members.init) }
-            return (try? found.get()) ?? []
+        private var read: [String: Any] {
+            (try? JSONSerialization.jsonObject(with: Data(body))) as? [String: Any] ?? [:]
         }
     }
 
     /// The members of an object as text; `-` for null and for what is absent.
-    fileprivate struct Members: Sendable {
-        private var texts: [String: String] = [:]
+    fileprivate struct Members {
+        let members: [String: Any]
 
-        init() {}
-
-        init(_ object: JSONValue) {
-            for (name, value) in object.members {
-                let name = name.string ?? ""
-                texts[name] = Self.text(of: value)
-                for (inner, value) in value.kind == .object ? Array(value.members) : [] {
-                    texts["\(name).\(inner.string ?? "")"] = Self.text(of: value)
-                }
-            }
+        subscript(_ path: String...) -> String {
+            let value = path.reduce(members as Any?) { object, name in (object as? [String: Any])?[name] }
+            return value as? String ?? (value as? NSNumber)?.stringValue ?? "-"
         }
-
-        private static func text(of value: JSONValue) -> String? {
-            switch value.kind {
-            case .string: value.string
-            case .number, .true, .false: String(decoding: value.bytes, as: UTF8.self)
-            case .null, .object, .array: nil
-            }
-        }
-
-        subscript(_ path: String...) -> String { texts[path.joined(separator: ".")] ?? "-" }
     }
 }
 

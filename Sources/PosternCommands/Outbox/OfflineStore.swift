@@ -47,7 +47,7 @@ struct OfflineStore {
         let result: Result<Value, StoreError> = await withCheckedContinuation { continuation in
             start { continuation.resume(returning: $0) }
         }
-        do throws(StoreError) { return try result.get() } catch { throw CommandFailure(error) }
+        return try onStore { () throws(StoreError) in try result.get() }
     }
 
     // MARK: Retrying and cancelling
@@ -87,11 +87,8 @@ struct OfflineStore {
     ) async throws(CommandFailure) {
         var cursor: MessageID?
         repeat {
-            let page: (messages: [MessageRecord], next: MessageID?)
-            do throws(StoreError) {
-                page = try outbox.messages(filter, after: cursor, limit: Self.pageSize)
-            } catch {
-                throw CommandFailure(error)
+            let page = try onStore { () throws(StoreError) in
+                try outbox.messages(filter, after: cursor, limit: Self.pageSize)
             }
             try await body(page.messages.map(\.id))
             cursor = page.next
@@ -106,12 +103,8 @@ struct OfflineStore {
             case .retried: "only failed or dropped ones can be sent again"
             case .cancelled: "only a queued one can be cancelled"
             }
-        do throws(StoreError) {
-            guard let record = try outbox.message(id) else { return "there is no such message in the store" }
-            return "the message is \(record.state.name); \(rule)"
-        } catch {
-            throw CommandFailure(error)
-        }
+        let record = try onStore { () throws(StoreError) in try outbox.message(id) }
+        return record.map { "the message is \($0.state.name); \(rule)" } ?? "there is no such message in the store"
     }
 
     // MARK: Purging

@@ -7,10 +7,8 @@ public enum OutboxBackup {
     public static func run(
         _ location: StoreLocation, to file: String, with backup: StoreBackup, progress: @escaping (Int, Int) -> Void
     ) throws(CommandFailure) -> BackupReport {
-        do throws(StoreError) {
-            return BackupReport("backup", file: file, try backup.run(of: location.path, to: file, progress: progress))
-        } catch {
-            throw CommandFailure(error)
+        try onStore { () throws(StoreError) in
+            BackupReport("backup", file: file, try backup.run(of: location.path, to: file, progress: progress))
         }
     }
 
@@ -18,14 +16,12 @@ public enum OutboxBackup {
     public static func restore(
         _ location: StoreLocation, from file: String, at now: Timestamp, progress: @escaping (Int, Int) -> Void
     ) throws(CommandFailure) -> BackupReport {
-        do throws(StoreError) {
-            let restored = try StoreRestore.run(file, to: location.path, at: now, progress: progress)
-            var report = BackupReport("restored", file: location.path, restored.verification)
-            report.keptAs = restored.keptAs
-            return report
-        } catch {
-            throw CommandFailure(error)
+        let restored = try onStore { () throws(StoreError) in
+            try StoreRestore.run(file, to: location.path, at: now, progress: progress)
         }
+        var report = BackupReport("restored", file: location.path, restored.verification)
+        report.keptAs = restored.keptAs
+        return report
     }
 
     /// Reads the whole store.

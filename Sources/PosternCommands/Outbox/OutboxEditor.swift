@@ -62,7 +62,7 @@ public struct OutboxEditor: Sendable {
     ) throws(CommandFailure) -> Int {
         let ledger = try location.summaries().upstream(upstream).ledger
         guard let settledBefore else { return ledger.counts[state] - ledger.purged[state] }
-        do throws(StoreError) {
+        return try onStore { () throws(StoreError) in
             let view = try StoreView(path: location.path)
             let filter = MessageFilter(upstream: upstream, state: state)
             var (count, next) = (0, MessageID?.none)
@@ -72,8 +72,6 @@ public struct OutboxEditor: Sendable {
                 next = page.next
             } while next != nil
             return count
-        } catch {
-            throw CommandFailure(error)
         }
     }
 }

@@ -14,17 +14,10 @@ public struct OutboxInspection: Sendable {
 
     /// `now` decides whether a message that is due later still waits.
     public init(_ location: StoreLocation, now: Timestamp) throws(CommandFailure) {
-        do throws(StoreError) {
-            view = try StoreView(path: location.path, now: now)
-            summaries = try view.summaries()
-        } catch {
-            throw CommandFailure(error)
-        }
+        let view = try onStore { () throws(StoreError) in try StoreView(path: location.path, now: now) }
+        summaries = try onStore { () throws(StoreError) in try view.summaries() }
+        self.view = view
         report = OutboxReport(summaries: summaries, upstreams: location.upstreams, now: now)
-    }
-
-    private func reading<T>(_ read: () throws(StoreError) -> T) throws(CommandFailure) -> T {
-        do throws(StoreError) { return try read() } catch { throw CommandFailure(error) }
     }
 
     /// Without a configuration, mixed lanes are shown as digests.
@@ -37,12 +30,12 @@ public struct OutboxInspection: Sendable {
 
     /// Counts every row on one snapshot, which takes seconds for millions of rows.
     public func audit() throws(CommandFailure) -> AuditReport {
-        AuditReport(try reading { () throws(StoreError) in try view.audit() })
+        AuditReport(try onStore { () throws(StoreError) in try view.audit() })
     }
 
     /// `id` may be any text: one that is not a valid id matches no message.
     public func show(_ id: String, payload: Bool, asJSON: Bool) throws(CommandFailure) -> String {
-        let record = try reading { () throws(StoreError) in
+        let record = try onStore { () throws(StoreError) in
             try MessageID(id).flatMap { (id) throws(StoreError) in try view.message(id, payload: payload) }
         }
         guard var record else {
@@ -53,7 +46,7 @@ public struct OutboxInspection: Sendable {
         var names = laneNames()
         record = names.adding(to: record)
         let id = record.id
-        let attempts = try reading { () throws(StoreError) in try view.attempts(of: id) }
+        let attempts = try onStore { () throws(StoreError) in try view.attempts(of: id) }
         return asJSON
             ? report.messageJSON(record, attempts: attempts, showsPayload: payload)
             : report.message(record, attempts: attempts, showsPayload: payload)
@@ -94,7 +87,7 @@ public struct OutboxInspection: Sendable {
         var found: [OutboxReport.WaitingLane] = []
         var next = cursor
         repeat {
-            let page = try reading { () throws(StoreError) in
+            let page = try onStore { () throws(StoreError) in
                 try view.lanes(
                     of: upstream.number, in: state, after: next, limit: limit - found.count,
                     waits: { report.wait(of: $0, for: upstream.number) }
@@ -128,7 +121,7 @@ public struct OutboxInspection: Sendable {
         payload: Bool = false
     ) throws(CommandFailure) -> (messages: [MessageRecord], next: MessageID?) {
         if let upstream = filter.upstream { _ = try summaries.upstream(upstream) }
-        return try reading { () throws(StoreError) in
+        return try onStore { () throws(StoreError) in
             try view.messages(filter, order: order, after: cursor, limit: limit, payload: payload)
         }
     }
