@@ -1,20 +1,20 @@
 /// The query of a URL or of a path. Its values may be secrets, such as a signature or a key.
-public enum URLQuery {
+package enum URLQuery {
     /// `text` up to its question mark, and what follows that; the query is empty if there is none.
-    public static func split(_ text: String) -> (path: String, query: String) {
+    package static func split(_ text: String) -> (path: String, query: String) {
         guard let mark = text.firstIndex(of: "?") else { return (text, "") }
         return (String(text[..<mark]), String(text[text.index(after: mark)...]))
     }
 
     /// The values, decoded. A part without `=` is a value.
-    public static func values(of url: String) -> [String] {
+    package static func values(of url: String) -> [String] {
         parts(of: split(url).query).map { decoded($0.value) }.filter { !$0.isEmpty }
     }
 
     /// `url` with those values of its query masked that `isSecret` returns true for.
     ///
     /// Worked values: `/a?v=1&sig=x` becomes `/a?v=***&sig=***`, `/a?token` becomes `/a?***`.
-    public static func masked(_ url: String, where isSecret: (String) -> Bool = { _ in true }) -> String {
+    package static func masked(_ url: String, where isSecret: (String) -> Bool = { _ in true }) -> String {
         let (path, query) = split(url)
         guard !query.isEmpty else { return url }
         let shown = parts(of: query).map { name, value in

@@ -1,28 +1,28 @@
 /// The room in one request: how many messages it holds, and how many bytes with the commas between them.
 ///
 /// The claims of a worker and a dry run both fill requests by it.
-public struct BatchRoom: Sendable, Equatable {
-    public let limits: BatchLimits
+package struct BatchRoom: Sendable, Equatable {
+    package let limits: BatchLimits
     /// Messages that were taken so far.
-    public private(set) var count = 0
+    package private(set) var count = 0
     private var bytes: Int
 
-    public init(_ limits: BatchLimits) {
+    package init(_ limits: BatchLimits) {
         self.limits = limits
         bytes = limits.overhead
     }
 
     /// Whether a message of `size` bytes fits. One that is too large for any request is sent alone.
-    public func fits(_ size: Int) -> Bool {
+    package func fits(_ size: Int) -> Bool {
         count == 0 || (count < limits.maxMessages && bytes + 1 + size <= limits.maxBytes)
     }
 
     /// Adds a message of `size` bytes, whether or not it fits.
-    public mutating func take(_ size: Int) {
+    package mutating func take(_ size: Int) {
         bytes += size + (count == 0 ? 0 : 1)
         count += 1
     }
 
     /// Whether no further message fits, however small it is.
-    public var isFull: Bool { count >= limits.maxMessages || (count > 0 && bytes >= limits.maxBytes) }
+    package var isFull: Bool { count >= limits.maxMessages || (count > 0 && bytes >= limits.maxBytes) }
 }

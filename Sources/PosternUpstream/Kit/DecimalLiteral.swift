@@ -4,7 +4,7 @@ import PosternCore
 ///
 /// It is read in one pass, and written only after `length` is known: `1e-300` has 302 characters without its exponent,
 /// and `1e999999999` has a billion. It points into the text of the value, and is valid as long as the value is.
-public struct DecimalLiteral {
+package struct DecimalLiteral {
     private let text: UnsafeBufferPointer<UInt8>
     private let isNegative: Bool
     /// The positions of the first and the last digit other than 0. The point may be among them.
@@ -19,7 +19,7 @@ public struct DecimalLiteral {
     private let whole: Int
 
     /// - Parameter value: A number.
-    public init(_ value: JSONValue) {
+    package init(_ value: JSONValue) {
         text = value.bytes
         isNegative = text[0] == UInt8(ascii: "-")
         let start = isNegative ? 1 : 0
@@ -61,27 +61,27 @@ public struct DecimalLiteral {
     }
 
     /// The number of characters that `write` writes.
-    public var length: Int {
+    package var length: Int {
         guard count > 0 else { return 1 }
         let digits = whole <= 0 ? 2 - whole + count : whole >= count ? whole : count + 1
         return digits + (isNegative ? 1 : 0)
     }
 
     /// The magnitude, rounded down; nil if it has more than 19 digits.
-    public var magnitude: UInt64? {
+    package var magnitude: UInt64? {
         guard count > 0, whole > 0 else { return 0 }
         guard whole <= 19 else { return nil }
         return (0..<whole).reduce(0) { $0 * 10 + ($1 < count ? UInt64(digit($1) - UInt8(ascii: "0")) : 0) }
     }
 
     /// Whether it is from -`limit` to `limit`.
-    public func isWithin(_ limit: UInt64) -> Bool {
+    package func isWithin(_ limit: UInt64) -> Bool {
         guard let magnitude else { return false }
         return magnitude < limit || magnitude == limit && count <= max(0, whole)
     }
 
     /// The integer that remains without the fraction; nil if it does not fit in 64 bits.
-    public var truncated: Int64? {
+    package var truncated: Int64? {
         magnitude.flatMap { Int64(exactly: $0) }.map { isNegative ? -$0 : $0 }
     }
 
@@ -90,7 +90,7 @@ public struct DecimalLiteral {
     ///
     /// - Parameter buffer: Has room for `length` bytes.
     /// - Returns: `length`.
-    @discardableResult public func write(to buffer: UnsafeMutableBufferPointer<UInt8>) -> Int {
+    @discardableResult package func write(to buffer: UnsafeMutableBufferPointer<UInt8>) -> Int {
         var end = 0
         func write(_ byte: UInt8) {
             buffer[end] = byte

@@ -4,16 +4,16 @@ import PosternCore
 ///
 /// If a preference is given twice, the first one counts. A preference that breaks the grammar is ignored up to the
 /// next comma. Worked values: `foo="a, wait=1"` has no `wait`; `wait=5; x="1,2", wait=9` has `wait` 5.
-public struct PreferHeader: Sendable {
+package struct PreferHeader: Sendable {
     /// The longest wait that is granted, in seconds.
-    public static let longestWait = 60
+    package static let longestWait = 60
 
     private var values: [String: String] = [:]
 
     private typealias Text = Substring.UTF8View
 
     /// - Parameter lines: the values of all `Prefer` lines, in the order received.
-    public init(_ lines: some Sequence<String>) {
+    package init(_ lines: some Sequence<String>) {
         for preference in lines.flatMap({ Self.parts(of: $0.utf8[...], between: ",") }) {
             // Its parameters follow, of which none is known.
             let first = Self.parts(of: preference, between: ";").first ?? preference
@@ -26,10 +26,10 @@ public struct PreferHeader: Sendable {
     }
 
     /// The value of a preference, whose name is given in lower case; empty if it has none.
-    public subscript(name: String) -> String? { values[name] }
+    package subscript(name: String) -> String? { values[name] }
 
     /// The seconds of `wait=N`, from 1 to `longestWait`; a longer wait is shortened.
-    public var wait: Int? {
+    package var wait: Int? {
         guard let digits = values["wait"], digits.utf8.allSatisfy(\.isDigit) else { return nil }
         // More digits than an Int holds are a long wait too.
         let seconds = digits.isEmpty ? 0 : Int(digits) ?? Self.longestWait

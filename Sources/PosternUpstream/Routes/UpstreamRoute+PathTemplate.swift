@@ -1,17 +1,17 @@
 extension UpstreamRoute {
     /// A path with parameters in braces, e.g. `/v1/messages/{id}`.
-    public struct PathTemplate: Sendable, Equatable {
+    package struct PathTemplate: Sendable, Equatable {
         /// As it was written, for labels and documentation.
-        public let text: String
+        package let text: String
         private let segments: [Substring]
 
-        public init(_ text: String) {
+        package init(_ text: String) {
             self.text = text
             segments = text.split(separator: "/")
         }
 
         /// The values of the parameters if `path`, percent-decoded segments, matches one by one. A value may be empty.
-        public func parameters(matching path: some Collection<Substring>) -> [String: String]? {
+        package func parameters(matching path: some Collection<Substring>) -> [String: String]? {
             guard path.count == segments.count else { return nil }
             var values: [String: String] = [:]
             for (segment, given) in zip(segments, path) {

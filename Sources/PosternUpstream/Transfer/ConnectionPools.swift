@@ -17,7 +17,7 @@ extension TransferOptions {
 /// That happens when the pool's first request is as long ago as a connection may be used, after a request that timed
 /// out, and when the group was renewed. Names are resolved once for each pool, or more often. What is in flight on
 /// the connections of a former pool ends there; a pool closes its connections when nothing refers to it any longer.
-public struct ConnectionPools<Pool: AnyObject> {
+package struct ConnectionPools<Pool: AnyObject> {
     private struct Entry {
         let pool: Pool
         let openedAt: MonotonicInstant
@@ -25,10 +25,10 @@ public struct ConnectionPools<Pool: AnyObject> {
     }
     private var entries: [String: Entry] = [:]
 
-    public init() {}
+    package init() {}
 
     /// The pool for a transfer that starts `now`; `open` returns a new one, or nil if there is not enough memory.
-    public mutating func pool(
+    package mutating func pool(
         for options: TransferOptions, at now: MonotonicInstant, open: () -> Pool?
     ) -> Pool? {
         let group = options.connections
@@ -45,15 +45,15 @@ public struct ConnectionPools<Pool: AnyObject> {
     }
 
     /// Gives no further transfer that pool.
-    public mutating func retire(_ pool: Pool) { entries = entries.filter { $0.value.pool !== pool } }
+    package mutating func retire(_ pool: Pool) { entries = entries.filter { $0.value.pool !== pool } }
 
     /// Retires the pools that are too old. Returns when the next one will be; nil if there is none.
-    public mutating func retireExpired(at now: MonotonicInstant) -> MonotonicInstant? {
+    package mutating func retireExpired(at now: MonotonicInstant) -> MonotonicInstant? {
         if entries.values.contains(where: { $0.expiresAt <= now }) {
             entries = entries.filter { now < $0.value.expiresAt }
         }
         return entries.values.map(\.expiresAt).min()
     }
 
-    public mutating func removeAll() { entries = [:] }
+    package mutating func removeAll() { entries = [:] }
 }
