@@ -57,6 +57,15 @@ package struct SimulatedRequest: Sendable {
         let values = headers.filter { $0.name.count == name.count && $0.name.lowercased() == name.lowercased() }
         return values.isEmpty ? nil : values.map(\.value).joined(separator: ",")
     }
+
+    /// What a gateway that writes whole and plain bodies must not send.
+    package var framingViolations: [String] {
+        var violations = ["Content-Encoding", "Transfer-Encoding", "Expect"].compactMap { name in
+            header(name).map { _ in "a request with \(name)" }
+        }
+        if header("Content-Length") == nil { violations.append("a request without Content-Length") }
+        return violations
+    }
 }
 
 package struct SimulatedAnswer: Sendable, Equatable {
@@ -78,8 +87,22 @@ package struct SimulatedAnswer: Sendable, Equatable {
 
     package static func notAllowed(_ allowed: String) -> Self { Self(status: 405, headers: [("Allow", allowed)]) }
 
+    package func with(_ name: String, _ value: String) -> Self {
+        Self(status: status, headers: headers + [(name, value)], body: body)
+    }
+
     package static func == (left: Self, right: Self) -> Bool {
         left.status == right.status && left.body == right.body && left.headers.elementsEqual(right.headers, by: ==)
+    }
+}
+
+/// An upstream's clock, and the one for waiting.
+package struct Moment: Sendable {
+    package let now: Timestamp
+    package let instant: MonotonicInstant
+
+    package init(_ time: any TimeSource, ahead offset: Duration = .zero) {
+        (now, instant) = (time.now + offset, time.instant)
     }
 }
 

@@ -21,7 +21,7 @@ final class CurioSimulator: ControlledSimulator {
         state = Mutex(CurioState(seed: seed))
     }
 
-    private var moment: CurioState.Moment { CurioState.Moment(now: time.now, instant: time.instant) }
+    private var moment: Moment { Moment(time) }
 
     // MARK: Requests
 
@@ -30,9 +30,9 @@ final class CurioSimulator: ControlledSimulator {
             return SimulatedResult(answer: answer(status: 404), violations: ["a path that is not one of the endpoints"])
         }
         guard request.method == "POST" else {
-            var answer = answer(status: 405)
-            answer.headers.append(("Allow", "POST"))
-            return SimulatedResult(answer: answer, violations: ["\(endpoint.rawValue) with another method than POST"])
+            return SimulatedResult(
+                answer: answer(status: 405).with("Allow", "POST"),
+                violations: ["\(endpoint.rawValue) with another method than POST"])
         }
         let moment = moment
         let parsed = Request(endpoint, request, nowMs: moment.now.milliseconds)

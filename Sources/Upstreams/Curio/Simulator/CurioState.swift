@@ -34,11 +34,6 @@ struct CurioState: Sendable {
         var orphanEvents = 0
     }
 
-    struct Moment {
-        let now: Timestamp
-        let instant: MonotonicInstant
-    }
-
     init(seed: UInt64) { random = SplitMix64(state: seed) }
 
     // MARK: Sessions

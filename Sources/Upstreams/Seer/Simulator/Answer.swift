@@ -23,15 +23,9 @@ enum Answer {
     static let forbidden = refusal(403, "bad apikey")
     static let badLogin = challenged("Basic", "invalidClient")
     static let badToken = challenged("Bearer", "invalidToken")
-    static let notAllowed: SimulatedAnswer = {
-        var answer = refusal(405, "method not allowed")
-        answer.headers.append(("Allow", "POST"))
-        return answer
-    }()
+    static let notAllowed = refusal(405, "method not allowed").with("Allow", "POST")
 
     private static func challenged(_ scheme: String, _ reason: String) -> SimulatedAnswer {
-        var answer = refusal(401, reason)
-        answer.headers.append(("WWW-Authenticate", "\(scheme) realm=\"seer\""))
-        return answer
+        refusal(401, reason).with("WWW-Authenticate", "\(scheme) realm=\"seer\"")
     }
 }

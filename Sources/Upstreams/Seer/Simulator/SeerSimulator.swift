@@ -24,7 +24,7 @@ final class SeerSimulator: ControlledSimulator {
         state = Mutex(SeerState(seed: seed))
     }
 
-    private var moment: SeerState.Moment { .init(now: time.now, instant: time.instant) }
+    private var moment: Moment { Moment(time) }
 
     func judge(_ request: SimulatedRequest, poisons: [Faults.Poison]) -> SimulatedResult {
         if request.path == Endpoint.tokenPath { return judgeTokenRequest(request) }
@@ -37,9 +37,8 @@ final class SeerSimulator: ControlledSimulator {
     }
 
     func answer(status: Int) -> SimulatedAnswer {
-        var answer = Answer.refusal(status, "simulated")
-        if (300..<400).contains(status) { answer.headers.append(("Location", "/elsewhere")) }
-        return answer
+        let answer = Answer.refusal(status, "simulated")
+        return (300..<400).contains(status) ? answer.with("Location", "/elsewhere") : answer
     }
 
     // MARK: POST /oauth/access_token
@@ -48,7 +47,7 @@ final class SeerSimulator: ControlledSimulator {
         let moment = moment
         state.withLock { $0.recordTokenRequest(moment) }
         guard request.method == "POST" else { return Self.wrongMethod(request) }
-        var violations = Self.framingViolations(of: request)
+        var violations = request.framingViolations
         // HTTP libraries send `*/*` if none is set.
         if let accept = request.header("Accept"), accept != "*/*" { violations.append("an Accept on a token request") }
         let login = request.header("Authorization").flatMap { Login(authorization: $0) }
@@ -80,7 +79,7 @@ final class SeerSimulator: ControlledSimulator {
         var (refusal, violations) = state.withLock {
             $0.admit(request, query, to: path, moment)
         }
-        violations += Self.framingViolations(of: request) + Self.headerViolations(of: request)
+        violations += request.framingViolations + Self.headerViolations(of: request)
         if request.body.count > Self.largestBundle { violations.append("a body of more than 1048576 bytes") }
         if refusal == nil { refusal = Self.refusal(of: request, bundleLimit: bundleLimit) }
         if let refusal { return SimulatedResult(answer: refusal, violations: violations) }
@@ -133,14 +132,6 @@ final class SeerSimulator: ControlledSimulator {
         SimulatedResult(
             answer: Answer.notAllowed,
             violations: ["\(request.method.prefix(20)) \(request.path.prefix(100)): only POST is used"])
-    }
-
-    private static func framingViolations(of request: SimulatedRequest) -> [String] {
-        var violations = ["Content-Encoding", "Transfer-Encoding", "Expect"].compactMap { name in
-            request.header(name).map { _ in "a request with \(name)" }
-        }
-        if request.header("Content-Length") == nil { violations.append("a request without Content-Length") }
-        return violations
     }
 
     private static func headerViolations(of request: SimulatedRequest) -> [String] {

@@ -34,11 +34,6 @@ struct SeerState: Sendable {
         var largestBytes = 0
     }
 
-    struct Moment: Sendable {
-        let now: Timestamp
-        let instant: MonotonicInstant
-    }
-
     init(seed: UInt64) {
         tokens = Tokens(seed: seed)
         random = SplitMix64(state: seed)

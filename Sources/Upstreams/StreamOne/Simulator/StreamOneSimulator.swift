@@ -52,7 +52,7 @@ struct StreamOneSimulator: ControlledSimulator {
         _ state: inout StreamOneState
     ) -> SimulatedResult {
         let offset = state.settings.clockOffsetSeconds
-        let moment = StreamOneState.Moment(now: time.now + .seconds(offset), instant: time.instant)
+        let moment = Moment(time, ahead: .seconds(offset))
         var violations = call.oddities
         var answer: Answer
         var session: String?

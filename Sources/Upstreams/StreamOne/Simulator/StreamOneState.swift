@@ -45,12 +45,6 @@ struct StreamOneState: Sendable {
         var blockedUntil: MonotonicInstant?
     }
 
-    /// The platform's clock and the one for waiting.
-    struct Moment {
-        var now: Timestamp
-        var instant: MonotonicInstant
-    }
-
     /// The caller, after its signature was verified.
     struct Actor {
         /// Nil for a user that signs by itself.
@@ -227,35 +221,5 @@ struct StreamOneState: Sendable {
             guard failures.count >= limit else { return }
             failures = Failures(blockedUntil: end)
         }
-    }
-}
-
-/// Values by name. If there are too many, the oldest is removed for the newest.
-struct Recent<Value: Sendable>: Sendable {
-    private let limit: Int
-    private(set) var values: [String: Value] = [:]
-    private var names: [String] = []
-    private var oldest = 0
-
-    init(limit: Int) { self.limit = limit }
-
-    subscript(name: String) -> Value? { values[name] }
-
-    mutating func insert(_ name: String, _ value: Value) {
-        guard values.updateValue(value, forKey: name) == nil else { return }
-        guard names.count == limit else { return names.append(name) }
-        values[names[oldest]] = nil
-        names[oldest] = name
-        oldest = (oldest + 1) % limit
-    }
-
-    /// Changes an existing value.
-    mutating func update(_ name: String, _ change: (inout Value) -> Void) {
-        guard let index = values.index(forKey: name) else { return }
-        change(&values.values[index])
-    }
-
-    mutating func forEach(_ change: (inout Value) -> Void) {
-        for name in names { update(name, change) }
     }
 }

@@ -20,7 +20,7 @@ final class WebhookSimulator: ControlledSimulator {
         var result =
             request.header("Content-Type") == "application/x-www-form-urlencoded"
             ? judgeTokenRequest(request) : judgeMessages(request, poisons)
-        result.violations += Self.framingViolations(of: request)
+        result.violations += request.framingViolations
         return result
     }
 
@@ -104,36 +104,26 @@ final class WebhookSimulator: ControlledSimulator {
         let target = "\(request.method) \(request.path)?\(request.query ?? "")\n"
         let fingerprint = (Array(target.utf8) + request.body).withUnsafeBufferPointer { digest($0) }
         return state.withLock { state in
-            switch state.judge(key, fingerprint) {
-            case .new:
-                state.recordAccepted(key, fingerprint)
+            guard let accepted = state.accepted[key] else {
+                state.accepted.insert(key, fingerprint)
                 return result
-            case .repeated:
-                state.recordReplay()
-                return SimulatedResult(answer: result.answer)
-            case .different:
+            }
+            guard accepted == fingerprint else {
                 return SimulatedResult(
                     answer: Answer.refusal(422, "Idempotency-Key was used for another request"),
                     violations: ["an Idempotency-Key of another request"])
             }
+            state.recordReplay()
+            return SimulatedResult(answer: result.answer)
         }
     }
 
     // MARK: What a gateway must not do
 
     private static func wrongMethod(_ request: SimulatedRequest) -> SimulatedResult {
-        var answer = Answer.refusal(405, "method not allowed")
-        answer.headers.append(("Allow", "POST, PUT, PATCH"))
-        return SimulatedResult(
-            answer: answer, violations: ["\(request.method.prefix(20)) \(request.path.prefix(100)): no such method"])
-    }
-
-    private static func framingViolations(of request: SimulatedRequest) -> [String] {
-        var violations = ["Content-Encoding", "Transfer-Encoding", "Expect"].compactMap { name in
-            request.header(name).map { _ in "a request with \(name)" }
-        }
-        if request.header("Content-Length") == nil { violations.append("a request without Content-Length") }
-        return violations
+        SimulatedResult(
+            answer: Answer.refusal(405, "method not allowed").with("Allow", "POST, PUT, PATCH"),
+            violations: ["\(request.method.prefix(20)) \(request.path.prefix(100)): no such method"])
     }
 
     /// Repeated headers are joined by commas.

@@ -8,7 +8,8 @@ struct WebhookState: Sendable {
     /// When each token expires.
     private var tokens: [String: Timestamp] = [:]
     private var random: SplitMix64
-    private var requests = KnownRequests()
+    /// The digests of requests that were accepted, by their key.
+    var accepted = Recent<UInt64>(limit: 10_000)
     private var counts = Counts()
 
     struct Counts: Encodable, Sendable {
@@ -56,12 +57,8 @@ struct WebhookState: Sendable {
 
     // MARK: Repeated requests
 
-    /// See `KnownRequests.judge`.
-    func judge(_ key: String, _ fingerprint: UInt64) -> KnownRequests.Verdict { requests.judge(key, fingerprint) }
-
     mutating func recordSigned() { counts.signedRequests += 1 }
     mutating func recordReplay() { counts.replays += 1 }
-    mutating func recordAccepted(_ key: String, _ fingerprint: UInt64) { requests.accept(key, fingerprint) }
 
     // MARK: Control
 
@@ -72,28 +69,6 @@ struct WebhookState: Sendable {
     }
 
     func shown() -> [JSONTree.Member] { settings.shown + (tree(of: counts).members ?? []) }
-}
-
-/// The keys of requests that were accepted, the newest ten thousand of them.
-struct KnownRequests: Sendable {
-    enum Verdict { case new, repeated, different }
-
-    private var fingerprints: [String: UInt64] = [:]
-    private var keys: [String] = []
-    private static let kept = 10_000
-
-    /// Whether a request has the key of one that was accepted, and whether it is the same.
-    func judge(_ key: String, _ fingerprint: UInt64) -> Verdict {
-        fingerprints[key].map { $0 == fingerprint ? .repeated : .different } ?? .new
-    }
-
-    mutating func accept(_ key: String, _ fingerprint: UInt64) {
-        guard fingerprints.updateValue(fingerprint, forKey: key) == nil else { return }
-        keys.append(key)
-        guard keys.count > 2 * Self.kept else { return }
-        for old in keys.prefix(Self.kept) { fingerprints[old] = nil }
-        keys.removeFirst(Self.kept)
-    }
 }
 
 /// Credentials of the scheme Basic, as RFC 6749, section 2.3.1, encodes them.
@@ -119,8 +94,6 @@ enum Answer {
     }
 
     static func badCredentials(_ scheme: String) -> SimulatedAnswer {
-        var answer = refusal(401, "invalid_client")
-        answer.headers.append(("WWW-Authenticate", "\(scheme) realm=\"webhook\""))
-        return answer
+        refusal(401, "invalid_client").with("WWW-Authenticate", "\(scheme) realm=\"webhook\"")
     }
 }
