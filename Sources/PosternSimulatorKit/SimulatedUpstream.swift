@@ -62,10 +62,10 @@ final class SimulatedUpstream: FaultHandler {
         case .resetBefore:
             record(nil, "reset-before")
             return responder.reset()
-        case .hang:
+        case .hang, .mute:
             record(nil, "hang")
             return responder.hold()
-        case .proceed, .resetAfter, .hangAfter, .garbage, .truncate, .drip: break
+        case .pass, .delay, .resetAfter, .hangAfter, .garbage, .truncate, .drip: break
         }
         var asked = SimulatedRequest(request)
         asked.isAnswerLost = decision.action.losesAnswer
@@ -90,7 +90,7 @@ final class SimulatedUpstream: FaultHandler {
         case .drip(let pause):
             record(judged, "\(answer.status)")
             responder.respond(HTTPResponse(answer), dripping: 1, every: pause)
-        case .proceed, .status, .cut, .resetBefore, .hang:
+        case .pass, .delay, .status, .cut, .resetBefore, .hang, .mute:
             record(judged, "\(answer.status)")
             responder.respond(answer, delay: decision.delay + judged.delay)
         }
@@ -176,11 +176,11 @@ extension SimulatedRequest {
     }
 }
 
-extension FaultDecision.Action {
+extension Faults.Fault {
     fileprivate var losesAnswer: Bool {
         switch self {
-        case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncate: true
-        case .proceed, .status, .cut, .drip: false
+        case .resetBefore, .resetAfter, .hang, .hangAfter, .mute, .garbage, .truncate: true
+        case .pass, .delay, .status, .cut, .drip: false
         }
     }
 }

@@ -72,7 +72,7 @@ import Testing
         do { _ = try Faults(parsing: text) } catch { #expect("\(error)" == problem) }
     }
 
-    private func actions(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [FaultDecision.Action] {
+    private func actions(_ text: String, seed: UInt64 = 1, paths: [String]) throws -> [Faults.Fault] {
         var player = FaultPlayer(try Faults(parsing: text), seed: seed)
         return paths.map { player.decide(path: $0).action }
     }
@@ -81,20 +81,20 @@ import Testing
         let played = try actions("status=503:x2,pass:x1,reset-before:x1", paths: [String](repeating: "/", count: 6))
         #expect(
             played == [
-                .status(503, retryAfter: nil), .status(503, retryAfter: nil), .proceed, .resetBefore, .proceed,
-                .proceed,
+                .status(503, retryAfter: nil), .status(503, retryAfter: nil), .pass, .resetBefore, .pass,
+                .pass,
             ])
     }
 
     @Test func pathRules_meanOnlyPathsThatBeginSo() throws {
         let played = try actions("hang@/token", paths: ["/v1", "/token", "/token/x", "/", "/TOKEN"])
-        #expect(played == [.proceed, .hang, .hang, .proceed, .proceed])
+        #expect(played == [.pass, .hang, .hang, .pass, .pass])
     }
 
     @Test func mute_meansOnlyConnectionsThatAreOlder() throws {
         var player = FaultPlayer(try Faults(parsing: "mute:x2,status=500:x1"), seed: 1)
         let played = [false, true, false, true, true].map { player.decide(path: "/", isOnOld: $0).action }
-        #expect(played == [.status(500, retryAfter: nil), .hang, .proceed, .hang, .proceed])
+        #expect(played == [.status(500, retryAfter: nil), .hang, .pass, .hang, .pass])
     }
 
     @Test func delays_addUp_onTheWayToAnotherFault() throws {
@@ -114,8 +114,8 @@ import Testing
     }
 
     @Test(arguments: [
-        (0, [FaultDecision.Action.proceed]), (1, [.hang]),
-    ]) func probability_isCertain_atTheEnds(chance: Int, expected: [FaultDecision.Action]) throws {
+        (0, [Faults.Fault.pass]), (1, [.hang]),
+    ]) func probability_isCertain_atTheEnds(chance: Int, expected: [Faults.Fault]) throws {
         #expect(
             Set(try actions("hang:\(chance)", paths: [String](repeating: "/", count: 500)).map { "\($0)" })
                 == Set(expected.map { "\($0)" }))

@@ -1,3 +1,5 @@
+internal import Foundation
+
 /// A fault text that is not valid: the rule, and what is wrong with it.
 public struct FaultsProblem: Error, Sendable, Equatable, CustomStringConvertible {
     public let description: String
@@ -7,7 +9,8 @@ public struct FaultsProblem: Error, Sendable, Equatable, CustomStringConvertible
 extension Faults {
     /// Reads the form that `Faults` describes; blanks around rules do not matter, nor do empty rules.
     public init(parsing text: some StringProtocol) throws(FaultsProblem) {
-        let parts = text.split(separator: ",").map(trimmed).filter { !$0.isEmpty }
+        let parts = text.split(separator: ",").map { $0.trimmingCharacters(in: .whitespacesAndNewlines) }
+            .filter { !$0.isEmpty }
         self.text = parts.joined(separator: ",")
         for rule in parts {
             if rule.hasPrefix("poison=") {
@@ -119,27 +122,8 @@ extension Duration {
     }
 }
 
-private func trimmed(_ text: some StringProtocol) -> String {
-    var text = Substring(text)
-    while text.first?.isWhitespace == true { text.removeFirst() }
-    while text.last?.isWhitespace == true { text.removeLast() }
-    return String(text)
-}
-
 private func unescaped(_ text: Substring, in rule: String) throws(FaultsProblem) -> String {
-    var bytes: [UInt8] = []
-    var rest = text.utf8[...]
-    while let byte = rest.popFirst() {
-        guard byte == UInt8(ascii: "%") else {
-            bytes.append(byte)
-            continue
-        }
-        let digits = String(decoding: rest.prefix(2), as: UTF8.self)
-        guard digits.utf8.count == 2, let value = UInt8(digits, radix: 16) else {
-            throw FaultsProblem(rule, "% is followed by two hexadecimal digits")
-        }
-        bytes.append(value)
-        rest = rest.dropFirst(2)
-    }
-    return String(decoding: bytes, as: UTF8.self)
+    let decoded = PercentDecoded(text.utf8, plusIsSpace: false)
+    guard decoded.isWhole else { throw FaultsProblem(rule, "% is followed by two hexadecimal digits") }
+    return String(decoding: decoded.bytes, as: UTF8.self)
 }

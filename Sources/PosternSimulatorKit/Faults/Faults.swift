@@ -103,17 +103,10 @@ public struct Faults: Sendable, Equatable {
 
 /// What to do with one request.
 public struct FaultDecision: Sendable, Equatable {
-    /// The fault of one request, with its delays taken out.
-    public enum Action: Sendable, Equatable {
-        case proceed
-        case status(Int, retryAfter: Faults.RetryAfter?)
-        case cut(Int, retryAfter: Faults.RetryAfter?)
-        case resetBefore, resetAfter, hang, hangAfter, garbage, truncate
-        case drip(Duration)
-    }
     /// Before anything is answered: the sum over all rules that apply.
     public var delay: Duration = .zero
-    public var action = Action.proceed
+    /// Neither `delay`, nor `mute`, which is `hang` on the connections that it means.
+    public var action = Faults.Fault.pass
 }
 
 /// Plays `Faults` over a sequence of requests. The same seed and the same requests give the same decisions.
@@ -139,16 +132,9 @@ public struct FaultPlayer: Sendable {
             case .delay(let delay):
                 decision.delay += delay
                 continue
-            case .status(let status, let retryAfter): decision.action = .status(status, retryAfter: retryAfter)
-            case .cut(let status, let retryAfter): decision.action = .cut(status, retryAfter: retryAfter)
-            case .resetBefore: decision.action = .resetBefore
-            case .resetAfter: decision.action = .resetAfter
-            case .hang, .mute: decision.action = .hang
-            case .hangAfter: decision.action = .hangAfter
-            case .garbage: decision.action = .garbage
-            case .truncate: decision.action = .truncate
-            case .drip(let pause): decision.action = .drip(pause)
-            case .pass: break
+            case .mute: decision.action = .hang
+            case .status, .cut, .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncate, .drip, .pass:
+                decision.action = rule.fault
             }
             return decision
         }

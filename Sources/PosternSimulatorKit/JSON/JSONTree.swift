@@ -30,14 +30,14 @@ package enum JSONTree: Sendable, Equatable {
         let text = Array(text)
         guard String(validating: text, as: UTF8.self) != nil else { return nil }
         return text.withUnsafeBufferPointer { text in
-            var reader = Reader(scanner: JSONScanner(text))
-            guard reader.scanner.peek() != nil else { return nil }
-            let start = reader.scanner.position
-            guard let value = reader.value(depth: 0), !reader.scanner.sawControlCharacter else { return nil }
-            let end = reader.scanner.position
-            return Document(
-                value: value, range: start..<end, hasRepeatedNames: reader.sawRepeatedName,
-                hasTrailingBytes: reader.scanner.peek() != nil)
+            var scanner = JSONScanner(text)
+            guard let found = scanner.value(), !scanner.sawControlCharacter else { return nil }
+            var reader = Reader(text: text)
+            return reader.tree(of: found, depth: 0).map { value in
+                Document(
+                    value: value, range: found.range, hasRepeatedNames: reader.sawRepeatedName,
+                    hasTrailingBytes: scanner.peek() != nil)
+            }
         }
     }
 
@@ -76,57 +76,45 @@ package enum JSONTree: Sendable, Equatable {
         }
     }
 
+    /// Builds the trees of values that the scanner has accepted.
     private struct Reader {
-        var scanner: JSONScanner
+        let text: UnsafeBufferPointer<UInt8>
         var sawRepeatedName = false
 
         private static let maxDepth = 128
 
-        mutating func value(depth: Int) -> JSONTree? {
+        /// Nil if it is nested too deep.
+        mutating func tree(of value: JSONScanner.Value, depth: Int) -> JSONTree? {
             guard depth <= Self.maxDepth else { return nil }
-            switch scanner.peek() {
-            case UInt8(ascii: "{"): return object(depth: depth)
-            case UInt8(ascii: "["): return array(depth: depth)
-            default: return scanner.value().flatMap(scalar)
-            }
-        }
-
-        private mutating func object(depth: Int) -> JSONTree? {
-            scanner.position += 1
-            if scanner.take(UInt8(ascii: "}")) { return .object([]) }
-            var members: [Member] = []
-            repeat {
-                guard scanner.peek() == UInt8(ascii: "\""), let name = scanner.value().flatMap(scalar)?.string,
-                    scanner.take(UInt8(ascii: ":")), let value = value(depth: depth + 1)
-                else { return nil }
-                members.append(Member(name: name, value: value))
-            } while scanner.take(UInt8(ascii: ","))
-            guard scanner.take(UInt8(ascii: "}")) else { return nil }
-            let object = JSONTree.object(of: members)
-            if object.members?.count != members.count { sawRepeatedName = true }
-            return object
-        }
-
-        private mutating func array(depth: Int) -> JSONTree? {
-            scanner.position += 1
-            if scanner.take(UInt8(ascii: "]")) { return .array([]) }
-            var elements: [JSONTree] = []
-            repeat {
-                guard let element = value(depth: depth + 1) else { return nil }
-                elements.append(element)
-            } while scanner.take(UInt8(ascii: ","))
-            return scanner.take(UInt8(ascii: "]")) ? .array(elements) : nil
-        }
-
-        private func scalar(_ value: JSONScanner.Value) -> JSONTree? {
-            let raw = scanner.text[value.range]
+            let raw = text[value.range]
+            var scanner = JSONScanner(text)
+            scanner.position = value.range.lowerBound
             switch value.kind {
+            case .object:
+                var values: [(name: String, value: JSONScanner.Value)] = []
+                _ = scanner.members { values.append(($0.name, $1)) }
+                var members: [Member] = []
+                for (name, value) in values {
+                    guard let child = tree(of: value, depth: depth + 1) else { return nil }
+                    members.append(Member(name: name, value: child))
+                }
+                let object = JSONTree.object(of: members)
+                if object.members?.count != members.count { sawRepeatedName = true }
+                return object
+            case .array:
+                var values: [JSONScanner.Value] = []
+                _ = scanner.elements { values.append($0) }
+                var elements: [JSONTree] = []
+                for value in values {
+                    guard let child = tree(of: value, depth: depth + 1) else { return nil }
+                    elements.append(child)
+                }
+                return .array(elements)
             case .string: return .string(unescaped(raw.dropFirst().dropLast()))
             case .integer, .decimal: return .number(String(decoding: raw, as: UTF8.self))
             case .true: return .bool(true)
             case .false: return .bool(false)
             case .null: return .null
-            case .object, .array: return nil
             }
         }
     }
