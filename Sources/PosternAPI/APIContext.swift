@@ -23,15 +23,15 @@ public struct RequestLimits: Sendable, Equatable {
 /// thread.
 public final class APIContext: Sendable {
     /// The durable store of messages, receipts, and upstream state.
-    public let outbox: Outbox
+    let outbox: Outbox
     /// The clock by which waits, ages, and expiry are decided.
-    public let time: any TimeSource
+    let time: any TimeSource
     /// The randomness of values that upstreams fill in, such as identifiers.
     let random: @Sendable () -> (UInt64, UInt64)
-    public let metrics: Metrics
-    public let logger: Logger
+    let metrics: Metrics
+    let logger: Logger
     /// The limits of each request, from `server.limits`.
-    public let limits: RequestLimits
+    let limits: RequestLimits
     /// The shared memory budget of bodies, of parsing them, of messages that wait for their commit, and of pages of
     /// lists. A request that exceeds it gets 503. The HTTP server uses the same budget.
     let memory: ByteBudget

@@ -10,7 +10,7 @@ public struct CheckReport: Sendable, Equatable {
     public let exitCode: Int32
 
     /// `EX_CONFIG` of sysexits.h.
-    public static let configurationError: Int32 = 78
+    static let configurationError: Int32 = 78
 
     /// `asJSON`: one object `{"file","valid","problems":[{"path","detail"}],"warnings":[…]}` instead of text for
     /// people. `triesToStart`: whether files and addresses are tried as `serve` would.

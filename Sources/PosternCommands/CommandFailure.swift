@@ -1,5 +1,5 @@
 import PosternCore
-public import PosternStore
+import PosternStore
 import PosternThreads
 
 /// Why a command failed: a sentence for people, and an exit code of sysexits.h for scripts.
@@ -14,16 +14,16 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     /// A port is in use or not permitted, or a program is missing (`EX_UNAVAILABLE`).
     public static let unavailable: Int32 = 69
     /// The store cannot be opened (`EX_CANTCREAT`).
-    public static let noStore: Int32 = 73
+    static let noStore: Int32 = 73
     /// Another process is using the store (`EX_TEMPFAIL`).
-    public static let running: Int32 = 75
+    static let running: Int32 = 75
 
     public init(_ exitCode: Int32, _ description: String) {
         self.exitCode = exitCode
         self.description = description
     }
 
-    public init(_ error: StoreError) {
+    init(_ error: StoreError) {
         let exitCode =
             switch error {
             case .alreadyRunning: Self.running

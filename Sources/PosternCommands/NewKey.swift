@@ -10,12 +10,12 @@ public struct NewKey: Sendable, Equatable {
     public let name: String
     public let scopes: [Scope]
     /// Shown once and kept nowhere; see `KeyText`.
-    public let key: String
+    let key: String
     /// SHA-256 of the key's text, in hexadecimal.
-    public let sha256: String
+    let sha256: String
 
     /// `random`: the source of the bits. The system's generator takes them from the kernel.
-    public init(name: String, scopes: [Scope], random: inout some RandomNumberGenerator) {
+    init(name: String, scopes: [Scope], random: inout some RandomNumberGenerator) {
         self.name = name
         self.scopes = scopes
         key = KeyText.make(using: &random)
@@ -28,7 +28,7 @@ public struct NewKey: Sendable, Equatable {
     }
 
     /// The entry for `auth.keys`. Scopes and upstreams may be narrowed there.
-    public var entry: String {
+    var entry: String {
         JSONWriter.object { json in
             json.string("name", name)
             json.string("sha256", sha256)

@@ -6,9 +6,9 @@ public import PosternUpstream
 /// The location of the store that a command works on, and of the gateway that may be using it.
 public struct StoreLocation: Sendable {
     /// The path of the SQLite file.
-    public let path: String
+    let path: String
     /// Nil if the address of the gateway is not known.
-    public let gateway: GatewayAddress?
+    let gateway: GatewayAddress?
     /// The upstreams of the configuration; empty if only the path is known.
     let upstreams: [AnyUpstream]
 

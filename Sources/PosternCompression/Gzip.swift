@@ -5,7 +5,7 @@ public enum Gzip {
     /// A window of 32 KiB, with gzip's header and checksum instead of zlib's own.
     private static let windowBits: Int32 = 15 + 16
     /// Output up to this size is accepted whatever its ratio: a short text of one repeated byte is not an attack.
-    public static let ratioFreeBytes = 64 << 10
+    static let ratioFreeBytes = 64 << 10
     /// The largest ratio of output to input that is accepted of a longer output.
     public static let maxRatio = 200
 

@@ -15,9 +15,9 @@ public struct DeliverySettings: Sendable, Equatable {
     /// The backoff of batches and of circuits.
     public var retry = RetryPolicy()
     /// The number of doubtful responses in a row after which a message that was sent alone fails.
-    public var suspectTries = 5
+    var suspectTries = 5
     /// The time that these have to span if nothing else could be sent in between.
-    public var suspectPeriod = Duration.seconds(1800)
+    var suspectPeriod = Duration.seconds(1800)
     /// The age at which messages expire; zero means never.
     public var expireAfter = Duration.zero
     /// Timeouts and TLS of upstream requests.

@@ -29,7 +29,7 @@ public final class UpstreamClient: Sendable {
     }
 
     /// Continues with new settings, on new connections.
-    public func apply(_ settings: DeliverySettings) {
+    func apply(_ settings: DeliverySettings) {
         let renewedAt = time.instant
         current.withLock { current in
             var options = settings.transfer

@@ -9,7 +9,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     }
 
     /// Whether the gateway does not deliver to it: it is disabled, or no longer configured.
-    public var isDisabled = false
+    var isDisabled = false
     /// Whether an operator has paused it.
     public var isPaused = false
     /// The number of requests in flight.
@@ -33,7 +33,7 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public struct EndpointWait: Sendable, Equatable {
         public var name: String
         /// Why an operator has to intervene; nil after failures or a rate limit.
-        public var reason: Verdict.HoldReason?
+        var reason: Verdict.HoldReason?
         /// Nil while the endpoint is probed.
         public var until: Timestamp?
         public var lastError: AttemptError?
@@ -51,9 +51,9 @@ public struct UpstreamSnapshot: Sendable, Equatable {
         /// The number of fetches in a row that returned none.
         public var failures = 0
         /// Whether the last fetch failed because of the credentials.
-        public var credentialsRefused = false
+        var credentialsRefused = false
         /// When the next fetch is made after one that failed.
-        public var retryAt: Timestamp?
+        var retryAt: Timestamp?
     }
 
     public init() {}

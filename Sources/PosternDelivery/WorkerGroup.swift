@@ -11,7 +11,7 @@ public final class WorkerGroup: Sendable {
     private let time: any TimeSource
 
     /// A thread that has not turned for this long is considered stalled.
-    public static let stallsAfter = Duration.seconds(15)
+    static let stallsAfter = Duration.seconds(15)
     /// After the transport has stopped, results only have to be written to the disk, which does not take long.
     private static let recordingTime = Duration.seconds(5)
 
@@ -34,7 +34,7 @@ public final class WorkerGroup: Sendable {
     public func start() throws(SystemLimitError) { for worker in workers { try worker.start() } }
 
     /// Nil if the upstream is disabled or not configured, or if its queue is not adopted.
-    public func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
+    func worker(named name: UpstreamName) -> UpstreamWorker? { workers.first { $0.name == name } }
 
     // MARK: Changing while the gateway runs
 

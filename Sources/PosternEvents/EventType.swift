@@ -24,7 +24,7 @@ public enum EventType: String, Sendable, CaseIterable {
 /// Events of one type and upstream that happened at about the same time.
 public struct Event: Sendable, Equatable {
     public let type: EventType
-    public let upstream: UpstreamName
+    let upstream: UpstreamName
     /// The messages concerned, or the first of them; see `EventFeed.Limits`.
     public internal(set) var ids: [MessageID]
     /// How many messages are concerned, also those that are not in `ids`; 0 for events that concern none.

@@ -36,7 +36,7 @@ public struct FaultResponder: Sendable {
     public func respondRaw(_ bytes: [UInt8]) { write(bytes, chunk: max(bytes.count, 1), pause: .milliseconds(1)) }
 
     /// Closes the connection without a response.
-    public func hangUp() { responder.hangUp() }
+    func hangUp() { responder.hangUp() }
 
     /// Aborts the connection: the client sees a reset.
     public func reset() {

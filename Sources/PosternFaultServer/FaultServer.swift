@@ -42,7 +42,7 @@ public final class FaultServer: Sendable {
     }
 
     /// Accepted and not closed, whether or not a request is running.
-    public var openConnections: Int { server.openConnections }
+    var openConnections: Int { server.openConnections }
     /// The numbers of connections that wait for their response, and of all connection objects, for leak checks.
     var suspendedConnections: Int { server.suspendedConnections }
     var livingConnections: Int { server.livingConnections }

@@ -15,16 +15,16 @@ import PosternUpstream
 public final class App: Sendable {
     /// The options of `postern serve`.
     public struct Options: Sendable {
-        public var configFile: ConfigurationFile
+        var configFile: ConfigurationFile
         /// Whether to run the simulators and point the upstreams at them.
-        public var simulate: Bool
+        var simulate: Bool
         /// The port of the first simulator; the others follow. 0 lets the system choose. Nil: the default, or if that is in
         /// use, others.
-        public var simulatorPort: UInt16?
+        var simulatorPort: UInt16?
         /// Whether to set a damaged store aside and start with an empty one.
-        public var startFresh: Bool
+        var startFresh: Bool
         /// Whether to repair a damaged write-ahead log. A copy of the store is kept.
-        public var recover: Bool
+        var recover: Bool
 
         public init(
             configFile: ConfigurationFile, simulate: Bool = false, simulatorPort: UInt16? = nil,

@@ -6,11 +6,11 @@ public struct Problem: Error {
     /// 400 to 599.
     public var status: Int
     /// The same for every occurrence of the slug, by default.
-    public var title: String
+    var title: String
     /// What is wrong with this request and what to do. Never contains a payload or a credential.
     public var detail: String
     /// Further members, each as JSON, for example `("errors", "[…]")`.
-    public var members: [(name: String, json: String)]
+    var members: [(name: String, json: String)]
     /// Further headers, for example `Retry-After`.
     public var headers: [(name: String, value: String)]
     /// Whether to close the connection after the response.
@@ -37,7 +37,7 @@ public struct Problem: Error {
     }
 
     /// `instance` is the path of the request; `requestID` is added as a member.
-    public func response(instance: String, requestID: String) -> HTTPResponse {
+    func response(instance: String, requestID: String) -> HTTPResponse {
         var json = "{\"type\":\"urn:postern:problem:\(slug.rawValue)\",\"title\":\(JSONEscapes.quoted(title))"
         json += ",\"status\":\(status),\"detail\":\(JSONEscapes.quoted(detail))"
         json += ",\"instance\":\(JSONEscapes.quoted(instance)),\"requestId\":\(JSONEscapes.quoted(requestID))"

@@ -64,14 +64,14 @@ public struct Exposition {
         value == value.rounded() && abs(value) < 1e15 ? String(Int64(value)) : String(value)
     }
 
-    public mutating func counters(_ name: String, _ help: String, _ family: Family<Counter>) {
+    mutating func counters(_ name: String, _ help: String, _ family: Family<Counter>) {
         head(name, "counter", help)
         for (values, series) in family.all {
             sample(name, Array(zip(family.labels, values)), String(series.value))
         }
     }
 
-    public mutating func histograms(_ name: String, _ help: String, _ family: Family<Histogram>) {
+    mutating func histograms(_ name: String, _ help: String, _ family: Family<Histogram>) {
         head(name, "histogram", help)
         for (values, series) in family.all {
             let labels = Array(zip(family.labels, values))

@@ -3,22 +3,22 @@ import Synchronization
 /// Counts observations in buckets with fixed upper bounds. Any thread.
 public final class Histogram: Sendable {
     /// Upper bounds, ascending; one more bucket, `+Inf`, is implied.
-    public let bounds: [Double]
+    let bounds: [Double]
     private let buckets: [Counter]
     /// The sum, in millionths, so that it can be changed atomically.
     private let sumMillionths = Atomic<Int>(0)
 
-    public init(bounds: [Double]) {
+    init(bounds: [Double]) {
         self.bounds = bounds
         buckets = (0...bounds.count).map { _ in Counter() }
     }
 
     /// Bounds from 100 µs to 60 s, for commits, requests, and attempts.
-    public static let durationBounds: [Double] = [
+    static let durationBounds: [Double] = [
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     ]
     /// Bounds from 1 to 10,000, for messages in a commit or a batch.
-    public static let countBounds: [Double] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
+    static let countBounds: [Double] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000]
 
     /// Counts a value, in the unit of the bounds.
     public func observe(_ value: Double) {
@@ -38,6 +38,6 @@ public final class Histogram: Sendable {
     }
 
     /// The number of observations.
-    public var count: Int { buckets.reduce(0) { $0 + $1.value } }
+    var count: Int { buckets.reduce(0) { $0 + $1.value } }
     var sum: Double { Double(sumMillionths.load(ordering: .relaxed)) / 1_000_000 }
 }

@@ -7,8 +7,8 @@ public struct PassedSockets: Sendable {
     /// One of them, with its address.
     public struct Socket: Sendable, Equatable {
         public let descriptor: Int32
-        public let host: String
-        public let port: UInt16
+        let host: String
+        let port: UInt16
 
         /// Nil unless it listens on a TCP port.
         init?(_ descriptor: Int32) {

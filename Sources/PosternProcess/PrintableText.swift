@@ -31,7 +31,7 @@ extension String {
 }
 
 extension Unicode.Scalar {
-    package var isUnprintable: Bool {
+    var isUnprintable: Bool {
         switch value {
         case 0..<0x20, 0x7F..<0xA0: true
         // Directional marks and line separators.

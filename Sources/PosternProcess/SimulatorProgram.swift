@@ -7,7 +7,7 @@ package enum SimulatorProgram {
     package static let portsExitCode: Int32 = 69
 
     /// The path where it has to be.
-    package static var path: String {
+    static var path: String {
         var path = [UInt8](repeating: 0, count: Int(PATH_MAX))
         let count = path.withUnsafeMutableBytes { bytes in
             readlink("/proc/self/exe", bytes.baseAddress!, bytes.count)
@@ -27,7 +27,7 @@ package enum SimulatorProgram {
     }
 
     /// The error text if it cannot be run.
-    package static func missing(_ error: Int32) -> String {
+    static func missing(_ error: Int32) -> String {
         "The simulators are a program of their own, \(path), which cannot be run: \(String(cString: strerror(error))). "
             + "`make build` builds it, `make install` installs it."
     }

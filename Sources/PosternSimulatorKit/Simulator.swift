@@ -81,7 +81,7 @@ package struct SimulatedAnswer: Sendable, Equatable {
         Self(status: status, headers: [("Content-Type", "application/json; charset=utf-8")], body: Array(text.utf8))
     }
 
-    package static func text(_ status: Int, _ text: String) -> Self {
+    static func text(_ status: Int, _ text: String) -> Self {
         Self(status: status, headers: [("Content-Type", "text/plain; charset=utf-8")], body: Array(text.utf8))
     }
 

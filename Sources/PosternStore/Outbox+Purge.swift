@@ -3,11 +3,11 @@ public import PosternCore
 /// The settled messages to delete.
 public struct PurgeRequest: Sendable, Equatable {
     /// The upstream whose messages are deleted.
-    public var upstream: UpstreamNumber
+    var upstream: UpstreamNumber
     /// Any state except `queued`.
-    public var state: MessageState
+    var state: MessageState
     /// Only messages that were settled before this time; nil means all.
-    public var settledBefore: Timestamp?
+    var settledBefore: Timestamp?
 
     public init(_ state: MessageState, of upstream: UpstreamNumber, settledBefore: Timestamp? = nil) {
         precondition(state != .queued, "what is queued is cancelled, not purged")

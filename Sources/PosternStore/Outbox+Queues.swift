@@ -17,7 +17,7 @@ extension Outbox {
     }
 
     /// Nil for an upstream that is not registered in this run.
-    public func target(_ number: UpstreamNumber) -> QueueTarget? { queues.target(number) }
+    func target(_ number: UpstreamNumber) -> QueueTarget? { queues.target(number) }
 
     /// Replaces the upstream of a queue by one of the same name and type with other settings, and perhaps other kinds.
     /// Waits for the writer. Call it before messages of the new kinds are accepted. If it throws, nothing has changed.

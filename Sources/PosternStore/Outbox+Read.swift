@@ -65,9 +65,9 @@ public struct QueuedFacts: Sendable, Equatable {
 /// Why all messages of a kind wait in a mixed queue, whose rows do not say so: for what they need, not for a time of
 /// their own.
 public struct KindWait: Sendable, Equatable {
-    public let reason: WaitReason
+    let reason: WaitReason
     /// Nil if no time is known.
-    public let until: Timestamp?
+    let until: Timestamp?
 
     public init(_ reason: WaitReason, until: Timestamp?) {
         self.reason = reason

@@ -25,9 +25,9 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     /// What all requests have in common.
     public struct Settings: Sendable {
         /// Sent with requests that have no `User-Agent` of their own.
-        public var userAgent: String
+        var userAgent: String
         /// The number of idle connections that are kept for each group.
-        public var maxIdleConnections: Int
+        var maxIdleConnections: Int
 
         public init(version: String, maxIdleConnections: Int = 128) {
             userAgent = "Postern/\(version)"

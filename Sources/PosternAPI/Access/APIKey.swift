@@ -14,9 +14,9 @@ public struct APIKey: Sendable, Equatable {
     /// What the holder may do; scopes do not include each other.
     public var scopes: Set<Scope>
     /// Nil means all of them.
-    public var upstreams: Set<UpstreamName>?
+    var upstreams: Set<UpstreamName>?
     /// The rate limits of all requests with this key together.
-    public var limits: RateLimits
+    var limits: RateLimits
     /// Nil means never.
     public var expiresAt: Timestamp?
 

@@ -1,4 +1,4 @@
-public import PosternCore
+import PosternCore
 import Synchronization
 
 /// The configured keys. Any thread.
@@ -12,13 +12,13 @@ public final class KeyRing: Sendable {
     private let callers = Mutex(Callers())
     private let hasKeys = Atomic<Bool>(false)
 
-    public init() {}
+    init() {}
 
     /// Whether callers need no key at all.
-    public var isEmpty: Bool { !hasKeys.load(ordering: .acquiring) }
+    var isEmpty: Bool { !hasKeys.load(ordering: .acquiring) }
 
     /// Replaces the active keys. A key that is configured as before keeps its allowance and the time of its last use.
-    public func replace(with keys: [APIKey], at now: MonotonicInstant) {
+    func replace(with keys: [APIKey], at now: MonotonicInstant) {
         callers.withLock { callers in
             let former = callers.all
             callers = Callers()

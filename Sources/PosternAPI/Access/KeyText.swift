@@ -7,7 +7,7 @@ import PosternCompression
 /// authenticated: any text may be a key whose digest is configured.
 public enum KeyText {
     /// Begins every key, so that scanners for leaked secrets recognize one.
-    public static let prefix = "postern_"
+    static let prefix = "postern_"
     private static let randomLength = 43
     private static let checksumLength = 6
     private static let alphabet = Array("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".utf8)

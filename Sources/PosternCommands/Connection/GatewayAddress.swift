@@ -2,27 +2,27 @@ import Foundation
 import PosternCore
 public import PosternGateway
 import PosternHTTP
-public import PosternUpstream
+import PosternUpstream
 
 /// Where a command reaches a gateway, and which certificate it accepts there.
 public struct GatewayAddress: Sendable, Equatable {
     /// Without a slash at the end.
-    public let url: String
+    let url: String
     /// The certificates that are accepted from the gateway over TLS.
-    public let trust: TransferOptions.Trust
+    let trust: TransferOptions.Trust
     /// PEM file with a client certificate and its key; nil if the command has none.
-    public let clientCertificateFile: String?
+    let clientCertificateFile: String?
 
     /// The options of the command line. What they omit is taken from the configuration.
     public struct Choice: Sendable, Equatable {
         /// `--url`; nil means the address in the configuration.
         public var url: String?
         /// PEM file with the authorities of the gateway's certificate.
-        public var caFile: String?
+        var caFile: String?
         /// Whether any certificate is accepted.
-        public var isInsecure: Bool
+        var isInsecure: Bool
         /// PEM file with a client certificate and its key.
-        public var clientCertificateFile: String?
+        var clientCertificateFile: String?
 
         public init(
             url: String? = nil, caFile: String? = nil, isInsecure: Bool = false, clientCertificateFile: String? = nil

@@ -1,14 +1,14 @@
-public import Foundation
+import Foundation
 import PosternCore
-public import PosternGateway
+import PosternGateway
 import PosternThreads
 import PosternTransport
-public import PosternUpstream
+import PosternUpstream
 
 /// A client of a running gateway's API.
-public final class GatewayClient: Sendable {
+final class GatewayClient: Sendable {
     /// Without a slash at the end.
-    public let url: String
+    let url: String
     private let key: String?
     private let address: GatewayAddress
     private let loop: CurlLoop
@@ -16,7 +16,7 @@ public final class GatewayClient: Sendable {
     /// Close it when done.
     ///
     /// - Parameter key: An API key, by default that of the environment.
-    public init(
+    init(
         _ address: GatewayAddress,
         key: String? = ProcessInfo.processInfo.environment[ConfigurationSources.commandKeyVariable]
     ) throws(CommandFailure) {
@@ -36,7 +36,7 @@ public final class GatewayClient: Sendable {
     public func close() { loop.stop() }
 
     /// `json`: the body; nil for none. `within`: for the whole exchange.
-    public func ask(
+    func ask(
         _ method: UpstreamRequest.Method, _ path: String, json: String? = nil, within: Duration
     ) async throws(TransferFailure) -> UpstreamResponse {
         try await ask(

@@ -1,11 +1,11 @@
 import PosternCore
-public import PosternStore
+import PosternStore
 
 /// What `postern outbox audit` shows.
 public struct AuditReport: Sendable {
     private let audit: Audit
 
-    public init(_ audit: Audit) { self.audit = audit }
+    init(_ audit: Audit) { self.audit = audit }
 
     /// 1 if the ledger and the rows of any upstream differ.
     public var exitCode: Int32 { audit.isBalanced ? 0 : CommandFailure.no }

@@ -1,32 +1,32 @@
-public import PosternCore
+import PosternCore
 
 /// The result of `postern outbox retry` or `cancel`.
 public struct OutboxEditResult: Sendable, Equatable {
     public enum Action: String, Sendable { case retried, cancelled }
 
     /// A message that was not changed.
-    public struct Rejection: Sendable, Equatable {
-        public let id: MessageID
+    struct Rejection: Sendable, Equatable {
+        let id: MessageID
         /// A sentence for people, without its full stop.
-        public let reason: String
+        let reason: String
 
-        public init(_ id: MessageID, _ reason: String) {
+        init(_ id: MessageID, _ reason: String) {
             self.id = id
             self.reason = reason
         }
     }
 
-    public let action: Action
+    let action: Action
     /// How many messages were changed, or would be in a preview.
-    public var count: Int
+    var count: Int
     /// The messages that were not changed, in the order of the request.
-    public var refused: [Rejection]
+    var refused: [Rejection]
     /// The URL of the gateway that made the change; nil if the store itself was changed.
-    public let gatewayURL: String?
+    let gatewayURL: String?
     /// Whether `count` messages were only counted.
-    public let isPreview: Bool
+    let isPreview: Bool
 
-    public init(
+    init(
         _ action: Action, count: Int = 0, refused: [Rejection] = [], gatewayURL: String? = nil, isPreview: Bool = false
     ) {
         self.isPreview = isPreview

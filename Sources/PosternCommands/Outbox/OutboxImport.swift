@@ -142,19 +142,19 @@ extension UpstreamResponse {
 /// The result of an import.
 public struct ImportReport: Sendable, Equatable {
     /// A line whose message was not stored.
-    public struct Rejection: Sendable, Equatable {
+    struct Rejection: Sendable, Equatable {
         /// Counted from 1.
-        public let line: Int
-        public let reason: String
+        let line: Int
+        let reason: String
     }
 
     /// Messages that were stored.
-    public var imported = 0
+    var imported = 0
     /// Messages that an earlier run of the same import had stored.
-    public var repeated = 0
+    var repeated = 0
     /// Messages in another state, or without a payload.
-    public var skipped = 0
-    public var rejected: [Rejection] = []
+    var skipped = 0
+    var rejected: [Rejection] = []
 
     /// Adds the response to a lenient request. Returns false if it is not valid.
     fileprivate mutating func add(_ response: UpstreamResponse, to request: ImportRequest) -> Bool {

@@ -1,21 +1,21 @@
 import Foundation
 import PosternAPI
-public import PosternCore
+import PosternCore
 import PosternDelivery
 import PosternProcess
-public import PosternStore
-public import PosternUpstream
+import PosternStore
+import PosternUpstream
 
 /// What `postern outbox` shows: text for people, or JSON for programs, in the shapes that `docs/cli.md` describes.
 ///
 /// Shows a payload only if it was requested.
-public struct OutboxReport: Sendable {
+struct OutboxReport: Sendable {
     let summaries: [UpstreamSummary]
     private let upstreams: [UpstreamName: AnyUpstream]
     let now: Timestamp
 
     /// `summary`: of the same store as what is to be shown. `upstreams`: those that are configured, if that is known.
-    public init(summaries: [UpstreamSummary], upstreams: [AnyUpstream] = [], now: Timestamp) {
+    init(summaries: [UpstreamSummary], upstreams: [AnyUpstream] = [], now: Timestamp) {
         self.summaries = summaries
         self.upstreams = Dictionary(upstreams.map { ($0.name, $0) }) { first, _ in first }
         self.now = now
@@ -26,7 +26,7 @@ public struct OutboxReport: Sendable {
     private static let settledStates: [MessageState] = [.delivered, .failed, .cancelled, .dropped, .expired]
 
     /// A table with one row per upstream.
-    public func stats() -> String {
+    func stats() -> String {
         var table = TextTable(
             ["UPSTREAM", "HEALTH", .number("QUEUED"), .number("BYTES"), "OLDEST"]
                 + Self.settledStates.map { .number($0.name.uppercased()) } + [.number("ACCEPTED"), "WHY"])
@@ -44,7 +44,7 @@ public struct OutboxReport: Sendable {
     }
 
     /// One JSON object with one element per upstream.
-    public func statsJSON() -> String {
+    func statsJSON() -> String {
         JSONWriter.object { json in
             json.raw("upstreams", JSONWriter.array(summaries.map(json(of:))))
         }
@@ -73,7 +73,7 @@ public struct OutboxReport: Sendable {
     // MARK: list, show, export
 
     /// A table with one row per message, in the given order.
-    public func list(_ messages: [MessageRecord]) -> String {
+    func list(_ messages: [MessageRecord]) -> String {
         var table = TextTable([
             "ID", "UPSTREAM", "KIND", "STATE", .number("ATTEMPTS"), "CREATED", "SINCE OR UNTIL", "WHY",
         ])
@@ -122,7 +122,7 @@ public struct OutboxReport: Sendable {
     }
 
     /// One message with all of its attempts; the payload only with `showsPayload`.
-    public func message(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
+    func message(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
         let waitStatus = waitStatus(of: record)
         var lines: [(String, String?)] = [
             ("id", "\(record.id)"), ("upstream", record.upstream), ("kind", "\(record.kind)"),
@@ -165,7 +165,7 @@ public struct OutboxReport: Sendable {
     }
 
     /// As the API shows it with `include=attempts`.
-    public func messageJSON(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
+    func messageJSON(_ record: MessageRecord, attempts: [AttemptRow], showsPayload: Bool) -> String {
         MessageJSON.message(record, waitStatus: waitStatus(of: record), attempts: attempts, showsPayload: showsPayload)
     }
 
@@ -175,7 +175,7 @@ public struct OutboxReport: Sendable {
     ///
     /// Control characters beyond ASCII are escaped, since such lines are looked at in terminals. A payload with some of
     /// them is there a second time, as `payloadBase64`, so that an import queues the very bytes.
-    public func exportLine(_ record: MessageRecord) -> String {
+    func exportLine(_ record: MessageRecord) -> String {
         let message = MessageJSON.message(record, waitStatus: waitStatus(of: record), showsPayload: true)
         var line = Self.onOneLine(message.utf8).printableJSON()
         func add(_ name: String, _ text: String) {

@@ -1,7 +1,7 @@
 /// The `Retry-After` of a response (RFC 9110, section 10.2.3).
 public enum RetryAfter {
     /// A longer delay is not obeyed: a wrong date must not stop an upstream for a year.
-    public static let longest = Duration.seconds(3600)
+    static let longest = Duration.seconds(3600)
 
     /// How long to wait from `now` on, at most `longest`. `text` is a number of seconds or a date in any of HTTP's
     /// three forms; what lies in the past means at once. Nil for anything else.

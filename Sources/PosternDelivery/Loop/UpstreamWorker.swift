@@ -13,7 +13,7 @@ import Synchronization
 public final class UpstreamWorker: Sendable {
     /// The queue that it empties; no other worker claims from it.
     public let queue: UpstreamQueue
-    public let client: UpstreamClient
+    let client: UpstreamClient
     public var name: UpstreamName { queue.name }
 
     private let inbox = Inbox<WorkerEvent>()
@@ -28,12 +28,12 @@ public final class UpstreamWorker: Sendable {
     /// What all workers of a gateway share.
     public struct Dependencies: Sendable {
         public var outbox: Outbox
-        public var transport: any Transport
-        public var time: any TimeSource
-        public var metrics: Metrics
-        public var logger: Logger
+        var transport: any Transport
+        var time: any TimeSource
+        var metrics: Metrics
+        var logger: Logger
         /// For the jitter of pauses, 0 ... 1.
-        public var random: @Sendable () -> Double
+        var random: @Sendable () -> Double
 
         public init(
             outbox: Outbox, transport: any Transport, time: any TimeSource, metrics: Metrics, logger: Logger,
@@ -77,7 +77,7 @@ public final class UpstreamWorker: Sendable {
 
     /// How long ago the loop last turned. It turns at least every few seconds; a much longer time means that it is
     /// stalled.
-    public func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
+    func sinceLastTurn(at instant: MonotonicInstant) -> Duration { status.sinceLastTurn(at: instant) }
 
     /// Hands the loop what is to be done before it ends. Returns false if it has ended, or is about to.
     private func put(_ event: WorkerEvent) -> Bool {
@@ -99,13 +99,13 @@ public final class UpstreamWorker: Sendable {
     /// Stops sending; messages are still accepted. Requests in flight finish. The result: see `take`.
     @discardableResult public func pause() -> Bool { put(.pause) }
     /// Ends a pause, and probes now what waits for a circuit or an operator.
-    @discardableResult public func resume() -> Bool {
+    @discardableResult func resume() -> Bool {
         client.renewConnections()
         return put(.resume)
     }
     /// Sends now what waits to be collected, for a schedule, for a retry, or for the circuit. `completion` is called on
     /// the worker's thread when everything that could be sent has been sent, or with nil when the worker ends before that.
-    @discardableResult public func flush(
+    @discardableResult func flush(
         completion: @escaping @Sendable (FlushReport?) -> Void = { _ in }
     ) -> Bool {
         client.renewConnections()
@@ -117,7 +117,7 @@ public final class UpstreamWorker: Sendable {
 
     /// Continues with new settings. `upstream` replaces the current one, which has the same name and type: for example,
     /// other credentials or another URL.
-    public func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
+    func apply(_ settings: DeliverySettings, upstream: (any Upstream)? = nil) {
         client.apply(settings)
         _ = put(.apply(settings, upstream: upstream.map { AnyUpstream($0) }))
     }
@@ -128,10 +128,10 @@ public final class UpstreamWorker: Sendable {
     public func beginStopping() { _ = put(.stop) }
 
     /// Whether it no longer claims, and nothing is in flight.
-    public var isIdle: Bool { status.isIdle }
+    var isIdle: Bool { status.isIdle }
 
     /// Waits until nothing is in flight, at most until `deadline`. Stopping the transport then cancels the rest.
-    public func waitUntilIdle(deadline: MonotonicInstant) {
+    func waitUntilIdle(deadline: MonotonicInstant) {
         guard running.withLock({ $0 != nil }) else { return }
         status.waitUntilIdle(deadline: deadline, time: time, on: threads)
     }

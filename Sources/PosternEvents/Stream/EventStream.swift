@@ -14,7 +14,7 @@ package final class EventStream: Sendable {
     /// How many of them may have the same key, so that one caller leaves room for others.
     package static let maxListenersOfKey = 32
     /// The time between two rounds.
-    package static let roundTime = Duration.milliseconds(100)
+    static let roundTime = Duration.milliseconds(100)
     /// The time between two comments that keep a connection alive (design, section 3.2).
     static let heartbeat = Duration.seconds(15)
     /// Events are collected for at least that many heartbeats after the last listener has left, so that it can come back.

@@ -18,7 +18,7 @@ package final class StreamListener: @unchecked Sendable {
         package var types: Set<EventType>?
         package var upstream: UpstreamName?
         /// The upstreams of its key.
-        package var visible: Set<UpstreamName>?
+        var visible: Set<UpstreamName>?
 
         package init(
             types: Set<EventType>? = nil, upstream: UpstreamName? = nil, visible: Set<UpstreamName>? = nil

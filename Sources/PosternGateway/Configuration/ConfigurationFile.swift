@@ -2,7 +2,7 @@ import Glibc
 
 /// The JSON file as it was given. What is in a pipe or comes from a device can be read only once, so it is kept.
 public struct ConfigurationFile: Sendable {
-    public let path: String
+    let path: String
     /// Nil for a file that is read each time.
     private let kept: Result<[UInt8], FileFailure>?
 

@@ -57,7 +57,7 @@ public struct ConfigurationLoader: Sendable {
         /// Enabled ones only, ordered by name.
         public let upstreams: [any Upstream]
         /// Warnings: likely mistakes that do not prevent a start.
-        public let warnings: [ConfigurationProblem]
+        let warnings: [ConfigurationProblem]
     }
 
     /// The result of `check`: the problems with settings, and those that would prevent `serve` from starting.

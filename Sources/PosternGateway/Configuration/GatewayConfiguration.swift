@@ -1,10 +1,10 @@
 public import Logging
 public import PosternAPI
 public import PosternCore
-public import PosternDelivery
+import PosternDelivery
 public import PosternHTTP
 public import PosternStore
-public import PosternUpstream
+import PosternUpstream
 
 /// All settings of an operator, checked and in the units of the code.
 ///
@@ -14,11 +14,11 @@ public struct GatewayConfiguration: Sendable, Equatable {
     public var auth = Auth()
     public var outbox = OutboxOptions()
     /// The settings of upstreams that override nothing. Each upstream has its own merged copy.
-    public var delivery = DeliverySettings()
+    var delivery = DeliverySettings()
     /// Ordered by name, disabled ones included.
     public var upstreams: [UpstreamConfiguration] = []
-    public var cloudEvents = CloudEvents()
-    public var callbacks: [CallbackConfiguration] = []
+    var cloudEvents = CloudEvents()
+    var callbacks: [CallbackConfiguration] = []
     public var log = Log()
 
     public init() {}
@@ -27,15 +27,15 @@ public struct GatewayConfiguration: Sendable, Equatable {
     public struct Server: Sendable, Equatable {
         public var http = HTTPServerSettings()
         /// Limits of single requests.
-        public var limits = RequestLimits()
+        var limits = RequestLimits()
         /// 0 means half of the memory that the process may use.
-        public var maxBodyMemoryBytes = 0
+        var maxBodyMemoryBytes = 0
         /// 0 to 3600 s; transfers that are still running after it are cancelled.
-        public var shutdownGrace = Duration.seconds(20)
+        var shutdownGrace = Duration.seconds(20)
         /// Names that are accepted in `Host`, in addition to `localhost` and IP addresses.
-        public var hosts: [String] = []
+        var hosts: [String] = []
         /// Origins of web pages that may do more than read, in addition to the gateway's own.
-        public var corsOrigins: [String] = []
+        var corsOrigins: [String] = []
         public var admin = Admin()
 
         public init() {}
@@ -56,9 +56,9 @@ public struct GatewayConfiguration: Sendable, Equatable {
     /// The section `auth`.
     public struct Auth: Sendable, Equatable {
         /// Whether the gateway may listen beyond loopback without any key.
-        public var allowAnonymous = false
+        var allowAnonymous = false
         /// Whether `/metrics` requires no key.
-        public var openMetrics = false
+        var openMetrics = false
         /// If empty, no caller needs a key.
         public var keys: [APIKey] = []
 
@@ -66,24 +66,24 @@ public struct GatewayConfiguration: Sendable, Equatable {
     }
 
     /// How events find their upstreams.
-    public struct CloudEvents: Sendable, Equatable {
+    struct CloudEvents: Sendable, Equatable {
         /// `<upstream>.<kind>` by an event's type.
-        public var types: [String: String] = [:]
+        var types: [String: String] = [:]
 
         public init() {}
     }
 
     /// An element of `callbacks`.
-    public struct CallbackConfiguration: Sendable, Equatable {
+    struct CallbackConfiguration: Sendable, Equatable {
         /// The enabled upstream that gets the events. Its type takes callbacks.
-        public var upstream: UpstreamName
+        var upstream: UpstreamName
         /// One of its kinds.
-        public var kind: Kind
+        var kind: Kind
         /// Which ends of messages are reported.
-        public var states: Set<MessageState>
+        var states: Set<MessageState>
         /// Whose messages are reported; nil means those of all.
-        public var upstreams: Set<UpstreamName>?
-        public var includesPayload: Bool
+        var upstreams: Set<UpstreamName>?
+        var includesPayload: Bool
     }
 
     /// A member of `upstreams`.
@@ -96,20 +96,20 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// If false, nothing is accepted for it or sent to it; its messages are kept.
         public var isEnabled: Bool
         /// The global settings with this upstream's overrides.
-        public var delivery: DeliverySettings
+        var delivery: DeliverySettings
         /// `queue`, or the section of this upstream.
-        public var queue: QueueCap
+        var queue: QueueCap
         /// PEM file with the authorities that may have issued its certificate; empty means those of the system.
-        public var caFile: String
+        var caFile: String
         /// The level of the log lines about it; nil means that of the gateway.
         public var logLevel: Logger.Level?
         /// The gateway's `log.upstreamAnswers`.
-        public var logsAnswers = false
+        var logsAnswers = false
         /// A value for each setting of the type, so that two upstreams can be compared.
-        public let values: [String: SettingValue]
+        let values: [String: SettingValue]
 
         /// Settings that `values` omits have their default, and `delivery` has the default for that type.
-        public init(
+        init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
             queue: QueueCap = .init(), caFile: String = "", logLevel: Logger.Level? = nil,
             values: [String: SettingValue] = [:]
@@ -131,9 +131,9 @@ public struct GatewayConfiguration: Sendable, Equatable {
         public enum Format: String, Sendable, CaseIterable { case text, json }
 
         /// Takes effect on reload.
-        public var level = Logger.Level.info
+        var level = Logger.Level.info
         /// Takes effect on reload.
-        public var upstreamAnswers = false
+        var upstreamAnswers = false
         /// Takes effect on restart only.
         public var format = Format.text
 

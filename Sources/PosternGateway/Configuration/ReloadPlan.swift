@@ -1,33 +1,33 @@
-public import PosternCore
+import PosternCore
 import PosternDelivery
 import PosternHTTP
 import PosternStore
 import PosternUpstream
 
 /// What a reloaded configuration changes in a running gateway.
-public struct ReloadPlan: Sendable, Equatable {
+struct ReloadPlan: Sendable, Equatable {
     /// Paths of the settings that take effect now.
-    public let live: [String]
+    let live: [String]
     /// Paths of the settings that take effect at the next start; until then, the old values are used.
-    public let needsRestart: [String]
+    let needsRestart: [String]
     /// The configuration in force after this reload: the running one with the live changes.
-    public let configuration: GatewayConfiguration
+    let configuration: GatewayConfiguration
 
     /// Whether `auth.keys` differ.
-    public let changesKeys: Bool
-    public let changesLogLevel: Bool
+    let changesKeys: Bool
+    let changesLogLevel: Bool
     /// Upstreams that continue with new settings, new delivery settings, or both.
-    public let upstreams: [UpstreamName]
+    let upstreams: [UpstreamName]
     /// Those of them whose own settings, or whose authorities, differ. Their tokens and waits are those of the old ones,
     /// and end.
-    public let replaced: [UpstreamName]
+    let replaced: [UpstreamName]
     /// Upstreams that are new, or enabled again.
-    public let added: [UpstreamName]
+    let added: [UpstreamName]
     /// Upstreams that are no longer configured, or disabled.
-    public let removed: [UpstreamName]
+    let removed: [UpstreamName]
 
     /// Whether no setting differs.
-    public var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
+    var isEmpty: Bool { live.isEmpty && needsRestart.isEmpty }
 }
 
 extension GatewayConfiguration {
@@ -35,7 +35,7 @@ extension GatewayConfiguration {
     private var isExposed: Bool { !isLoopback(server.http.host) || server.admin.isOn && !isLoopback(server.admin.host) }
 
     /// What can change while running: keys, the log level, caps, delivery settings, upstreams, and their settings.
-    public func changes(to new: GatewayConfiguration) -> ReloadPlan {
+    func changes(to new: GatewayConfiguration) -> ReloadPlan {
         var live = new.auth.changedFields(since: auth, at: ["auth"])
         if new.auth.keys != auth.keys { live.append("auth.keys") }
         let globalDelivery = new.delivery.changedFields(since: delivery, at: ["delivery"])

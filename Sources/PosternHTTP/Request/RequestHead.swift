@@ -6,7 +6,7 @@ public final class RequestHead: Sendable {
     public let path: String
     /// Nil if the target has no `?`.
     public let query: RequestQuery?
-    public let version: HTTPVersion
+    let version: HTTPVersion
     /// The other end of the connection, which may be a proxy.
     public let peer: PeerAddress
     /// Verified once per connection.

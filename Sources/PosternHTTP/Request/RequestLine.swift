@@ -1,7 +1,7 @@
 import PosternCore
 
 /// The versions that the server serves.
-public enum HTTPVersion: String, Sendable {
+enum HTTPVersion: String, Sendable {
     case http10 = "HTTP/1.0"
     case http11 = "HTTP/1.1"
 }

@@ -20,27 +20,27 @@ import PosternCore
 /// signs inside a path, member or value are written as `%2C` and so on.
 public struct Faults: Sendable, Equatable {
     /// In their order: the first one that applies wins.
-    public var rules: [Rule] = []
+    var rules: [Rule] = []
     /// Checked in each request that no rule keeps from the simulator.
     public var poisons: [Poison] = []
     /// The text from which they were read, without the blanks around its rules.
-    public var text = ""
+    var text = ""
 
     public init() {}
 
-    public var isEmpty: Bool { rules.isEmpty && poisons.isEmpty }
+    var isEmpty: Bool { rules.isEmpty && poisons.isEmpty }
 
     /// One fault, the paths that it affects, and how often.
-    public struct Rule: Sendable, Equatable {
-        public var fault: Fault
+    struct Rule: Sendable, Equatable {
+        var fault: Fault
         /// The beginning of the paths that are affected; empty means all.
-        public var path: String
+        var path: String
         /// Which of the requests to these paths are affected.
-        public var when: When
+        var when: When
     }
 
     /// What goes wrong; the text form is described at `Faults`.
-    public enum Fault: Sendable, Equatable {
+    enum Fault: Sendable, Equatable {
         case status(Int, retryAfter: RetryAfter?)
         case cut(Int, retryAfter: RetryAfter?)
         case resetBefore, resetAfter, hang, hangAfter, mute, garbage, truncate, pass
@@ -49,7 +49,7 @@ public struct Faults: Sendable, Equatable {
     }
 
     /// Which requests a rule affects, counted by the player.
-    public enum When: Sendable, Equatable {
+    enum When: Sendable, Equatable {
         case always
         /// 0 to 1.
         case probability(Double)
@@ -102,16 +102,16 @@ public struct Faults: Sendable, Equatable {
 }
 
 /// What to do with one request.
-public struct FaultDecision: Sendable, Equatable {
+struct FaultDecision: Sendable, Equatable {
     /// Before anything is answered: the sum over all rules that apply.
     public var delay: Duration = .zero
     /// Neither `delay`, nor `mute`, which is `hang` on the connections that it means.
-    public var action = Faults.Fault.pass
+    var action = Faults.Fault.pass
 }
 
 /// Plays `Faults` over a sequence of requests. The same seed and the same requests give the same decisions.
-public struct FaultPlayer: Sendable {
-    public let faults: Faults
+struct FaultPlayer: Sendable {
+    let faults: Faults
     private var left: [Int]
     private var random: SplitMix64
 
@@ -122,7 +122,7 @@ public struct FaultPlayer: Sendable {
     }
 
     /// Decides about the next request, and counts it. `isOnOld`: whether its connection is older than the faults.
-    public mutating func decide(path: some StringProtocol, isOnOld: Bool = false) -> FaultDecision {
+    mutating func decide(path: some StringProtocol, isOnOld: Bool = false) -> FaultDecision {
         var decision = FaultDecision()
         for (index, rule) in faults.rules.enumerated()
         where (rule.path.isEmpty || path.hasPrefix(rule.path)) && (isOnOld || rule.fault != .mute)

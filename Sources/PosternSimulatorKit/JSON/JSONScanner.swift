@@ -21,7 +21,7 @@ package struct JSONScanner {
     private var depth = 0
 
     /// The maximum depth, as in Jackson.
-    package static let maxDepth = 1000
+    static let maxDepth = 1000
 
     package init(_ text: UnsafeBufferPointer<UInt8>) { self.text = text }
 
@@ -172,8 +172,8 @@ package struct JSONScanner {
     /// The name of a member.
     package struct Key {
         /// Between the quotes.
-        package let raw: UnsafeBufferPointer<UInt8>
-        package let hasEscapes: Bool
+        let raw: UnsafeBufferPointer<UInt8>
+        let hasEscapes: Bool
 
         package func equals(_ name: StaticString) -> Bool {
             if hasEscapes { return unescaped(raw) == name.description }
@@ -245,7 +245,7 @@ package func member(_ name: String, of object: UnsafeBufferPointer<UInt8>) -> (k
 }
 
 /// The value that `field` names: a top-level member, or the target of a non-empty JSON Pointer (RFC 6901).
-package func found(
+func found(
     _ field: String, in item: UnsafeBufferPointer<UInt8>
 ) -> (kind: JSONScanner.Kind, text: String)? {
     guard field.hasPrefix("/") else { return member(field, of: item) }

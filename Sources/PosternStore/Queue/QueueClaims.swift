@@ -103,7 +103,7 @@ public struct Claim: Sendable {
     /// Messages that have expired and are not sent.
     public let expired: [Message]
     /// Whether they were sent before and form a batch of their own.
-    public let isGroup: Bool
+    let isGroup: Bool
     /// Empty for messages that were not sent in this run.
     public let history: BatchHistory
     /// The `wakes` of its separate lane when it was claimed.

@@ -319,10 +319,10 @@ public final class UpstreamQueue: Sendable {
     // MARK: Any thread
 
     /// Whether the message is being sent.
-    public func isInFlight(_ id: MessageID) -> Bool { mailbox.withLock { $0.leases.contains(id) } }
+    func isInFlight(_ id: MessageID) -> Bool { mailbox.withLock { $0.leases.contains(id) } }
 
     /// Whether an earlier message of its lane keeps it waiting. May read the store.
-    public func isHeldUp(_ id: MessageID, lane: Int64) -> Bool {
+    func isHeldUp(_ id: MessageID, lane: Int64) -> Bool {
         // The result only explains a wait; if it cannot be read, the message shows none.
         claims.withLock { $0.isHeldUp(id, in: lane) }
             ?? (try? read { try $0.isBehindOthers(id, lane: lane, now: time.now) }) ?? false

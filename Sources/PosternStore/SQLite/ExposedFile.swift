@@ -5,12 +5,12 @@ import Glibc
 ///
 /// The members of the group are not counted: where a volume is mounted for a group, they are meant to have access.
 public struct ExposedFile: Sendable, Equatable, CustomStringConvertible {
-    public let path: String
+    let path: String
     let mode: mode_t
     let isFolder: Bool
 
     /// What to do.
-    public var remedy: String { "chmod \(isFolder ? "o-w" : "600") \(path)" }
+    var remedy: String { "chmod \(isFolder ? "o-w" : "600") \(path)" }
     var modeText: String {
         let digits = String(mode, radix: 8)
         return String(repeating: "0", count: max(0, 4 - digits.count)) + digits

@@ -41,7 +41,7 @@ public struct Ledger: Sendable, Equatable {
         }
 
         /// The sum over all states.
-        public var total: Int { queued + delivered + failed + cancelled + dropped + expired }
+        var total: Int { queued + delivered + failed + cancelled + dropped + expired }
     }
 
     /// The id that was assigned last; 0 before the first.

@@ -4,28 +4,28 @@ public import PosternUpstream
 /// A message to be stored.
 public struct NewMessage: Sendable {
     /// The queue that it is stored in.
-    public let queue: QueueTarget
+    let queue: QueueTarget
     public let kind: Kind
     public let lane: Lane
     /// The caller's own key, 1 to 255 bytes.
     public let key: String?
     public let acceptedAt: Timestamp
     /// The time before which it is not sent.
-    public let notBefore: Timestamp?
+    let notBefore: Timestamp?
     /// The time at which the message expires.
-    public let expiresAt: Timestamp?
+    let expiresAt: Timestamp?
     /// The payload is `bytes[range]`: usually a part of the request's body, which is not copied.
     public let bytes: [UInt8]
     public let range: Range<Int>
     /// What its lane waits for if the message is the first in it; see `ValidPayload.waitsFor`.
-    public let waitsFor: WaitReason?
+    let waitsFor: WaitReason?
     /// A secret that was part of the payload; see `ValidPayload.credential`.
     public let credential: Credential?
     /// Whether it is an event about another message; see `Callback`.
     var isCallback = false
 
     /// See `Message.traceParent`.
-    public let traceParent: String?
+    let traceParent: String?
 
     public init(
         queue: QueueTarget, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,

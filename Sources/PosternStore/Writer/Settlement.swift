@@ -3,7 +3,7 @@ public import PosternUpstream
 
 /// The changes of an attempt in the store, all in one transaction.
 public struct Settlement: Sendable {
-    public var batch: BatchID
+    var batch: BatchID
     public var outcome: Outcome
     /// The HTTP status; nil if there was no response.
     public var status: Int?
@@ -106,11 +106,11 @@ public struct Settlement: Sendable {
         public let state: MessageState
         public let error: AttemptError?
         /// The upstream's response, kept with the message.
-        public let result: [UInt8]?
+        let result: [UInt8]?
         /// Whether the last attempt may have taken effect although the message has ended.
-        public let mayHaveArrived: Bool
+        let mayHaveArrived: Bool
         /// The number of additional attempts that count against the message.
-        public let attempts: Int
+        let attempts: Int
 
         public init(
             _ message: Message, as state: MessageState, error: AttemptError?, result: [UInt8]? = nil,
@@ -127,14 +127,14 @@ public struct Settlement: Sendable {
 
     /// Messages that are sent again later.
     public struct Waiting: Sendable {
-        public let messages: [Message]
+        let messages: [Message]
         /// When they are due, by the wall clock.
         public let nextAttemptAt: Timestamp
         /// Whether the attempt counts against them.
-        public let counts: Bool
-        public let error: AttemptError?
+        let counts: Bool
+        let error: AttemptError?
         /// Whether the upstream may have received them. Not after a response that clearly rejected everything.
-        public let mayHaveArrived: Bool
+        let mayHaveArrived: Bool
 
         public init(
             _ messages: [Message], nextAttemptAt: Timestamp, counts: Bool, error: AttemptError?,

@@ -2,7 +2,7 @@
 ///
 /// The claims of a worker and a dry run both fill requests by it.
 package struct BatchRoom: Sendable, Equatable {
-    package let limits: BatchLimits
+    let limits: BatchLimits
     /// Messages that were taken so far.
     package private(set) var count = 0
     private var bytes: Int

@@ -32,7 +32,7 @@ public struct PayloadErrors: Sendable, Equatable {
     /// All faults, including those that were not kept.
     public var count: Int { kept.count + omitted }
     /// Whether any further fault is only counted.
-    public var isFull: Bool { kept.count >= limit }
+    var isFull: Bool { kept.count >= limit }
 
     /// The arguments are evaluated only if the fault is kept.
     public mutating func add(_ pointer: @autoclosure () -> String, _ detail: @autoclosure () -> String) {

@@ -77,7 +77,7 @@ extension UpstreamRouteContext {
     }
 
     /// Fetches a token and discards it. The delivery keeps the one that it has.
-    public func probe(_ source: any TokenSource) async -> ProbeReport {
+    func probe(_ source: any TokenSource) async -> ProbeReport {
         await probe(source.tokenRequest) { response in
             do throws(Token.Failure) {
                 let token = try source.token(from: response, now: time.now)

@@ -50,7 +50,7 @@ public struct PlanContext {
     /// One consistent snapshot.
     public let state: any UpstreamState
     /// The last message that an operator's latest flush covers. Messages up to that one do not wait for a schedule.
-    public let flushedThrough: MessageID?
+    let flushedThrough: MessageID?
 
     public init(now: Timestamp, token: Token?, state: any UpstreamState, flushedThrough: MessageID? = nil) {
         self.now = now

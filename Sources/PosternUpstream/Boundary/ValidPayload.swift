@@ -62,7 +62,7 @@ public struct PendingMessage: Sendable {
     /// The payload as it will be stored.
     public let payload: [UInt8]
     /// The owner of the credential that was handed in with the message. The credential is stored already.
-    public let credentialOwner: String?
+    let credentialOwner: String?
 
     public init(
         id: MessageID, kind: Kind, lane: Lane, acceptedAt: Timestamp, payload: [UInt8], credentialOwner: String? = nil

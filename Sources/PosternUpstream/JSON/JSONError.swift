@@ -24,7 +24,7 @@ public struct JSONError: Error, Sendable, Equatable, CustomStringConvertible {
         case memory
 
         /// The fault in words, without the byte where it is.
-        public var sentence: String {
+        var sentence: String {
             switch self {
             case .empty: "no JSON text"
             case .syntax: "unexpected character"

@@ -3,11 +3,11 @@ import PosternCore
 /// A configured `http` or `https` URL, to which an upstream appends its paths.
 package struct BaseURL: Equatable {
     /// Scheme and authority, for example `http://127.0.0.1:9000`.
-    package let origin: String
+    let origin: String
     /// The path: empty, or `/` and more without a slash at its end.
     package private(set) var path: String
     /// The slashes at its end, without which `path` is.
-    package private(set) var slashes = ""
+    private(set) var slashes = ""
 
     package var isSecure: Bool { origin.lowercased().hasPrefix("https:") }
     /// In lower case; an IPv6 address has its brackets.

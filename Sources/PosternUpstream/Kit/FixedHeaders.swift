@@ -1,7 +1,7 @@
 import PosternCore
 
 /// Headers from the configuration, sent with every request, for example for a proxy in front of an upstream.
-package enum FixedHeaders {
+enum FixedHeaders {
     /// Names that the transport or the protocol of any upstream sets itself.
     private static let taken: Set<String> = [
         "accept", "connection", "content-encoding", "content-length", "content-type", "expect", "host", "te",

@@ -6,7 +6,7 @@ import PosternCore
 /// next comma. Worked values: `foo="a, wait=1"` has no `wait`; `wait=5; x="1,2", wait=9` has `wait` 5.
 package struct PreferHeader: Sendable {
     /// The longest wait that is granted, in seconds.
-    package static let longestWait = 60
+    static let longestWait = 60
 
     private var values: [String: String] = [:]
 

@@ -30,7 +30,7 @@ public struct Setting: Sendable, Equatable {
     /// Whether its texts are URLs or paths. The values of their queries are secrets.
     public let containsURLs: Bool
     /// Whether it is the location of the upstream; a simulator's URL replaces it.
-    public let isAddress: Bool
+    let isAddress: Bool
     /// The value that the type's simulator accepts, for a setting that has to be filled in before anything can be sent;
     /// nil for any other.
     public let simulated: String?
@@ -94,9 +94,9 @@ public enum SettingValue: Sendable, Equatable {
     case null
 
     public var text: String? { if case .text(let text) = self { text } else { nil } }
-    public var bool: Bool? { if case .bool(let flag) = self { flag } else { nil } }
+    var bool: Bool? { if case .bool(let flag) = self { flag } else { nil } }
     public var integer: Int? { if case .integer(let number) = self { Int(number) } else { nil } }
-    public var number: Double? {
+    var number: Double? {
         switch self {
         case .number(let number): number
         case .integer(let number): Double(number)
@@ -106,7 +106,7 @@ public enum SettingValue: Sendable, Equatable {
     public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
     public var objects: [String: [String: String]]? { if case .objects(let objects) = self { objects } else { nil } }
     public var list: [String]? { if case .list(let list) = self { list } else { nil } }
-    public var integers: [Int]? { if case .integers(let numbers) = self { numbers.map { Int($0) } } else { nil } }
+    var integers: [Int]? { if case .integers(let numbers) = self { numbers.map { Int($0) } } else { nil } }
 
     /// The strings in it.
     var allTexts: [String] {

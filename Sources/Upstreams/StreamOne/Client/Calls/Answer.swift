@@ -40,7 +40,7 @@ package struct Answer: Sendable, Equatable {
         self.init(response.body)
     }
 
-    package var isSuccess: Bool { status.number == 0 }
+    var isSuccess: Bool { status.number == 0 }
 
     /// A text for people, which is also stored with a dead letter.
     package var summary: String { "status \(status.number) \(status.name): \(message)" }

@@ -3,7 +3,7 @@ package import PosternUpstream
 
 /// One call to the platform, before it is signed.
 package struct StreamOneCall: Hashable, Sendable {
-    package struct Argument: Hashable, Sendable {
+    struct Argument: Hashable, Sendable {
         let name: String
         let value: String
         init(_ name: String, _ value: String) {
