@@ -61,9 +61,9 @@ public enum Lane: Hashable, Sendable {
 public enum LaneRule: Sendable {
     /// A batch takes the oldest messages of any lane; a lane that is being sent, or waits to be sent again, is
     /// passed over. Lanes are `.none` or `.digest`.
-    case mixed
+    case acrossLanes
     /// A batch holds messages of one lane, the lane that became ready first. Lanes are `.named`.
-    case separate
+    case perLane
 }
 
 /// The state of a message. `queued` is the only state that Postern leaves by itself.

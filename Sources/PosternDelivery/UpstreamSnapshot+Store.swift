@@ -45,7 +45,7 @@ extension UpstreamSnapshot {
     /// Why messages of a kind wait if the queue of `upstream` is mixed, whose rows do not say so. If the whole upstream
     /// waits, that says it.
     public func wait(of kind: Kind, for upstream: AnyUpstream) -> KindWait? {
-        guard upstream.traits.laneRule == .mixed else { return nil }
+        guard upstream.traits.laneRule == .acrossLanes else { return nil }
         guard upstream.kinds.contains(kind) else { return KindWait(.credentials, until: nil) }
         guard circuit == .closed, let name = upstream.endpoint(of: kind),
             let endpoint = endpoints.first(where: { $0.name == name })

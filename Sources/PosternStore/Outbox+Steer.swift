@@ -67,8 +67,8 @@ extension Outbox {
             try transaction.sql.run(
                 "UPDATE upstreams SET flushedThrough = ? WHERE number = ?", newest, target.number)
             switch target.upstream.traits.laneRule {
-            case .mixed: try transaction.makeRetriesDue(of: target, at: now)
-            case .separate: try transaction.makeLanesDue(of: target, at: now)
+            case .acrossLanes: try transaction.makeRetriesDue(of: target, at: now)
+            case .perLane: try transaction.makeLanesDue(of: target, at: now)
             }
         } completion: { [queues] _ in
             queues.adopted(target.number)?.flushed(at: now)

@@ -12,7 +12,7 @@ import Testing
 @Suite struct AgreementTests {
     /// An upstream with a lane for each value of `lane`. A lane `later` waits for a schedule that no time ends.
     private struct LanedUpstream: PlainAtHeart, SettingsHoldingUpstream {
-        let plain = PlainUpstream("laned", kinds: ["event"], laneRule: .separate)
+        let plain = PlainUpstream("laned", kinds: ["event"], laneRule: .perLane)
         let address = "http://laned.test/"
         var missingSettings: [String] = []
         var secrets: [String] { [] }

@@ -52,8 +52,8 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
             let (valid, message) = try fixture.validate(sample, to: upstream)
             #expect(throws: Never.self) { try JSONParser().parse(message.payload) { _ in }.get() }
             switch (upstream.traits.laneRule, valid.lane) {
-            case (.mixed, .none), (.mixed, .digest), (.separate, .named): break
-            case (.mixed, .named), (.separate, .none), (.separate, .digest):
+            case (.acrossLanes, .none), (.acrossLanes, .digest), (.perLane, .named): break
+            case (.acrossLanes, .named), (.perLane, .none), (.perLane, .digest):
                 Issue.record("\(valid.lane) does not go with \(upstream.traits.laneRule)")
             }
         }

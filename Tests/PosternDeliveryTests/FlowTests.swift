@@ -211,7 +211,7 @@ private struct LocalUpstream: PlainAtHeart {
     let url: String
 
     static func all(at url: String) throws -> [LocalUpstream] {
-        try [("free", LaneRule.mixed), ("mixed", .mixed), ("separate", .separate)].map { name, rule in
+        try [("free", LaneRule.acrossLanes), ("mixed", .acrossLanes), ("separate", .perLane)].map { name, rule in
             LocalUpstream(
                 name: try #require(UpstreamName(name)), traits: Traits { $0.laneRule = rule }, url: url)
         }
@@ -220,8 +220,8 @@ private struct LocalUpstream: PlainAtHeart {
     static func lane(_ name: String, by rule: LaneRule) -> Lane {
         guard !name.hasPrefix("free") else { return .none }
         switch rule {
-        case .mixed: return .digest(Int64(name.utf8.reduce(7) { $0 &* 31 &+ Int($1) }))
-        case .separate: return .named(name, group: nil)
+        case .acrossLanes: return .digest(Int64(name.utf8.reduce(7) { $0 &* 31 &+ Int($1) }))
+        case .perLane: return .named(name, group: nil)
         }
     }
 

@@ -10,19 +10,20 @@ import Testing
 @Suite(.eachEngine) struct RandomOperationsTests {
     @Test(arguments: 0..<12)
     func mixedQueue_keepsItsPromises(seed: UInt64) throws {
-        try Trial(seed: seed, laneRule: .mixed).run()
+        try Trial(seed: seed, laneRule: .acrossLanes).run()
     }
 
     @Test(arguments: 0..<12)
     func separateLanes_keepTheirPromises(seed: UInt64) throws {
-        try Trial(seed: seed, laneRule: .separate).run()
+        try Trial(seed: seed, laneRule: .perLane).run()
     }
 
     @Test func cancelledMessage_isNeverClaimed_andAClaimedOneNeverCancelled() throws {
         let store = try TestStore()
-        for laneRule in [LaneRule.mixed, .separate] {
-            let queue = try store.register(PlainUpstream("lanes-\(laneRule)", laneRule: laneRule))
-            let lane: (Int) -> Lane = { laneRule == .mixed ? .none : .named("lane-\($0 % 7)") }
+        for laneRule in [LaneRule.acrossLanes, .perLane] {
+            let queue = try store.register(
+                PlainUpstream(laneRule == .perLane ? "per-lane" : "across-lanes", laneRule: laneRule))
+            let lane: (Int) -> Lane = { laneRule == .acrossLanes ? .none : .named("lane-\($0 % 7)") }
             let ids = try store.append((0..<2000).map { store.message(to: queue, lane: lane($0)) }).ids
             let answers = Inbox<[MessageID]>()
             let outbox = store.outbox
@@ -50,8 +51,8 @@ import Testing
 extension LaneRule {
     static func == (left: Self, right: Self) -> Bool {
         switch (left, right) {
-        case (.mixed, .mixed), (.separate, .separate): true
-        case (.mixed, .separate), (.separate, .mixed): false
+        case (.acrossLanes, .acrossLanes), (.perLane, .perLane): true
+        case (.acrossLanes, .perLane), (.perLane, .acrossLanes): false
         }
     }
 }
@@ -107,8 +108,8 @@ private final class Trial {
     private func lane() -> Lane {
         let number = Int.random(in: 0..<6, using: &random)
         switch laneRule {
-        case .mixed: return number == 0 ? .none : .digest(Int64(number))
-        case .separate: return .named("lane-\(number)", group: number < 3 ? "group" : nil)
+        case .acrossLanes: return number == 0 ? .none : .digest(Int64(number))
+        case .perLane: return .named("lane-\(number)", group: number < 3 ? "group" : nil)
         }
     }
 
@@ -143,7 +144,7 @@ private final class Trial {
             #expect(message.lane == lanes[message.id])
             #expect(message.lane == .none || !underWay.contains { $0.lane == message.lane })
         }
-        guard case .separate = laneRule else { return }
+        guard case .perLane = laneRule else { return }
         #expect(Set(claim.messages.map(\.lane)).count == 1)
         if case .named(_, let group?) = claim.messages[0].lane {
             #expect(

@@ -67,7 +67,7 @@ struct DryRun {
     private func lanes(of messages: [Message], _ upstream: ConfiguredUpstream) -> [(
         messages: [Message], limits: BatchLimits
     )] {
-        guard case .separate = upstream.adapter.traits.laneRule else { return [(messages, upstream.queue.limits)] }
+        guard case .perLane = upstream.adapter.traits.laneRule else { return [(messages, upstream.queue.limits)] }
         var lanes: [(messages: [Message], limits: BatchLimits)] = []
         var places: [Lane: Int] = [:]
         for message in messages {

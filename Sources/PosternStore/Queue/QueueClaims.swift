@@ -63,16 +63,16 @@ extension LaneRule {
     /// lanes.
     func makeClaims(newest: MessageID, sendsKindsApart: Bool) -> (any QueueClaims, Arrivals?) {
         switch self {
-        case .mixed: (MixedClaims(sendsKindsApart: sendsKindsApart), Arrivals(newest: newest))
-        case .separate: (LaneClaims(), nil)
+        case .acrossLanes: (CrossLaneClaims(sendsKindsApart: sendsKindsApart), Arrivals(newest: newest))
+        case .perLane: (PerLaneClaims(), nil)
         }
     }
 
     /// Whether batches are found by lane, so that the table needs an index by lane.
     var needsLaneIndex: Bool {
         switch self {
-        case .mixed: false
-        case .separate: true
+        case .acrossLanes: false
+        case .perLane: true
         }
     }
 }

@@ -55,17 +55,17 @@ private struct StoredClaims {
         laneRule = try LaneRule(stored: number, with: reader.sql)
         inFlight = try reader.inFlight(of: number)
         switch laneRule {
-        case .mixed:
+        case .acrossLanes:
             busyLanes = try reader.lanes(of: inFlight, in: number)
             retries = Dictionary(try rows.leftovers().retries.map { ($0.lane, $0.id) }, uniquingKeysWith: min)
-        case .separate: (busyLanes, retries) = ([], [:])
+        case .perLane: (busyLanes, retries) = ([], [:])
         }
     }
 
     func isHeldUp(_ id: MessageID, lane: Int64) throws -> Bool {
         switch laneRule {
-        case .mixed: lane != 0 && (busyLanes.contains(lane) || retries[lane].map { $0 < id } ?? false)
-        case .separate: try rows.isBehindOthers(id, lane: lane, now: now)
+        case .acrossLanes: lane != 0 && (busyLanes.contains(lane) || retries[lane].map { $0 < id } ?? false)
+        case .perLane: try rows.isBehindOthers(id, lane: lane, now: now)
         }
     }
 }

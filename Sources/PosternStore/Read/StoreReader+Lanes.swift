@@ -51,8 +51,8 @@ extension StoreReader {
         var page = LanePage(limit: limit, state: state, body: body)
         let busy = try lanes(of: inFlight(of: number), in: number)
         switch try LaneRule(stored: number, with: sql) {
-        case .separate: try addSeparate(of: number, after: cursor, now: now, busy, to: &page)
-        case .mixed: try addMixed(of: number, after: cursor, now: now, busy, waits, to: &page)
+        case .perLane: try addPerLane(of: number, after: cursor, now: now, busy, to: &page)
+        case .acrossLanes: try addAcrossLanes(of: number, after: cursor, now: now, busy, waits, to: &page)
         }
         return (page.lanes, page.next)
     }
@@ -96,7 +96,7 @@ extension StoreReader {
     // MARK: Separate lanes: each has a row
 
     /// Lanes of all upstreams share a table; the others' count as rows that the page has examined.
-    private func addSeparate<T>(
+    private func addPerLane<T>(
         of number: UpstreamNumber, after cursor: Int64?, now: Timestamp, _ busy: Set<Int64>,
         to page: inout LanePage<T>
     ) throws {
@@ -181,7 +181,7 @@ extension StoreReader {
 
     /// Lanes of the first rows of the queue, and of those that are to be sent again, which are bounded by the scan limit.
     /// Another index would have to be written with every message.
-    private func addMixed<T>(
+    private func addAcrossLanes<T>(
         of number: UpstreamNumber, after cursor: Int64?, now: Timestamp, _ busy: Set<Int64>,
         _ waits: (Kind) -> KindWait?, to page: inout LanePage<T>
     ) throws {
@@ -247,14 +247,14 @@ extension StoreReader {
     /// The numbers in rows of lanes that `text` may mean: by name, by the digest of the name, or by number.
     func lanes(called text: String, of number: UpstreamNumber) throws -> Set<Int64> {
         switch try LaneRule(stored: number, with: sql) {
-        case .mixed:
+        case .acrossLanes:
             var lanes: Set<Int64> = []
             if case .digest(let digest) = Lane.digest(of: text.utf8) { lanes.insert(digest) }
             if text.utf8.count == 16, let digest = UInt64(text, radix: 16) { lanes.insert(Int64(bitPattern: digest)) }
             return lanes
-        case .separate where sql.admitsLate:
+        case .perLane where sql.admitsLate:
             return [Lane.number(of: text, in: number), Int64(text) ?? 0]
-        case .separate:
+        case .perLane:
             return Set(
                 try sql.all(
                     "SELECT number FROM lanes WHERE upstream = ?1 AND name = ?2 OR number = ?3 AND upstream = ?1",

@@ -47,7 +47,7 @@ extension LaneRule {
                 sqlite: "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = 'queue_#_lane'",
                 postgres: "SELECT 1 FROM pg_indexes WHERE schemaname = current_schema() AND indexname = 'queue_#_lane'"),
             of: number)
-        self = hasLanes ? .separate : .mixed
+        self = hasLanes ? .perLane : .acrossLanes
     }
 }
 

@@ -150,7 +150,7 @@ enum Migrations {
         Migration(identifier: "3 lanes") { sql in
             // The index by lane had no times: what is due was found by reading all that is scheduled.
             for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
-                guard try LaneRule(stored: number, with: sql) == .separate else { continue }
+                guard try LaneRule(stored: number, with: sql) == .perLane else { continue }
                 try sql.script("DROP INDEX queue_#_lane", of: number)
                 try createLaneIndex(of: number, with: sql)
             }

@@ -3,7 +3,7 @@ public import PosternCore
 /// What is fixed about an upstream: facts, and functions that depend on nothing but their arguments and its settings.
 public struct Traits: Sendable {
     /// Which messages may join a batch. Fixed for the life of a store, because its tables depend on it.
-    public var laneRule = LaneRule.separate
+    public var laneRule = LaneRule.perLane
     /// Whether a request carries messages of one kind only, for example because each kind has its own address. If so,
     /// `plan` never gets messages of two kinds.
     public var sendsKindsApart = false

@@ -9,7 +9,7 @@ import Testing
 
 /// An upstream whose payloads carry a `token` for the lanes of their `user`.
 private struct KeyedUpstream: PlainAtHeart {
-    let plain = PlainUpstream("keyed", kinds: ["event"], laneRule: .separate)
+    let plain = PlainUpstream("keyed", kinds: ["event"], laneRule: .perLane)
 
     func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
         -> ValidPayload

@@ -13,7 +13,7 @@ import Testing
     private struct OrderedUpstream: PlainAtHeart {
         let plain = PlainUpstream("ordered", kinds: ["event", "note"])
         let traits = Traits { traits in
-            traits.laneRule = .mixed
+            traits.laneRule = .acrossLanes
             traits.sendsKindsApart = true
             traits.laneName = { payload, _ in payload["customer"]?.string }
         }

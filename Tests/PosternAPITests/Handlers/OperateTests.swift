@@ -121,7 +121,7 @@ import Testing
 
     /// Each kind has an endpoint of its own.
     private struct TwoPaths: PlainAtHeart {
-        let plain = PlainUpstream("paths", kinds: ["event", "note"], laneRule: .separate)
+        let plain = PlainUpstream("paths", kinds: ["event", "note"], laneRule: .perLane)
 
         func validate(
             _ payload: JSONValue, of kind: Kind, in context: ValidationContext

@@ -30,13 +30,13 @@ import Testing
     }
 
     /// Accepts messages for the upstream `plain`, in lanes of their own, and ends them in these states; closed again.
-    private func makeStore(_ states: [MessageState], laneRule: LaneRule = .mixed) async throws -> [MessageID] {
+    private func makeStore(_ states: [MessageState], laneRule: LaneRule = .acrossLanes) async throws -> [MessageID] {
         let outbox = try open()
         defer { outbox.close() }
         let queue = try outbox.register(PlainUpstream(laneRule: laneRule), type: "plain", cap: QueueCap())
         let messages = states.indices.map { index in
             NewMessage(
-                queue: queue, kind: "thing", lane: laneRule == .mixed ? .digest(7) : .named("lane \(index)"),
+                queue: queue, kind: "thing", lane: laneRule == .acrossLanes ? .digest(7) : .named("lane \(index)"),
                 acceptedAt: Self.noon, bytes: Array("{\"place\":\(index)}".utf8))
         }
         let receipt = try await withCheckedContinuation { continuation in
@@ -80,7 +80,7 @@ import Testing
     @Test(arguments: [true, false])
     func deadLetters_areQueuedAgain_theRestRefused(hasLanes: Bool) async throws {
         let ids = try await makeStore(
-            [.failed, .dropped, .cancelled, .delivered, .queued], laneRule: hasLanes ? .separate : .mixed)
+            [.failed, .dropped, .cancelled, .delivered, .queued], laneRule: hasLanes ? .perLane : .acrossLanes)
         let unknown = MessageID(rawValue: 257)
         let edit = try await editor.edit(.retried, .ids(ids + [unknown]))
         #expect(edit.count == 2)
@@ -119,7 +119,7 @@ import Testing
 
     @Test(arguments: [true, false])
     func queuedMessage_isCancelled_aSettledOneRefused(hasLanes: Bool) async throws {
-        let ids = try await makeStore([.queued, .failed], laneRule: hasLanes ? .separate : .mixed)
+        let ids = try await makeStore([.queued, .failed], laneRule: hasLanes ? .perLane : .acrossLanes)
         let edit = try await editor.edit(.cancelled, .ids(ids))
         #expect(edit.count == 1)
         #expect(edit.refused == [.init(ids[1], "the message is failed; only a queued one can be cancelled")])
@@ -130,7 +130,7 @@ import Testing
     @Test(arguments: [true, false])
     func backlogOfAnUpstream_isCounted_thenCancelled_beyondOnePage(hasLanes: Bool) async throws {
         let ids = try await makeStore(
-            Array(repeating: .queued, count: 1203) + [.failed], laneRule: hasLanes ? .separate : .mixed)
+            Array(repeating: .queued, count: 1203) + [.failed], laneRule: hasLanes ? .perLane : .acrossLanes)
         let plain = try #require(UpstreamName("plain"))
         let filter = MessageFilter(upstream: plain, state: .queued)
         let preview = try await editor.edit(.cancelled, .all(filter), isPreview: true)

@@ -59,7 +59,7 @@ import Testing
 
     /// Many lanes, each of which could be tried: what is asked of the store does not grow with their number.
     @Test func storeThatRefusesRequests_isAskedLessAndLessOften_andLoggedOnce() throws {
-        let upstream = PlainUpstream(laneRule: .separate)
+        let upstream = PlainUpstream(laneRule: .perLane)
         let harness = try DeliveryHarness(upstream, settings: Self.settings)
         let ids = try (0..<20).flatMap { try harness.accept(["{}"], lane: .named("lane \($0)", group: nil)) }
         try harness.execute(
@@ -95,7 +95,7 @@ import Testing
     }
 
     private final class WaitingUpstream: PlainAtHeart {
-        let plain = PlainUpstream(laneRule: .separate)
+        let plain = PlainUpstream(laneRule: .perLane)
         let plans = Atomic<Int>(0)
 
         func plan(for messages: [Message], in context: PlanContext) -> Plan {

@@ -11,7 +11,7 @@ import Testing
 @Suite(.timeLimit(.minutes(10))) struct StateRaceTests {
     /// An upstream that counts accepted and delivered messages in one value.
     private struct Counting: PlainAtHeart, StateValidatingUpstream {
-        let plain = PlainUpstream("counting", laneRule: .separate)
+        let plain = PlainUpstream("counting", laneRule: .perLane)
         static let key = "count"
 
         static func more(_ state: any UpstreamState) -> [StateChange] {

@@ -245,13 +245,13 @@ import Testing
     }
 
     /// The upstream is never idle, a covered message is scheduled, and another one is under suspicion.
-    @Test(arguments: [LaneRule.mixed, .separate]) func flush_ends_whenWhatItCoversWasSent_underContinuousLoad(
+    @Test(arguments: [LaneRule.acrossLanes, .perLane]) func flush_ends_whenWhatItCoversWasSent_underContinuousLoad(
         rule: LaneRule
     ) throws {
         let harness = try DeliveryHarness(
             PlainUpstream(laneRule: rule),
             settings: DeliverySettings.with { ($0.maxInFlight, $0.batchMaxMessages, $0.batchMaxWait) = (1, 1, .zero) })
-        func lane(_ number: Int) -> Lane { rule == .mixed ? .digest(Int64(number)) : .named("l\(number)") }
+        func lane(_ number: Int) -> Lane { rule == .acrossLanes ? .digest(Int64(number)) : .named("l\(number)") }
         func accept(_ number: Int, _ text: String = "x") throws {
             try harness.accept([#"{"n":"\#(text)"}"#], lane: lane(number))
         }

@@ -8,11 +8,11 @@ import Testing
 
 /// Separate lanes, each in the group that is named before the slash.
 private struct OwnedUpstream: PlainAtHeart {
-    let plain = PlainUpstream("owned", laneRule: .separate)
+    let plain = PlainUpstream("owned", laneRule: .perLane)
 
     func plan(for messages: [Message], in context: PlanContext) -> Plan { .park }
     let traits = Traits { traits in
-        traits.laneRule = .separate
+        traits.laneRule = .perLane
         traits.exclusion = { lane in String(lane.split(separator: "/")[1]) }
     }
 }

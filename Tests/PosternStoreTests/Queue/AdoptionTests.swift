@@ -11,8 +11,8 @@ import Testing
 
 /// A queue that one worker after another sends from, while messages are stored, cancelled, and expire.
 @Suite(.eachEngine) struct AdoptionTests {
-    private static let rules: [LaneRule] = [.mixed, .separate]
-    private static func lane(_ rule: LaneRule) -> Lane { rule == .mixed ? .digest(7) : .named("a") }
+    private static let rules: [LaneRule] = [.acrossLanes, .perLane]
+    private static func lane(_ rule: LaneRule) -> Lane { rule == .acrossLanes ? .digest(7) : .named("a") }
 
     @Test(arguments: rules) func messages_areKeptInOrder_whileNoWorkerSends(rule: LaneRule) throws {
         let store = try TestStore()

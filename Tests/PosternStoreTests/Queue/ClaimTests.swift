@@ -380,14 +380,14 @@ import Testing
     }
 
     /// Regardless of what they wait for, because they do not have to be claimed.
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func age_expiresWhatIsQueued_withoutAClaim(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
         queue.onArrival(
             limits: BatchLimits(maxMessages: 2, maxBytes: 1000), expireAfter: .seconds(3)
         ) {}
-        let lane: (Int64) -> Lane = { laneRule == .mixed ? .digest($0) : .named("lane-\($0)") }
+        let lane: (Int64) -> Lane = { laneRule == .acrossLanes ? .digest($0) : .named("lane-\($0)") }
         let failed = try store.append(to: queue, lane: lane(1))
         try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(300))
         let sent = try store.append(to: queue, lane: lane(2))

@@ -72,11 +72,11 @@ import Testing
         #expect(order == [failed[0], fresh[0], failed[1], fresh[1], failed[2], fresh[2]])
     }
 
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func probe_takesWhatHasNotFailed_asLongAsThereIsSuch(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
-        let lane: (Int64) -> Lane = { laneRule == .mixed ? .digest($0) : .named("lane-\($0)") }
+        let lane: (Int64) -> Lane = { laneRule == .acrossLanes ? .digest($0) : .named("lane-\($0)") }
         let failed = try store.append(to: queue, lane: lane(1))
         try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now)
         store.time.advance(by: .milliseconds(1))
@@ -100,11 +100,11 @@ import Testing
         #expect(try store.claim(queue, preferring: .fresh).messages.map(\.id) == [ids[0]])
     }
 
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func suspect_isLeftWhereItIs_asLongAsItMayNotBeRepeated(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
-        let lane: (Int64) -> Lane = { laneRule == .mixed ? .digest($0) : .named("lane-\($0)") }
+        let lane: (Int64) -> Lane = { laneRule == .acrossLanes ? .digest($0) : .named("lane-\($0)") }
         let suspect = try store.append(to: queue, lane: lane(1))
         let claim = try store.claim(queue)
         queue.sendAgain(claim.messages, from: store.time.now, history: BatchHistory(suspectedAfter: 7))
@@ -160,11 +160,11 @@ import Testing
         for _ in 0..<9 { try store.append(8000, to: queue, lane: .digest(1)) }
         let far = try store.append(to: queue, lane: .digest(2))
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(queue.countInMemory == MixedClaims.defaultScanLimit)
+        #expect(queue.countInMemory == CrossLaneClaims.defaultScanLimit)
         // There is nothing to do until the lane continues, so the worker does not scan.
         #expect(store.readiness(queue) == .due(at: store.time.now + backoff))
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(queue.countInMemory == MixedClaims.defaultScanLimit)
+        #expect(queue.countInMemory == CrossLaneClaims.defaultScanLimit)
         store.time.advance(by: backoff)
         let sent = try store.drain(queue, most: 10_000)
         #expect(sent.count == 72_002)
@@ -175,7 +175,7 @@ import Testing
     private struct KindsApart: PlainAtHeart {
         let plain = PlainUpstream(kinds: ["dead", "alive"])
         let traits = Traits { traits in
-            traits.laneRule = .mixed
+            traits.laneRule = .acrossLanes
             traits.sendsKindsApart = true
         }
     }
@@ -280,11 +280,11 @@ import Testing
     }
 
     /// The writer's thread never waits for what a claim reads.
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func writer_acceptsAndCancels_whileAClaimReads(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
-        let lane: Lane = laneRule == .mixed ? .digest(1) : .named("lane")
+        let lane: Lane = laneRule == .acrossLanes ? .digest(1) : .named("lane")
         let ids = try store.append(3, to: queue, lane: lane)
         queue.sendAgain(
             try store.claim(queue).messages, from: store.time.now, history: BatchHistory(suspectedAfter: 1))
@@ -301,12 +301,12 @@ import Testing
         #expect(try store.append(to: queue, lane: lane) > ids[2])
     }
 
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func waitThatWasEnded_staysEnded_inTheNextRun(laneRule: LaneRule) throws {
         let store = try TestStore()
         let upstream = PlainUpstream(laneRule: laneRule)
         var queue = try store.register(upstream)
-        let id = try store.append(to: queue, lane: laneRule == .mixed ? .digest(1) : .named("lane"))
+        let id = try store.append(to: queue, lane: laneRule == .acrossLanes ? .digest(1) : .named("lane"))
         try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(3600))
         queue.makeDue(at: store.time.now)
         try store.settleDown()

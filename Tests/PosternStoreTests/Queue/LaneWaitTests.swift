@@ -7,7 +7,7 @@ import Testing
 
 /// Lanes that wait because a plan said so, and what else upstreams are told of their lanes and keep in their state.
 @Suite(.eachEngine) struct LaneWaitTests {
-    private func plain() -> PlainUpstream { PlainUpstream(laneRule: .separate) }
+    private func plain() -> PlainUpstream { PlainUpstream(laneRule: .perLane) }
 
     // MARK: Waits that a plan asks for
 
@@ -199,7 +199,7 @@ import Testing
     @Test func cachedValues_areRemovedBelowAKey_orWhenTheirTimeIsOver() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
-        let other = try store.register(PlainUpstream("other", laneRule: .separate))
+        let other = try store.register(PlainUpstream("other", laneRule: .perLane))
         let until = store.time.now + .seconds(10)
         let keys = ["cache/a/1", "cache/a/2/x", "cache/a", "cache/ab/1", "cache/b/1"]
         for queue in [queue, other] {

@@ -17,7 +17,7 @@ import Testing
             $0.engine = .sqliteAdmittingLate(after: Self.delay)
             $0.encryptionKeys = EncryptionKeys(current: [UInt8](repeating: 7, count: 32))
         }
-        queue = try store.register(PlainUpstream(laneRule: .separate))
+        queue = try store.register(PlainUpstream(laneRule: .perLane))
         // What there was at the beginning has been examined.
         _ = try store.claim(queue)
     }
@@ -201,7 +201,7 @@ import Testing
     @Test func lanes_areCountedAgain_afterARestart() throws {
         let id = try post(.named("a"))
         try store.reopen()
-        let next = try store.register(PlainUpstream(laneRule: .separate))
+        let next = try store.register(PlainUpstream(laneRule: .perLane))
         #expect(try store.drain(next) == [id])
     }
 }

@@ -6,9 +6,9 @@ import Testing
 
 /// A message takes the place that its acceptance gives it among those that are due.
 @Suite(.eachEngine) struct NotBeforeTests {
-    private func lane(_ laneRule: LaneRule) -> Lane { laneRule == .mixed ? .digest(1) : .named("lane") }
+    private func lane(_ laneRule: LaneRule) -> Lane { laneRule == .acrossLanes ? .digest(1) : .named("lane") }
 
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func dueMessage_isSentBeforeLaterOnesOfItsLane(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
@@ -25,7 +25,7 @@ import Testing
         #expect(try store.drain(queue) == [slow, quick, later, last])
     }
 
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func dueMessage_isSentBeforeALaterOne_thatIsToBeSentAgain(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
@@ -41,7 +41,7 @@ import Testing
         #expect(try store.drain(queue) == [failed])
     }
 
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func dueMessage_waitsForAnEarlierOne_thatIsToBeSentAgain(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
@@ -57,7 +57,7 @@ import Testing
     }
 
     /// Any year of RFC 3339 may be asked for; a monotonic clock ends after 292.
-    @Test(arguments: [LaneRule.mixed, .separate])
+    @Test(arguments: [LaneRule.acrossLanes, .perLane])
     func farFuture_isWaitedFor_nextToOthers(laneRule: LaneRule) throws {
         let store = try TestStore()
         let queue = try store.register(PlainUpstream(laneRule: laneRule))
@@ -73,8 +73,8 @@ import Testing
 
     @Test func dueMessage_isNotSentBetweenTheRequestsOfALaterOne() throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
-        let lane = lane(.separate)
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
+        let lane = lane(.perLane)
         let due = store.time.now + .seconds(2)
         let scheduled = try store.append(to: queue, lane: lane, notBefore: due)
         let begun = try store.append(to: queue, lane: lane)
@@ -95,8 +95,8 @@ import Testing
     @Test(arguments: [false, true])
     func dueMessage_isNotSentBetweenTheRequestsOfALaterOne_thatWasScheduledItself(isNamed: Bool) throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
-        let lane = lane(.separate)
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
+        let lane = lane(.perLane)
         let start = store.time.now
         let earlier = try store.append(to: queue, lane: lane, notBefore: start + .seconds(4))
         let begun = try store.append(to: queue, lane: lane, notBefore: start + .seconds(2))
@@ -119,8 +119,8 @@ import Testing
     /// The result of its first request, which would have named it as begun, is lost with the process.
     @Test func dueMessage_isNotSentBeforeALaterOne_ofWhichARequestMayHaveArrived() throws {
         let store = try TestStore()
-        var queue = try store.register(PlainUpstream(laneRule: .separate))
-        let lane = lane(.separate)
+        var queue = try store.register(PlainUpstream(laneRule: .perLane))
+        let lane = lane(.perLane)
         let start = store.time.now
         let earlier = try store.append(to: queue, lane: lane, notBefore: start + .seconds(4))
         let begun = try store.append(to: queue, lane: lane, notBefore: start + .seconds(2))
@@ -130,7 +130,7 @@ import Testing
         try store.openAttempt(claim.messages, of: queue)
         store.time.advance(by: .seconds(2))
         try store.reopen()
-        queue = try store.register(PlainUpstream(laneRule: .separate))
+        queue = try store.register(PlainUpstream(laneRule: .perLane))
         #expect(try store.drain(queue) == [begun, earlier])
         #expect(try store.isBalanced())
     }
@@ -138,8 +138,8 @@ import Testing
     /// A message that is queued again has its old position, but not before one that has begun.
     @Test func messageThatIsQueuedAgain_isNotSentBetweenTheRequestsOfALaterOne() throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
-        let lane = lane(.separate)
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
+        let lane = lane(.perLane)
         let failed = try store.append(to: queue, lane: lane)
         try store.fail(try store.claim(queue).messages, of: queue)
         let begun = try store.append(to: queue, lane: lane)
@@ -170,8 +170,8 @@ import Testing
     /// More than are found at once, with some that become due, are cancelled, and arrive meanwhile.
     @Test func manyDueMessages_ofASeparateLane_goInAcceptedOrder() throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
-        let lane = lane(.separate)
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
+        let lane = lane(.perLane)
         let start = store.time.now
         func append(_ count: Int, dueAfter seconds: Int) throws -> [MessageID] {
             let due = start + .seconds(seconds)

@@ -7,7 +7,7 @@ import Testing
 @testable import PosternStore
 
 @Suite(.eachEngine) struct SeparateLanesTests {
-    private func plain() -> PlainUpstream { PlainUpstream(laneRule: .separate) }
+    private func plain() -> PlainUpstream { PlainUpstream(laneRule: .perLane) }
 
     @Test func batch_holdsOneLane_theOneReadyLongest() throws {
         let store = try TestStore()

@@ -12,7 +12,7 @@ import Testing
     /// The queries that workers and maintenance run repeatedly, word for word.
     @Test func queries_useTheirIndexes_andSortNothing() throws {
         let store = try TestStore()
-        _ = try store.register(PlainUpstream(laneRule: .separate))
+        _ = try store.register(PlainUpstream(laneRule: .perLane))
         let now = Timestamp(milliseconds: 1)
         let asked: [(index: String, ask: (QueueRows) throws -> Void)] = [
             ("queue_1_waiting", { _ = try $0.leftovers() }),
@@ -52,7 +52,7 @@ import Testing
     /// are not.
     private func stepsOfALane(scheduled count: Int) throws -> [Int] {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
         let number = queue.number
         let lane = Lane.named("a")
         let later = store.time.now + .seconds(3600)
@@ -95,14 +95,14 @@ import Testing
     /// Those that are due are read once, not once for each that is sent.
     @Test func dueMessages_areNotReadForEachClaim() throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
         let due = store.time.now + .seconds(1)
         try store.append((0..<5000).map { _ in store.message(to: queue, lane: .named("a"), notBefore: due) })
         store.time.advance(by: .seconds(1))
         let now = store.time.now
         let steps = try store.outbox.readers.readSnapshot { sql in
             let rows = QueueRows(sql: sql, kinds: store.outbox.kinds, number: queue.number)
-            var claims = LaneClaims()
+            var claims = PerLaneClaims()
             return try (0..<3).map { _ in
                 var scan = ClaimScan(ClaimRequest(limits: BatchLimits(maxMessages: 1, maxBytes: 1 << 20), now: now))
                 let steps = try countSteps(on: sql) { try claims.look(&scan, from: rows) { _ in false } }
@@ -117,7 +117,7 @@ import Testing
     /// An upstream that limits its lanes asks for each message how many there are.
     @Test func lane_isCountedOnce_whateverHappensToIt() throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
         // Equal as texts, not as bytes.
         let (name, other) = ("\u{E9}", "e\u{301}")
         let ids = try store.append(500, to: queue, lane: .named(name))
@@ -177,7 +177,7 @@ import Testing
 
     @Test func olderStore_getsTheIndexByLane_withTimes() throws {
         let store = try TestStore()
-        _ = try store.register(PlainUpstream(laneRule: .separate))
+        _ = try store.register(PlainUpstream(laneRule: .perLane))
         try store.execute(
             """
             DROP INDEX queue_1_lane;
@@ -206,7 +206,7 @@ import Testing
 
     @Test func manyLanes_costNoMemory_andEachClaimLooksAtFew() throws {
         let store = try TestStore()
-        let queue = try store.register(PlainUpstream(laneRule: .separate))
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
         for part in 0..<50 {
             try store.append((0..<1000).map { store.message(to: queue, lane: .named("visitor-\(part * 1000 + $0)")) })
         }

@@ -13,7 +13,7 @@ public struct PlainUpstream: BatchingUpstream, TokenUpstream {
     public let verifiesAtStart: Bool
 
     public init(
-        _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .mixed,
+        _ name: String = "plain", kinds: [Kind] = ["thing"], laneRule: LaneRule = .acrossLanes,
         tokenSource: (any TokenSource)? = nil, verifiesAtStart: Bool = false,
         routes: [UpstreamRoute] = [], hasSessions: Bool = false
     ) {

@@ -11,7 +11,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream 
     let name: UpstreamName
     let kinds: [Kind] = ["event"]
     let traits = Traits { traits in
-        traits.laneRule = .mixed
+        traits.laneRule = .acrossLanes
         // Every stored event has its source.
         traits.laneName = { payload, _ in payload["sourceId"]?.string }
     }

@@ -33,7 +33,7 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
         self.settings = settings
         kinds = settings.kinds.keys.sorted().map { Kind($0) }
         traits = Traits { [orderBy = settings.orderBy] traits in
-            traits.laneRule = .mixed
+            traits.laneRule = .acrossLanes
             traits.sendsKindsApart = true
             traits.laneName = { payload, _ in orderBy.name(in: payload) }
         }

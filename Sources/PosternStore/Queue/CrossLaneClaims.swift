@@ -6,7 +6,7 @@ import PosternUpstream
 /// Rows up to `cursor` have been examined: they are deleted, being sent, or in `skipped`. Some of those are to be sent
 /// again together (`groups`). Scheduled rows are found through `scheduledCursor` when they are due. What is kept here
 /// is bounded by what can be in flight and by the scan limit, never by the length of the queue.
-struct MixedClaims: QueueClaims {
+struct CrossLaneClaims: QueueClaims {
     struct Group {
         var dueAt: Timestamp
         /// Ascending. Those that are not in `members` have left the group.

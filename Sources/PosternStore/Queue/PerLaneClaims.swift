@@ -6,7 +6,7 @@ import PosternCore
 /// many lanes there are, and by the ids of due messages that were scheduled, for a few lanes that have very many. A
 /// lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has one batch in flight
 /// at a time.
-struct LaneClaims: QueueClaims {
+struct PerLaneClaims: QueueClaims {
     private struct InFlight {
         var group: String?
         var exclusion: String?
