@@ -82,7 +82,7 @@ final class QueueMoves {
     private func release(_ move: inout Move) {
         guard let name = move.upstream, world.snapshot(of: move.story.name) != nil else { return move.step = .isOver }
         let (run, isBusy) = (move.run, move.run.network.isSending(to: move.story.name))
-        world.history.note("the worker of \(name) ends\(move.isHurried ? " at once" : "")")
+        world.history.record("the worker of \(name) ends\(move.isHurried ? " at once" : "")")
         world.endpoints.disturbed()
         run.gateway.release(name, isHurried: move.isHurried)
         world.noticeStop()
@@ -113,7 +113,7 @@ final class QueueMoves {
         world.noticeStop()
         guard world.run === run else { return }
         count += 1
-        world.history.note("another worker of \(name) begins")
+        world.history.record("another worker of \(name) begins")
         world.promises.coverage.visit("queue: adopted again")
         run.findWorkers()
         world.promises.adopted(move.story)

@@ -35,11 +35,11 @@ extension World {
             }
             guard self.run === run else { return }
             backup = Backup(ids: ids, oldestKey: key, bytes: verification.bytes)
-            history.note("a backup is made")
+            history.record("a backup is made")
             promises.coverage.visit("store: backup made")
         } catch {
             noticeStop()
-            history.note("no backup is made: \(disk.neutral("\(error)"))")
+            history.record("no backup is made: \(disk.neutral("\(error)"))")
             guard self.run === run, !weather.isExcuse else { return }
             promises.fail("a backup is made next to a running gateway", disk.neutral("\(error)"))
         }
@@ -64,7 +64,7 @@ extension World {
 
     /// The machine may stop meanwhile; then it is done again.
     func restore(_ backup: Backup, _ random: SeededRandom) {
-        history.note("the operator restores the backup")
+        history.record("the operator restores the backup")
         let isInterrupted = random.chance(0.3)
         weather.interrupted {
             if isInterrupted {
@@ -76,7 +76,7 @@ extension World {
                     let restored = try StoreRestore.run(backupPath, to: path, at: time.now)
                     guard !disk.hasStopped else { return endRestore() }
                     if let kept = restored.keptAs { for end in ["", "-wal", "-shm"] { unlink(kept + end) } }
-                    return noteRestored(backup)
+                    return recordRestored(backup)
                 } catch {
                     guard disk.hasStopped else {
                         return promises.fail("a backup can be restored", disk.neutral("\(error)"))
@@ -90,12 +90,12 @@ extension World {
     }
 
     private func endRestore() {
-        noteStop()
+        recordStop()
         disk.endStrikes()
         endLife(death)
     }
 
-    private func noteRestored(_ backup: Backup) {
+    private func recordRestored(_ backup: Backup) {
         promises.coverage.visit("store: open after a restore")
         restores += 1
         isRestored = true

@@ -18,7 +18,7 @@ extension World {
         die()
         let file = random.chance(0.5) ? "postern.sqlite" : "postern.sqlite-wal"
         guard let place = disk.flipBit(in: file) ?? disk.flipBit(in: "postern.sqlite") else { return }
-        history.note("a bit flips: \(place)")
+        history.record("a bit flips: \(place)")
         promises.lossHappened()
         damagedUntil = time.instant + Self.longestDamage
     }
@@ -30,7 +30,7 @@ extension World {
         knownLosses = disk.losses
         // It may have lost something as well.
         backup = nil
-        history.note("the disk has lost what it had promised")
+        history.record("the disk has lost what it had promised")
         promises.lossHappened()
         if run == nil { hasLost = true } else { damagedUntil = time.instant + Self.longestDamage }
     }
@@ -54,7 +54,7 @@ extension World {
         if let backup { restore(backup, SeededRandom(seed: plan.seed, for: "repair")) }
         // There was none, or the disk has lost it meanwhile.
         if backup == nil {
-            history.note("the operator begins a new store")
+            history.record("the operator begins a new store")
             deleteStore()
         }
         promises.lossHappened()

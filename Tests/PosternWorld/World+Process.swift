@@ -14,7 +14,7 @@ extension World {
         precondition(run == nil, "it runs already")
         noticeLoss()
         processStarts()
-        history.note("starts")
+        history.record("starts")
         let made = Handed<IngressStub>()
         let network = Network(self, run: runs)
         do {
@@ -53,9 +53,9 @@ extension World {
 
     /// The process ends; it will be started again.
     private func startFailed(_ error: any Error) {
-        history.note("cannot start: \(disk.neutral("\(error)"))")
+        history.record("cannot start: \(disk.neutral("\(error)"))")
         if disk.hasStopped {
-            noteStop()
+            recordStop()
         } else if hasLost || isDamaged {
             chooseRepair(of: error)
         } else if !weather.mayPreventStart {
@@ -124,7 +124,7 @@ extension World {
     /// Stops as after SIGTERM.
     func stop() {
         guard let run else { return }
-        history.note("stops")
+        history.record("stops")
         run.gateway.stop { false }
         noticeStop()
         guard self.run != nil else { return }

@@ -177,7 +177,7 @@ public final class World {
         deathAfter = left - 1
         guard left <= 0 else { return }
         deathAfter = nil
-        history.note("\(death.rawValue) at a \(what)")
+        history.record("\(death.rawValue) at a \(what)")
         promises.coverage.visit("store: open after a \(death.rawValue) inside a turn")
         die(death)
     }
@@ -185,12 +185,12 @@ public final class World {
     /// Once the disk has stopped the process in the middle of a call, nothing that it does counts.
     func noticeStop() {
         guard run != nil, disk.hasStopped else { return }
-        noteStop()
+        recordStop()
         die(death)
     }
 
-    func noteStop() {
-        history.note("\(death.rawValue) inside a call of the disk")
+    func recordStop() {
+        history.record("\(death.rawValue) inside a call of the disk")
         promises.coverage.visit("store: open after a \(death.rawValue) inside a call of the disk")
     }
 

@@ -122,7 +122,7 @@ extension DeliveryMachine {
             : health.failed(
                 at: endpoint, by: evaluation.batch.messages[0].id, retryAt: retryAt, atOnce: atOnce, error: error,
                 now: evaluation.now)
-        evaluation.note(down, until: retryAt)
+        evaluation.record(down, until: retryAt)
     }
 
     /// The delay grows with the batch's own failures, and with those of an outage after its circuit has opened.
@@ -163,7 +163,7 @@ extension DeliveryMachine {
             holdsAll: evaluation.result.judgement.holdsAll, error: error, now: now
         ) { now + retry.probeDelay(afterRefused: $0, random: random) }
         let reopensAt = health.endpoints[endpoint]?.circuit.reopensAt ?? now
-        evaluation.note(down, until: reopensAt)
+        evaluation.record(down, until: reopensAt)
         // Once for the endpoint alone, and once more if the hold has widened to the upstream.
         let isNew = health.hold == reason ? former.upstream != reason : former.endpoint != reason
         if isNew { evaluation.notices.append(.isHeld(reason, error, endpoint: endpoint)) }
@@ -236,7 +236,7 @@ extension DeliveryMachine {
 }
 
 extension DeliveryMachine.Evaluation {
-    mutating func note(_ down: UpstreamHealth.OutageScope?, until moment: Timestamp) {
+    mutating func record(_ down: UpstreamHealth.OutageScope?, until moment: Timestamp) {
         switch down {
         case .upstream: notices.append(.isDown(result.error, until: moment))
         case .endpoint: notices.append(.endpointIsDown(flight.endpoint, result.error, until: moment))

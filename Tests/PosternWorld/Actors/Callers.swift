@@ -152,7 +152,7 @@ final class Caller {
         for entry in post.entries { entry.isPending = true }
         let number = requests
         let marks = post.entries.map(\.mark).joined(separator: " ")
-        world.history.note("caller \(plan.number) \(post.method) \(post.path) \(marks)")
+        world.history.record("caller \(plan.number) \(post.method) \(post.path) \(marks)")
         if world.run != nil { world.weather.requestArrives() }
         let exchange = world.run?.ingress.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
         if world.run == nil { answered(post, number, nil, wasConnected: false) }
@@ -323,11 +323,11 @@ final class Caller {
         nextAt = isFinishing ? .distantFuture : world.time.instant + random.span(plan.pause / 10...plan.pause * 3)
         if !isFinishing, haste.chance(scenario.haste) { nextAt = world.time.instant }
         guard let response else {
-            world.history.note("caller \(plan.number) gets no response")
+            world.history.record("caller \(plan.number) gets no response")
             if wasConnected { for entry in post.entries { entry.unanswered += 1 } }
             return again(post)
         }
-        world.history.note("caller \(plan.number) gets \(response.status)")
+        world.history.record("caller \(plan.number) gets \(response.status)")
         world.promises.responded(response, to: post)
         if let first = post.first { world.promises.repeated(post, first, response) }
         take(response, to: post)

@@ -130,7 +130,7 @@ final class DiskFaultPlan {
             plan.plan(on: world.disk)
         }
         active = plans
-        world.history.note(plans.isEmpty ? "the disk works" : plans.map(\.description).joined(separator: ", "))
+        world.history.record(plans.isEmpty ? "the disk works" : plans.map(\.description).joined(separator: ", "))
         world.disk.faults = plans.last?.faults ?? DiskFaults()
         let room = plans.compactMap(\.room).min()
         world.disk.capacityBytes = room.map { world.disk.usedBytes + $0 } ?? Self.capacityBytes
@@ -149,7 +149,7 @@ final class DiskFaultPlan {
             ended.insert(plan.draw).inserted
         else { return }
         let death = plan.draw % 3 == 0 ? World.Death.powerCut : .kill
-        world.history.note("\(death.rawValue) after an error of the disk")
+        world.history.record("\(death.rawValue) after an error of the disk")
         world.die(death)
     }
 

@@ -121,7 +121,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         if fate.reachesUpstream { transfer.takenAt = now + span * random.fraction() }
         transfers.append(transfer)
         let marks = entries.map(\.mark).joined(separator: " ")
-        world.history.note("request \(submitted) to \(service.name) \(asked.method) \(asked.path) \(marks) → \(fate)")
+        world.history.record("request \(submitted) to \(service.name) \(asked.method) \(asked.path) \(marks) → \(fate)")
         world.promises.sent(entries, to: service)
         tokens[service.name]?.willSend(asked)
         let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
@@ -153,7 +153,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
             timesOut: timesOut, statusDecides: request.statusDecides, completion)
         transfer.answer = SimulatedAnswer(status: 0)
         transfers.append(transfer)
-        world.history.note("connection \(number) to \(service.name) → \(fate)")
+        world.history.record("connection \(number) to \(service.name) → \(fate)")
         wakeUp.nudge()
         return SubmittedTransfer { [weak self] in self?.cancel(number) }
     }
@@ -167,7 +167,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     /// The gateway does not wait for it any longer; the upstream may take it all the same.
     private func abort(_ transfer: Transfer) {
         if transfer.takenAt != nil, random.chance(0.5) { take(transfer, isAnswerLost: true) }
-        noteUnknown(transfer)
+        recordUnknown(transfer)
         finish(transfer, .failure(TransferFailure(.cancelled, mayHaveArrived: true, detail: "cancelled")))
     }
 
@@ -184,7 +184,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         isStopped = true
         for transfer in transfers {
             if transfer.takenAt != nil, random.chance(0.5) { take(transfer, isAnswerLost: true) }
-            noteUnknown(transfer)
+            recordUnknown(transfer)
         }
         orphans += transfers
         transfers = []
@@ -248,7 +248,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
                 world.promises.arrived(entry, in: item)
             }
         }
-        for violation in judged.violations { world.history.note("breach of \(transfer.service.name): \(violation)") }
+        for violation in judged.violations { world.history.record("breach of \(transfer.service.name): \(violation)") }
     }
 
     private func end(_ transfer: Transfer) {
@@ -259,7 +259,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         } else {
             result = self.result(of: transfer)
         }
-        if case .failure(let failure) = result, failure.mayHaveArrived { noteUnknown(transfer) }
+        if case .failure(let failure) = result, failure.mayHaveArrived { recordUnknown(transfer) }
         finish(transfer, result)
     }
 
@@ -297,7 +297,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         }
     }
 
-    private func noteUnknown(_ transfer: Transfer) {
+    private func recordUnknown(_ transfer: Transfer) {
         for entry in transfer.taken { entry.unknownOutcomes += 1 }
         for entry in transfer.entries where entry.isSentOnce { entry.unclear += 1 }
         if !transfer.taken.isEmpty, transfer.entries.contains(where: { !$0.isProxied }) {
@@ -308,10 +308,10 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
     private func finish(_ transfer: Transfer, _ result: TransferResult) {
         switch result {
         case .success(let response):
-            world.history.note("answer \(transfer.number): \(response.status)")
+            world.history.record("answer \(transfer.number): \(response.status)")
             if response.status >= 300 { for entry in transfer.entries where entry.isSentOnce { entry.unclear += 1 } }
             tokens[transfer.service.name]?.ended(transfer.request, with: response)
-        case .failure(let failure): world.history.note("answer \(transfer.number): \(failure.reason.rawValue)")
+        case .failure(let failure): world.history.record("answer \(transfer.number): \(failure.reason.rawValue)")
         }
         transfer.complete(result)
         world.handOver("answer")

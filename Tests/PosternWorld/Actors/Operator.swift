@@ -27,7 +27,7 @@ final class Operator {
         while let action = actions.first, instant(action.atHour) <= world.time.instant, world.promises.broken == nil {
             actions.removeFirst()
             if world.run == nil { world.restart() }
-            world.history.note("\(action)")
+            world.history.record("\(action)")
             perform(action, SeededRandom(seed: action.draw, for: "action"))
         }
         var next = actions.first.map { instant($0.atHour) } ?? .distantFuture
@@ -45,7 +45,7 @@ final class Operator {
     }
 
     private func killTokens(of fault: FaultPlan) {
-        world.history.note("tokens of \(fault.story.name) die")
+        world.history.record("tokens of \(fault.story.name) die")
         world.service(fault.story.name)?.endTokens(of: fault, world.scenarios)
     }
 
@@ -176,7 +176,7 @@ final class Operator {
             entries: [])
         world.run?.ingress.send(post.bytes) { [weak world] response in
             guard let world, let response else { return }
-            world.history.note("operator gets \(response.status) of \(path)")
+            world.history.record("operator gets \(response.status) of \(path)")
             world.promises.responded(response, to: post)
             let text = String(decoding: response.body, as: UTF8.self)
             then(response, text)

@@ -15,7 +15,7 @@ struct Ending {
     init(_ world: World) { self.world = world }
 
     func play() {
-        world.history.note("faults end")
+        world.history.record("faults end")
         (world.deathAfter, world.diesWhileUncertain) = (nil, false)
         world.weather.heal()
         world.removed = []

@@ -48,7 +48,7 @@ final class Promises: @unchecked Sendable {
     func fail(_ promise: String, _ detail: String) {
         guard broken == nil, !world.isDamaged || Self.unconditional.contains(promise) else { return }
         broken = "\(promise): \(detail)"
-        world.history.note("BROKEN: \(promise): \(detail)")
+        world.history.record("BROKEN: \(promise): \(detail)")
     }
 
     // MARK: While it goes on

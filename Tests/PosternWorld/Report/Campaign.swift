@@ -72,11 +72,11 @@ public final class Campaign: Sendable {
         }) {
             let plan = leavesOutSyncs ? Plan(seed: seed).withoutSyncs() : Plan(seed: seed)
             let report = World(plan).simulate()
-            totals.withLock { note(report, in: &$0) }
+            totals.withLock { record(report, in: &$0) }
         }
     }
 
-    private func note(_ report: Report, in totals: inout Totals) {
+    private func record(_ report: Report, in totals: inout Totals) {
         totals.worlds += 1
         totals.hours += report.hours
         totals.messages += report.messages

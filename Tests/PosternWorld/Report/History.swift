@@ -19,7 +19,7 @@ final class History {
         start = time.instant
     }
 
-    func note(_ text: String) {
+    func record(_ text: String) {
         steps += 1
         let elapsed = time.instant - start
         for byte in text.utf8 { mix(byte) }

@@ -106,7 +106,7 @@ private struct AppServicesFollower {
     // MARK: Done
 
     private mutating func succeed(sent body: [UInt8]) {
-        note(success: body)
+        record(success: body)
         let reached = progress.marking(step, mark)
         let next = AppServicesSequence(item, message, progress: reached, in: state).next()
         if step == .blankToken, let refusal = progress.disconnectRefusal {
@@ -121,7 +121,7 @@ private struct AppServicesFollower {
     }
 
     /// Records requirements 2 to 4 (section 5.1) and the owner of the device.
-    private mutating func note(success body: [UInt8]) {
+    private mutating func record(success body: [UInt8]) {
         var pair = state.pair(item.owner, item.device)
         var device = state.device(item.device)
         switch step {

@@ -84,7 +84,7 @@ struct Call: Sendable {
         if let step { violations = violations.map { "\(step.rawValue): \($0)" } }
     }
 
-    mutating func note(_ violation: String) { violations.append(violation) }
+    mutating func record(_ violation: String) { violations.append(violation) }
 
     // MARK: Path
 

@@ -94,7 +94,7 @@ struct SamsaraSimulator: Simulator {
                     answer: .json(400, "[\(complaints.joined(separator: ","))]"),
                     violations: violations + ["an event that the server refuses"])
             }
-            for event in events { note(event, text, in: &violations) }
+            for event in events { record(event, text, in: &violations) }
             if let refusal = refusal(of: events, text, poisons) {
                 return SimulatedResult(answer: refusal, violations: violations)
             }
@@ -171,7 +171,7 @@ struct SamsaraSimulator: Simulator {
     }
 
     /// Adds what is wrong with an event that the server accepts to `violations`, which is nearly always empty.
-    private func note(_ event: Event, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
+    private func record(_ event: Event, _ text: UnsafeBufferPointer<UInt8>, in violations: inout [String]) {
         if event.range.count > Self.maxEventBytes {
             violations.append("an event of more than \(Self.maxEventBytes) bytes")
         }

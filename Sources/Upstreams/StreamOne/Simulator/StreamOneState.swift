@@ -137,7 +137,7 @@ struct StreamOneState: Sendable {
             throw .status(.authenticationFailed)
         }
         succeed(name)
-        note(signature, at: call.sentAt ?? moment.instant, &violations)
+        record(signature, at: call.sentAt ?? moment.instant, &violations)
         if session != nil, let id = call.session { renew(id, at: moment) }
         return actor
     }
@@ -195,7 +195,7 @@ struct StreamOneState: Sendable {
     }
 
     /// Two equal calls within a second have the same signature; one that is repeated later was not signed again.
-    private mutating func note(_ signature: String, at instant: MonotonicInstant, _ violations: inout [String]) {
+    private mutating func record(_ signature: String, at instant: MonotonicInstant, _ violations: inout [String]) {
         guard let first = signatures[signature] else { return signatures.insert(signature, instant) }
         if instant - first >= .seconds(3) {
             violations.append("a signature sent again: each attempt has to be signed again")
