@@ -61,9 +61,9 @@ enum ClaimEnd {
 extension LaneRule {
     /// The claims of a queue, and how its arrivals are counted: not at all if they are collected in the rows of their
     /// lanes.
-    func makeClaims(newest: MessageID, sendsKindsApart: Bool) -> (any QueueClaims, Arrivals?) {
+    func makeClaims(newest: MessageID, sendsKindsApart: Bool) -> (any QueueClaims, Announcements?) {
         switch self {
-        case .acrossLanes: (CrossLaneClaims(sendsKindsApart: sendsKindsApart), Arrivals(newest: newest))
+        case .acrossLanes: (CrossLaneClaims(sendsKindsApart: sendsKindsApart), Announcements(newest: newest))
         case .perLane: (PerLaneClaims(), nil)
         }
     }

@@ -26,7 +26,7 @@ struct QueueMailbox {
     static let maxPendingRemovals = 4096
 
     /// Nil if messages are collected in the rows of their lanes, which contain the time at which they are due.
-    var arrivals: Arrivals?
+    var announcements: Announcements?
     var due = NextDue()
     var leases = Leases()
     var updates = PendingUpdates()
@@ -35,7 +35,7 @@ struct QueueMailbox {
     /// The number of admissions that are not committed.
     private var admissions = 0
 
-    init(arrivals: Arrivals?) { self.arrivals = arrivals }
+    init(announcements: Announcements?) { self.announcements = announcements }
 
     /// Returns whether the worker has to be woken: not if a wake-up is pending already.
     mutating func doneRemoving(_ ids: [MessageID], areGone: Bool) -> Bool {
@@ -51,12 +51,12 @@ struct QueueMailbox {
     }
 
     /// Announces the messages of a commit. Returns whether the worker has to be woken.
-    mutating func add(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
-        let isSooner = arrival.dueAt.map { due.announce($0) } ?? false
+    mutating func add(_ notice: AppendNotice, at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
+        let isSooner = notice.dueAt.map { due.announce($0) } ?? false
         let isNew =
-            switch arrivals?.add(arrival, at: instant, limits: limits) {
+            switch announcements?.add(notice, at: instant, limits: limits) {
             case .collected(let wakes): wakes
-            case .late: rewind(to: arrival.first)
+            case .late: rewind(to: notice.first)
             case nil: false
             }
         return isNew || isSooner
@@ -102,7 +102,7 @@ struct QueueMailbox {
     ) -> Readiness {
         let due = min(due.moment, otherDue)
         if due <= now { return .now }
-        guard let ready = arrivals?.readyAt(after: wait, limits: limits) else {
+        guard let ready = announcements?.readyAt(after: wait, limits: limits) else {
             return due == .never ? .nothing : .due(at: due)
         }
         if ready <= instant { return .now }
@@ -114,13 +114,13 @@ struct QueueMailbox {
     /// Begins a scan. Returns the newest id that was announced, and when the next scheduled row was known to be due.
     mutating func beginScan() -> (newest: MessageID, due: Timestamp) {
         leases.beginScan()
-        return (arrivals?.newest ?? MessageID(rawValue: .max), due.beginScan())
+        return (announcements?.newest ?? MessageID(rawValue: .max), due.beginScan())
     }
 
     /// Leases what was found, and keeps only that in `scan`. Returns the messages that may not be leased, nil if all were.
     mutating func endScan(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID]? {
         due.endScan(scan.nextDue ?? scan.due)
-        arrivals?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)
+        announcements?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)
         let refused = leases.endScan(taking: scan.messages) { scan.lane?.number ?? $0.lane.number }
         if refused != nil { scan.keep(leases.contains) }
         return refused

@@ -45,12 +45,12 @@ public final class UpstreamQueue: Sendable {
         writer = outbox.writer
         time = outbox.time
         let traits = target.upstream.traits
-        let (claims, arrivals) = traits.laneRule.makeClaims(
+        let (claims, announcements) = traits.laneRule.makeClaims(
             newest: MessageID(rawValue: Int64(outbox.ledger(of: target.number).lastID)),
             sendsKindsApart: traits.sendsKindsApart)
-        laneAdmission = arrivals == nil ? outbox.engine.laneAdmission : .inAppend
+        laneAdmission = announcements == nil ? outbox.engine.laneAdmission : .inAppend
         self.claims = Mutex(claims)
-        mailbox = Mutex(QueueMailbox(arrivals: arrivals))
+        mailbox = Mutex(QueueMailbox(announcements: announcements))
     }
 
     /// Reads the rows on a read-only connection.
@@ -91,9 +91,9 @@ public final class UpstreamQueue: Sendable {
     }
 
     /// Called after the commit.
-    func arrived(_ arrival: Arrival, at instant: MonotonicInstant) {
-        if mailbox.withLock({ $0.add(arrival, at: instant, limits: target.limits) }) { wake() }
-        if case .byOwner(let delay) = laneAdmission { hear(of: arrival.first...arrival.newest, admittingAfter: delay) }
+    func arrived(_ notice: AppendNotice, at instant: MonotonicInstant) {
+        if mailbox.withLock({ $0.add(notice, at: instant, limits: target.limits) }) { wake() }
+        if case .byOwner(let delay) = laneAdmission { hear(of: notice.first...notice.newest, admittingAfter: delay) }
     }
 
     /// Called after the commit: something is due at `moment`.

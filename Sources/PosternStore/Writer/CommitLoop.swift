@@ -195,9 +195,9 @@ final class CommitLoop: Loop, @unchecked Sendable {
         for (number, moment) in transaction.lanesDue { outbox.queues.adopted(number)?.announceDue(at: moment) }
         var accepted = 0
         for writeState in changed {
-            guard let arrival = writeState.arrival else { continue }
-            accepted += arrival.messages
-            outbox.queues.adopted(writeState.number)?.arrived(arrival, at: outbox.time.instant)
+            guard let notice = writeState.appendNotice else { continue }
+            accepted += notice.messages
+            outbox.queues.adopted(writeState.number)?.arrived(notice, at: outbox.time.instant)
         }
         if accepted > 0 { outbox.metrics.commitMessages.observe(Double(accepted)) }
         for count in transaction.callbackCounts { show(count) }

@@ -24,11 +24,11 @@ extension Lane {
 // MARK: - The lanes of messages
 
 extension Transaction {
-    /// The number by which the row of `message` names its lane. Records in `arrival` when the message makes something
+    /// The number by which the row of `message` names its lane. Records in `notice` when the message makes something
     /// due.
-    func openLane(of message: NewMessage, scheduledAt: Timestamp?, arrival: inout Arrival) throws -> Int64 {
+    func openLane(of message: NewMessage, scheduledAt: Timestamp?, notice: inout AppendNotice) throws -> Int64 {
         guard case .named(let name, let group) = message.lane else {
-            if let scheduledAt { arrival.announceDue(at: scheduledAt) }
+            if let scheduledAt { notice.announceDue(at: scheduledAt) }
             return message.lane.number
         }
         let queue = message.queue
@@ -36,7 +36,7 @@ extension Transaction {
         let lane = try openLane(
             name, group: group, of: queue, readyAt: scheduledAt ?? message.acceptedAt + queue.collecting.wait,
             waitingFor: message.waitsFor)
-        if let readyAt = lane.readyAt { arrival.announceDue(at: readyAt) }
+        if let readyAt = lane.readyAt { notice.announceDue(at: readyAt) }
         return lane.number
     }
 

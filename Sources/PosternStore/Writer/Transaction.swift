@@ -120,7 +120,7 @@ extension Transaction {
         let removed = removals.count
         let before = writeStates.open.map {
             (
-                writeState: $0, change: $0.change, arrival: $0.arrival, settled: $0.settled,
+                writeState: $0, change: $0.change, notice: $0.appendNotice, settled: $0.settled,
                 lanes: $0.laneCounts.mark()
             )
         }
@@ -131,9 +131,9 @@ extension Transaction {
             events.remove(from: told)
             reports.removeSubrange(reported...)
             endRemovals(from: removed)
-            for (writeState, change, arrival, settled, lanes) in before {
+            for (writeState, change, notice, settled, lanes) in before {
                 writeState.change = change
-                writeState.arrival = arrival
+                writeState.appendNotice = notice
                 writeState.settled = settled
                 writeState.openLane = nil
                 writeState.laneCounts.undo(to: lanes)
@@ -244,12 +244,12 @@ extension Transaction {
     func insert(_ message: NewMessage, as id: MessageID) throws {
         let queue = message.queue
         let writeState = writeStates[queue.number]
-        var arrival = writeState.arrival ?? Arrival(first: id)
-        writeState.arrival = nil
+        var notice = writeState.appendNotice ?? AppendNotice(first: id)
+        writeState.appendNotice = nil
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         try insert(
             message, as: id, kind: writeState.kindNumber(of: message.kind, in: outbox.kinds),
-            lane: try openLane(of: message, scheduledAt: scheduledAt, arrival: &arrival),
+            lane: try openLane(of: message, scheduledAt: scheduledAt, notice: &notice),
             scheduledAt: scheduledAt)
         if sql.admitsLate { try nameLane(message.lane, of: id) }
         countLane(message.lane, 1, of: queue)
@@ -258,12 +258,12 @@ extension Transaction {
         writeState.change.counts.queued += 1
         writeState.change.queuedBytes += message.range.count
         emit(.messageQueued, of: id, message.kind)
-        arrival.newest = id
+        notice.newest = id
         if scheduledAt == nil {
-            arrival.messages += 1
-            arrival.bytes += message.range.count
+            notice.messages += 1
+            notice.bytes += message.range.count
         }
-        writeState.arrival = arrival
+        writeState.appendNotice = notice
     }
 
     private func insert(

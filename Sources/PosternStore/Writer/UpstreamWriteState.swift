@@ -12,7 +12,7 @@ final class UpstreamWriteState {
     var change = Ledger()
     /// The ledger with that change.
     var ledger: Ledger { committed + change }
-    var arrival: Arrival?
+    var appendNotice: AppendNotice?
     /// Lanes to update before the commit; true for those that were served and move behind the others.
     var touchedLanes: [Int64: Bool] = [:]
     /// The named lane that got the last message: consecutive messages are mostly of one lane. Nil if its row may have
@@ -43,7 +43,7 @@ final class UpstreamWriteState {
     }
 
     func begin() {
-        arrival = nil
+        appendNotice = nil
         openLane = nil
         laneCounts.begin()
         draft = nil
@@ -121,7 +121,7 @@ struct OpenLane {
 }
 
 /// What a transaction added to one queue.
-struct Arrival {
+struct AppendNotice {
     /// The ids of its oldest and its newest message.
     let first: MessageID
     var newest: MessageID

@@ -23,7 +23,7 @@ import Testing
         let record = try #require(try store.record(ids[1]))
         #expect(record.facts.laneWaitsFor == .schedule)
         #expect(record.facts.laneWaitsUntil == until)
-        // Arrivals do not end it.
+        // Announcements do not end it.
         try store.append(to: queue, lane: .named("a"))
         #expect(try store.claim(queue).messages.isEmpty)
         #expect(store.readiness(queue) == .due(at: until))

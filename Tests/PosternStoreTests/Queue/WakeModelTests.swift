@@ -115,15 +115,15 @@ extension WakeValue {
 
 extension QueueMailbox: WakeValue {
     init() {
-        self.init(arrivals: Arrivals())
+        self.init(announcements: Announcements())
         due = NextDue(.never)
     }
 
     mutating func announce(_ ids: [Int64], at instant: MonotonicInstant, limits: BatchLimits) -> Bool {
-        var arrival = Arrival(first: MessageID(rawValue: ids[0]))
-        (arrival.messages, arrival.bytes) = (ids.count, ids.count)
-        arrival.newest = MessageID(rawValue: ids[ids.count - 1])
-        return add(arrival, at: instant, limits: limits)
+        var notice = AppendNotice(first: MessageID(rawValue: ids[0]))
+        (notice.messages, notice.bytes) = (ids.count, ids.count)
+        notice.newest = MessageID(rawValue: ids[ids.count - 1])
+        return add(notice, at: instant, limits: limits)
     }
 
     mutating func takeRewind() -> Int64? { takeUpdates().rewindsTo?.rawValue }
@@ -376,7 +376,7 @@ struct DropsAllAtTheEndOfALook: WakeValue {
     }
     mutating func lookBegins() -> Int64 { real.lookBegins() }
     mutating func lookEnds(through id: Int64, count: Int, reachedEnd: Bool, at instant: MonotonicInstant) {
-        real.lookEnds(through: real.arrivals!.newest.rawValue, count: count, reachedEnd: reachedEnd, at: instant)
+        real.lookEnds(through: real.announcements!.newest.rawValue, count: count, reachedEnd: reachedEnd, at: instant)
     }
     func readiness(limits: BatchLimits, wait: Duration, at instant: MonotonicInstant) -> Readiness {
         real.readiness(limits: limits, wait: wait, at: instant)

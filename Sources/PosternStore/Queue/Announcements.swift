@@ -12,7 +12,7 @@ import PosternUpstream
 /// Where several writers commit, an announcement can follow one with later ids. Claims may have passed such a late
 /// arrival, so they have to go back to it. That requires that a claim knows each commit that its snapshot contains
 /// before it reads: otherwise it could not distinguish a late arrival from one that it has seen.
-struct Arrivals {
+struct Announcements {
     /// Commits that were announced together, or joined because there were too many.
     private struct Record {
         var newest: MessageID
@@ -47,21 +47,21 @@ struct Arrivals {
     }
 
     /// Announces the messages of a commit.
-    mutating func add(_ arrival: Arrival, at instant: MonotonicInstant, limits: BatchLimits) -> Announcement {
-        if arrival.first <= newest {
-            newest = max(newest, arrival.newest)
-            return arrival.messages > 0 ? .late : .collected(wakes: false)
+    mutating func add(_ notice: AppendNotice, at instant: MonotonicInstant, limits: BatchLimits) -> Announcement {
+        if notice.first <= newest {
+            newest = max(newest, notice.newest)
+            return notice.messages > 0 ? .late : .collected(wakes: false)
         }
-        newest = arrival.newest
-        guard arrival.messages > 0, newest > reached else { return .collected(wakes: false) }
+        newest = notice.newest
+        guard notice.messages > 0, newest > reached else { return .collected(wakes: false) }
         let (wasEmpty, wasFull) = (isEmpty, isFull(limits))
         if records.count == Self.recordLimit {
             records[records.count - 1].newest = newest
-            records[records.count - 1].messages += arrival.messages
-            records[records.count - 1].bytes += arrival.bytes
+            records[records.count - 1].messages += notice.messages
+            records[records.count - 1].bytes += notice.bytes
         } else {
             records.append(
-                Record(newest: newest, messages: arrival.messages, bytes: arrival.bytes, since: instant))
+                Record(newest: newest, messages: notice.messages, bytes: notice.bytes, since: instant))
         }
         return .collected(wakes: wasEmpty || (!wasFull && isFull(limits)))
     }
