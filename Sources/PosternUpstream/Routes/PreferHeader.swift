@@ -2,8 +2,9 @@ import PosternCore
 
 /// The preferences of a request: its `Prefer` header lines (RFC 7240, section 2).
 ///
-/// If a preference is given twice, the first one counts. A preference that breaks the grammar is ignored up to the
-/// next comma. Worked values: `foo="a, wait=1"` has no `wait`; `wait=5; x="1,2", wait=9` has `wait` 5.
+/// If a preference is given twice, the first one counts. A preference whose name or value breaks the grammar is ignored
+/// up to the next comma; its parameters are not examined. Worked values: `foo="a, wait=1"` has no
+/// `wait`; `wait=5; x="1,2", wait=9` has `wait` 5.
 package struct PreferHeader: Sendable {
     /// The longest wait that is granted, in seconds.
     static let longestWait = 60
