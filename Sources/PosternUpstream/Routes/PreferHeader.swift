@@ -2,9 +2,9 @@ import PosternCore
 
 /// The preferences of a request: its `Prefer` header lines (RFC 7240, section 2).
 ///
-/// If a preference is given twice, the first one counts. A preference whose name or value breaks the grammar is ignored
-/// up to the next comma; its parameters are not examined. Worked values: `foo="a, wait=1"` has no
-/// `wait`; `wait=5; x="1,2", wait=9` has `wait` 5.
+/// If a preference is given twice, the first one counts. A preference that breaks the grammar, also in its parameters,
+/// is ignored up to the next comma. Worked values: `foo="a, wait=1"` has no `wait`; `wait=5; x="1,2", wait=9` has
+/// `wait` 5; `wait=5; =x` has none.
 package struct PreferHeader: Sendable {
     /// The longest wait that is granted, in seconds.
     static let longestWait = 60
@@ -16,13 +16,12 @@ package struct PreferHeader: Sendable {
     /// - Parameter lines: the values of all `Prefer` lines, in the order received.
     package init(_ lines: some Sequence<String>) {
         for preference in lines.flatMap({ Self.parts(of: $0.utf8[...], between: ",") }) {
-            // Its parameters follow, of which none is known.
-            let first = Self.parts(of: preference, between: ";").first ?? preference
-            let sides = first.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
-            guard let name = Self.token(sides[0]), let value = sides.count == 1 ? "" : Self.word(sides[1]) else {
-                continue
-            }
-            values[name.lowercased()] = values[name.lowercased()] ?? value
+            // Its parameters follow, of which none is known. A parameter may be missing: `wait=5;` is allowed.
+            let parts = Self.parts(of: preference, between: ";")
+            guard let (name, value) = parts.first.flatMap(Self.pair),
+                parts.dropFirst().allSatisfy({ Self.trimmed($0).isEmpty || Self.pair($0) != nil })
+            else { continue }
+            values[name] = values[name] ?? value
         }
     }
 
@@ -42,7 +41,7 @@ package struct PreferHeader: Sendable {
     /// The parts of a list. A separator between quotation marks is not one.
     private static func parts(of text: Text, between separator: Unicode.Scalar) -> [Text] {
         var (isQuoted, isEscaped) = (false, false)
-        return text.split { byte in
+        return text.split(omittingEmptySubsequences: false) { byte in
             if byte == UInt8(ascii: "\""), !isEscaped { isQuoted.toggle() }
             isEscaped = isQuoted && !isEscaped && byte == UInt8(ascii: "\\")
             return byte == UInt8(ascii: separator) && !isQuoted
@@ -53,6 +52,13 @@ package struct PreferHeader: Sendable {
         func isBlank(_ byte: UInt8) -> Bool { byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") }
         let end = text.lastIndex { !isBlank($0) }.map(text.index(after:)) ?? text.startIndex
         return text[..<end].drop(while: isBlank)
+    }
+
+    /// A name in lower case and its value: `token [BWS "=" BWS word]`. Without a value it is empty.
+    private static func pair(_ text: Text) -> (name: String, value: String)? {
+        let sides = text.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+        guard let name = token(sides[0]), let value = sides.count == 1 ? "" : word(sides[1]) else { return nil }
+        return (name.lowercased(), value)
     }
 
     private static func token(_ text: Text) -> String? {
