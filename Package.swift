@@ -57,8 +57,8 @@ func upstream(_ name: String) -> [Target] {
             dependencies: [.init(stringLiteral: name + "Simulator"), "PosternSimulatorKit", "PosternHTTP"] + tests,
             path: "Tests/Upstreams/\(name)/Simulator", swiftSettings: strict),
         .target(
-            name: name + "Story", dependencies: ["PosternStory", "PosternCore", "PosternSimulatorKit"],
-            path: "Tests/Upstreams/\(name)/Story", swiftSettings: strict),
+            name: name + "Scenarios", dependencies: ["PosternScenarios", "PosternCore", "PosternSimulatorKit"],
+            path: "Tests/Upstreams/\(name)/Scenarios", swiftSettings: strict),
     ]
 }
 
@@ -74,7 +74,7 @@ let upstreams = [
 ]
 let adapters = upstreams.map { Target.Dependency(stringLiteral: $0 + "Adapter") }
 let simulators = upstreams.map { Target.Dependency(stringLiteral: $0 + "Simulator") }
-let stories = upstreams.map { Target.Dependency(stringLiteral: $0 + "Story") }
+let scenarios = upstreams.map { Target.Dependency(stringLiteral: $0 + "Scenarios") }
 
 let package = Package(
     name: "postern",
@@ -208,7 +208,7 @@ let package = Package(
             name: "ToyTests",
             dependencies: [
                 "PosternTestKit", "PosternConformance", "PosternCore", "PosternUpstream", "PosternSimulatorKit",
-                "PosternStory",
+                "PosternScenarios",
             ],
             path: "Tests/Upstreams/Toy", exclude: ["Fixtures", "storm.py"], swiftSettings: strict),
         tests(
@@ -246,15 +246,15 @@ let package = Package(
             ]),
         // The simulated world, what it has to know of each type of upstream, and what runs many of them.
         .target(
-            name: "PosternStory", dependencies: ["PosternCore", "PosternSimulatorKit"],
-            path: "Tests/PosternStory", swiftSettings: strict),
+            name: "PosternScenarios", dependencies: ["PosternCore", "PosternSimulatorKit"],
+            path: "Tests/PosternScenarios", swiftSettings: strict),
         .target(
             name: "PosternWorld",
             dependencies: basics + [
                 "PosternConformance", "PosternGateway", "PosternHTTP", "PosternAPI", "PosternCompression",
                 "PosternDelivery", "PosternStore", "PosternSimulatedDisk", "PosternSimulatorKit", "PosternSimulators",
-                "PosternStory", logging,
-            ] + stories,
+                "PosternScenarios", logging,
+            ] + scenarios,
             path: "Tests/PosternWorld", swiftSettings: strict),
         .executableTarget(
             name: "postern-world", dependencies: ["PosternWorld"], path: "Tests/postern-world", swiftSettings: strict),

@@ -33,7 +33,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
-from stories import load  # noqa: E402
+from storm_scenarios import load  # noqa: E402
 
 SHOWN = 10  # examples in a report
 DRAIN_SECONDS = 90
@@ -49,28 +49,28 @@ WEATHER = [
     "mute", "mute,status=503:0.2",
 ]
 WRONG_ENDPOINT_SECONDS = 20
-STORIES = load(Simulator.PLACES)
-UPSTREAMS = [story.upstream for story in STORIES]
+TYPES = load(Simulator.PLACES)
+UPSTREAMS = [scenario.upstream for scenario in TYPES]
 
 
 class Client(threading.Thread):
-    """Plays some stories in turns until told to stop."""
+    """Plays some scenarios in turns until told to stop."""
 
-    def __init__(self, stories, port, pause, stopping):
+    def __init__(self, scenarios, port, pause, stopping):
         super().__init__(name="storm-client", daemon=True)
-        self.stories, self.port, self.pause, self.stopping = stories, port, pause, stopping
+        self.scenarios, self.port, self.pause, self.stopping = scenarios, port, pause, stopping
         self.problems = []
 
     def run(self):
         try:
             while not self.stopping.is_set():
-                for story in self.stories:
-                    self.play(story, *story.next())
+                for scenario in self.scenarios:
+                    self.play(scenario, *scenario.next())
                 time.sleep(self.pause)
         except Exception as error:  # noqa: BLE001: a client that dies silently would look like a quiet one
             self.problems.append(f"{type(error).__name__}: {error}")
 
-    def play(self, story, path, body, mark, poison):
+    def play(self, scenario, path, body, mark, poison):
         deadline, latest, is_repeated = time.monotonic() + 60, "none was tried", False
         while time.monotonic() < deadline:
             try:
@@ -81,7 +81,7 @@ class Client(threading.Thread):
                 time.sleep(0.02)
                 continue
             if status == 202:
-                story.accepted.append((mark, json.loads(answer)["id"], poison))
+                scenario.accepted.append((mark, json.loads(answer)["id"], poison))
                 return
             if status == 409 and is_repeated:
                 return  # What got no response was stored: the session has ended.
@@ -101,9 +101,9 @@ class Storm:
         self.port = free_port()
         self.cancelled = set()
         self.problems = []
-        self.stories = [
+        self.scenarios = [
             kind(number, random.Random(f"{options.seed}/{kind.__name__}/{number}"))
-            for kind in STORIES for number in range(options.actors)
+            for kind in TYPES for number in range(options.actors)
         ]
 
     # The gateway and its upstreams
@@ -114,7 +114,7 @@ class Storm:
             "delivery": {
                 "retryBaseSeconds": 0.05, "retryMaxSeconds": 1, "requestTimeoutSeconds": 3, "maxInFlight": 8,
             },
-            "upstreams": {story.upstream: story.settings(simulator) for story in STORIES},
+            "upstreams": {scenario.upstream: scenario.settings(simulator) for scenario in TYPES},
         }
 
     def start(self, simulator):
@@ -125,24 +125,24 @@ class Storm:
         self.play(simulator, dict.fromkeys(UPSTREAMS, ""))
 
     def play(self, simulator, weather):
-        for story in STORIES:
-            text = ",".join(filter(None, [weather[story.upstream], story.poison]))
-            simulator.ask("POST", f"/faults?seed={self.dice.randrange(1 << 30)}", text, upstream=story.upstream)
+        for scenario in TYPES:
+            text = ",".join(filter(None, [weather[scenario.upstream], scenario.poison]))
+            simulator.ask("POST", f"/faults?seed={self.dice.randrange(1 << 30)}", text, upstream=scenario.upstream)
 
     # The storm
 
     def run(self):
         stopping = threading.Event()
         with Simulator(self.binary, self.directory) as simulator:
-            for story in STORIES:
-                if settings := story.control(self.options.actors):
-                    simulator.control(story.upstream, settings)
+            for scenario in TYPES:
+                if settings := scenario.control(self.options.actors):
+                    simulator.control(scenario.upstream, settings)
             self.calm(simulator)
             gateway = self.start(simulator)
             for upstream in UPSTREAMS:
                 self.begin_wrong(upstream, simulator)
             clients = [
-                Client(self.stories[offset:: self.options.clients], self.port, 0.002, stopping)
+                Client(self.scenarios[offset:: self.options.clients], self.port, 0.002, stopping)
                 for offset in range(self.options.clients)
             ]
             try:
@@ -165,20 +165,20 @@ class Storm:
 
     def begin_wrong(self, upstream, simulator):
         """The first message is for an endpoint that does not exist, and nothing has shown yet that the others do."""
-        stories = [story for story in self.stories if story.upstream == upstream and story.endpoint]
-        if len({story.endpoint for story in stories}) < 2:
+        scenarios = [scenario for scenario in self.scenarios if scenario.upstream == upstream and scenario.endpoint]
+        if len({scenario.endpoint for scenario in scenarios}) < 2:
             return
-        first = self.dice.choice(stories)
+        first = self.dice.choice(scenarios)
         fault = f"status={self.dice.choice([404, 405, 406])}@{first.endpoint}"
         self.play(simulator, {**dict.fromkeys(UPSTREAMS, ""), upstream: fault})
         client = Client([], self.port, 0, None)
         client.play(first, *first.next())
         for _ in range(10):
-            for story in stories:
-                if story.endpoint != first.endpoint:
-                    client.play(story, *story.next())
+            for scenario in scenarios:
+                if scenario.endpoint != first.endpoint:
+                    client.play(scenario, *scenario.next())
         self.problems += client.problems
-        expected = {mark for story in stories if story is not first for mark, _, poison in story.accepted if not poison}
+        expected = {mark for scenario in scenarios if scenario is not first for mark, _, poison in scenario.accepted if not poison}
         try:
             until(lambda: expected <= self.arrivals(upstream, first.field, simulator), WRONG_ENDPOINT_SECONDS, fault)
         except Failure:
@@ -195,7 +195,7 @@ class Storm:
         kill_at = sorted(self.dice.uniform(0, self.options.seconds) for _ in range(self.options.kills))
         start = time.monotonic()
         while time.monotonic() < end:
-            weather = {story.upstream: self.dice.choice(WEATHER + story.weather) for story in STORIES}
+            weather = {scenario.upstream: self.dice.choice(WEATHER + scenario.weather) for scenario in TYPES}
             self.play(simulator, weather)
             for _ in range(self.dice.randrange(3)):
                 self.operate(gateway)
@@ -217,9 +217,9 @@ class Storm:
             self.steer("/v1/messages/retry", json.dumps({"upstream": upstream, "state": "failed"}))
         elif action == "cancel":
             # Only where no later item of the same actor depends on it.
-            story = self.dice.choice([story for story in self.stories if story.may_cancel])
-            if story.accepted:
-                identifier = story.accepted[-1][1]
+            scenario = self.dice.choice([scenario for scenario in self.scenarios if scenario.may_cancel])
+            if scenario.accepted:
+                identifier = scenario.accepted[-1][1]
                 if self.steer(f"/v1/messages/{identifier}", method="DELETE") in (200, 204):
                     self.cancelled.add(identifier)
         else:
@@ -247,9 +247,9 @@ class Storm:
         while stuck := left():
             # A doubtful answer counts against a message only once something else was delivered after it. If every source
             # that is left is headed by a poison message, only the traffic of another one can show that the upstream works.
-            for story in STORIES:
-                if story.upstream in stuck and story.filler():
-                    self.steer(*story.filler())
+            for scenario in TYPES:
+                if scenario.upstream in stuck and scenario.filler():
+                    self.steer(*scenario.filler())
             if time.monotonic() > deadline:
                 for name, state in stuck.items():
                     page = json.loads(call(self.port, "GET", f"/v1/messages?upstream={name}&state=queued&limit=5")[2])
@@ -269,7 +269,7 @@ class Storm:
         self.report(answer)
 
     def accepted(self, upstream=None):
-        return [entry for story in self.stories if upstream in (None, story.upstream) for entry in story.accepted]
+        return [entry for scenario in self.scenarios if upstream in (None, scenario.upstream) for entry in scenario.accepted]
 
     def listed(self, state):
         """Ids of all messages in that state."""
@@ -299,7 +299,7 @@ class Storm:
         self.cancelled |= set(cancelled)
 
     def check_arrivals(self, simulator):
-        for upstream, field in [(story.upstream, story.field) for story in STORIES if story.field]:
+        for upstream, field in [(scenario.upstream, scenario.field) for scenario in TYPES if scenario.field]:
             lines = simulator.ask("GET", f"/received?field={field}", upstream=upstream).splitlines()
             arrivals = [tuple(line.split("\t", 1)) for line in lines]
             there = set(arrivals)
@@ -321,9 +321,9 @@ class Storm:
             self.complain(f"OUT OF ORDER at {upstream}", late)
 
     def check_ends(self, simulator):
-        for upstream in [story.upstream for story in STORIES if story.has_state]:
+        for upstream in [scenario.upstream for scenario in TYPES if scenario.has_state]:
             state = json.loads(simulator.ask("GET", "/control/state", upstream=upstream))
-            wrong = [text for story in self.stories if story.upstream == upstream for text in story.check(state)]
+            wrong = [text for scenario in self.scenarios if scenario.upstream == upstream for text in scenario.check(state)]
             self.complain(f"{upstream} did not end as its users wanted", wrong)
 
     def complain(self, what, examples):

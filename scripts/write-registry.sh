@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: scripts/write-registry.sh [--check]
-# Writes the registries of the types of upstreams, of their simulators and of their stories from the list in
+# Writes the registries of the types of upstreams, of their simulators and of their scenarios from the list in
 # Package.swift; --check only says whether they are up to date.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,7 +17,7 @@ registry() {
     printf '\n/// %s\n%senum %s {\n    %sstatic let all: [%s] = [\n' "$5" "$access" "$1" "$access" "$2"
     for type in $types; do
         case $3 in
-            Story) echo "        ${type}Story()," ;;
+            Scenarios) echo "        ${type}Scenarios()," ;;
             *) echo "        .$(tr '[:upper:]' '[:lower:]' <<<"$type")," ;;
         esac
     done
@@ -38,6 +38,6 @@ put Sources/PosternGateway/UpstreamRegistry.swift < <(registry UpstreamRegistry 
     "Every type of upstream there is (see CONTRIBUTING.md).")
 put Sources/PosternSimulators/SimulatorRegistry.swift < <(registry SimulatorRegistry SimulatorType Simulator \
     PosternSimulatorKit "The simulator of every type of upstream, in the order of their ports.")
-put Tests/PosternWorld/StoryRegistry.swift < <(registry StoryRegistry "any Story" Story PosternStory \
+put Tests/PosternWorld/ScenarioRegistry.swift < <(registry ScenarioRegistry "any TypeScenarios" Scenarios PosternScenarios \
     "What the world has to know of every type of upstream." "")
 exit $status

@@ -63,13 +63,13 @@ final class StoreTrial: @unchecked Sendable {
     /// Gets an event for each message that settles in one of these states.
     var listener: UpstreamQueue?
     static let reported: Set<MessageState> = [.delivered, .failed, .dropped]
-    let book = StoreBook()
+    let book = StoreExpectations()
     var random: SplitMix64
     /// A read holds up checkpoints.
     var isReading = false
     var claims: [Claim] = []
     /// What happened, for the report of a failure.
-    var story: [String] = []
+    var trace: [String] = []
     var restarts = 0
     var accepted = 0
     var isDamageReported = false
@@ -83,14 +83,14 @@ final class StoreTrial: @unchecked Sendable {
         threads = ManualThreads(time: time)
     }
 
-    /// Errors are reported as one, with the seed's story.
+    /// Errors are reported as one, with the seed's trace.
     func run() throws {
         defer { abandon() }
         do {
             try play()
         } catch {
             throw Breach(
-                description: "\(disk.neutral("\(error)"))\n" + story.suffix(40).joined(separator: "\n")
+                description: "\(disk.neutral("\(error)"))\n" + trace.suffix(40).joined(separator: "\n")
                     + "\nlast calls:\n" + disk.calls(last: 40).joined(separator: "\n"))
         }
     }
@@ -160,7 +160,7 @@ final class StoreTrial: @unchecked Sendable {
         let isInLog = random.chance(50) && !disk.hasStopped
         abandon()
         if let place = disk.flipBit(in: isInLog ? "store.sqlite-wal" : "store.sqlite") {
-            story.append("a bit flips: \(place)")
+            trace.append("a bit flips: \(place)")
             isLogDamaged = isInLog
         }
         if isInLog || random.chance(50) { disk.kill() } else { disk.powerCut() }
@@ -174,7 +174,7 @@ final class StoreTrial: @unchecked Sendable {
 
     func restart(after death: String, isDurable: Bool = false) throws {
         restarts += 1
-        story.append("starts after \(death)")
+        trace.append("starts after \(death)")
         var isDurable = isDurable
         for attempt in 1... {
             threads = ManualThreads(time: time)
@@ -261,7 +261,7 @@ final class StoreTrial: @unchecked Sendable {
 extension StoreTrial {
     /// Whether the trial ends with this error of a start; throws if it must not be.
     func isExplained(_ error: StoreError, attempt: Int) throws -> Bool {
-        story.append("cannot start: \(disk.neutral("\(error)"))")
+        trace.append("cannot start: \(disk.neutral("\(error)"))")
         if disk.hasStopped { return false }
         if disk.isLossAllowed { return true }
         switch error {
@@ -295,7 +295,7 @@ extension StoreTrial {
             }
             throw Breach(description: findings.joined(separator: "\n"))
         } catch let error as StoreError where disk.isDamageMarked {
-            story.append("damage is reported: \(disk.neutral("\(error)"))")
+            trace.append("damage is reported: \(disk.neutral("\(error)"))")
             isDamageReported = true
         }
     }

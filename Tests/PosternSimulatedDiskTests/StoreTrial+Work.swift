@@ -38,14 +38,14 @@ extension StoreTrial {
                 }
             }
         } catch {
-            story.append("cannot read: \(disk.neutral("\(error)"))")
+            trace.append("cannot read: \(disk.neutral("\(error)"))")
         }
         if let breach { throw breach }
     }
 
     func changeRoom() {
         disk.capacityBytes = random.chance(50) ? 256 << 20 : disk.usedBytes + random.below(3 << 20)
-        story.append("\((disk.capacityBytes - disk.usedBytes) >> 10) KiB are free")
+        trace.append("\((disk.capacityBytes - disk.usedBytes) >> 10) KiB are free")
     }
 
     func append() {
@@ -63,9 +63,9 @@ extension StoreTrial {
             case .success(let receipt):
                 accepted += receipt.ids.count
                 for (new, id) in zip(new, receipt.ids) { book.accepted(new.number, as: id) }
-            case .failure(.store(.unknown)): story.append("unknown: \(new.map(\.number))")
+            case .failure(.store(.unknown)): trace.append("unknown: \(new.map(\.number))")
             case .failure(let refusal):
-                story.append("refused: \(new.map(\.number)) \(disk.neutral("\(refusal)"))")
+                trace.append("refused: \(new.map(\.number)) \(disk.neutral("\(refusal)"))")
                 new.forEach { book.refused($0.number) }
             }
         }
@@ -77,7 +77,7 @@ extension StoreTrial {
         do {
             return try queue.claim(limits, now: time.now, oldest: nil, preferring: .inTurn)
         } catch {
-            story.append("cannot claim: \(disk.neutral("\(error)"))")
+            trace.append("cannot claim: \(disk.neutral("\(error)"))")
             guard !disk.hasStopped else { throw StoreError.closed }
             let faults = disk.faults
             disk.faults = DiskFaults()
@@ -121,7 +121,7 @@ extension StoreTrial {
         var settlement = Settlement(batch: outbox.nextBatch(), outcome: .delivered, endedAt: time.now)
         let error = AttemptError(.failing, status: 500, detail: "as the test wants it", at: time.now)
         let retryAt = time.now + .milliseconds(random.below(2000))
-        let place: StoreBook.Place
+        let place: StoreExpectations.Place
         switch random.below(4) {
         case 0:
             settlement.ended = messages.map { .init($0, as: .failed, error: error) }
@@ -147,12 +147,12 @@ extension StoreTrial {
         }
     }
 
-    func done(_ place: StoreBook.Place, _ ids: [MessageID], _ result: Result<Void, StoreError>) {
+    func done(_ place: StoreExpectations.Place, _ ids: [MessageID], _ result: Result<Void, StoreError>) {
         switch result {
         case .success: book.became(place, ids)
-        case .failure(.unknown): story.append("unknown: \(place) \(ids)")
+        case .failure(.unknown): trace.append("unknown: \(place) \(ids)")
         case .failure(let error):
-            story.append("not \(place): \(ids) \(disk.neutral("\(error)"))")
+            trace.append("not \(place): \(ids) \(disk.neutral("\(error)"))")
             if place != .stored(.queued) { book.isNot(place, ids) }
         }
     }

@@ -1,17 +1,17 @@
-import PosternStory
+import PosternScenarios
 
 /// What would be too rare if each of its parts were drawn alone.
 extension Plan {
-    mutating func addCoincidences(of types: [any Story]) {
+    mutating func addCoincidences(of types: [any TypeScenarios]) {
         let random = SeededRandom(seed: seed, for: "coincidences")
         // The clock is set back while something waits for an upstream that is down.
         if random.chance(0.2) {
-            let story = random.pick(types)
+            let type = random.pick(types)
             let start = hours * 0.7 * random.fraction()
             let end = start + 0.2 + 0.8 * random.fraction()
-            faults.append(FaultPlan(.outage, story, fromHour: start, toHour: end))
+            faults.append(FaultPlan(.outage, type, fromHour: start, toHour: end))
             let moment = end - (end - start) * 0.5 * random.fraction()
-            actions.append(ActionPlan(.clockFarBack, story, atHour: moment, draw: random.next()))
+            actions.append(ActionPlan(.clockFarBack, type, atHour: moment, draw: random.next()))
         }
         // Good messages get doubtful answers while others are taken.
         if random.chance(0.4) {
@@ -39,15 +39,15 @@ extension Plan {
     /// What is sent once meets answers that say nothing, and the ends of processes.
     mutating func addDoubts() {
         let random = SeededRandom(seed: seed, for: "doubts")
-        guard let once = callers.first(where: { $0.story.traits.contains(.sendsOnce) && $0.reports > 0 }),
+        guard let once = callers.first(where: { $0.type.traits.contains(.sendsOnce) && $0.reports > 0 }),
             random.chance(0.5)
         else { return }
         let start = hours * 0.6 * random.fraction()
         let end = start + hours * (0.2 + 0.2 * random.fraction())
-        faults.append(FaultPlan(.flaky, once.story, fromHour: start, toHour: end, share: 0.2 + 0.3 * random.fraction()))
+        faults.append(FaultPlan(.flaky, once.type, fromHour: start, toHour: end, share: 0.2 + 0.3 * random.fraction()))
         for _ in 0..<random.from(0...4) {
             let moment = start + (end - start) * random.fraction()
-            actions.append(ActionPlan(.killWhileUncertain, once.story, atHour: moment))
+            actions.append(ActionPlan(.killWhileUncertain, once.type, atHour: moment))
         }
         actions.sort { $0.atHour < $1.atHour }
     }
@@ -56,13 +56,13 @@ extension Plan {
     /// others.
     mutating func addWrongEndpoints() {
         let random = SeededRandom(seed: seed, for: "wrong endpoints")
-        guard let story = stories.first(where: { $0.endpoints.count > 1 }), random.chance(0.4) else { return }
+        guard let type = types.first(where: { $0.endpoints.count > 1 }), random.chance(0.4) else { return }
         let start = hours * 0.7 * random.fraction()
         let end = start + 0.1 + hours * 0.25 * random.fraction()
-        faults.append(FaultPlan(.wrongEndpoint, story, fromHour: start, toHour: end, share: random.fraction()))
+        faults.append(FaultPlan(.wrongEndpoint, type, fromHour: start, toHour: end, share: random.fraction()))
         for moment in [0] + (0..<random.below(4)).map({ _ in random.fraction() }) {
             let hour = start + (end - start) * moment
-            actions.append(ActionPlan(.wrongEndpointFirst, story, atHour: hour, draw: random.next()))
+            actions.append(ActionPlan(.wrongEndpointFirst, type, atHour: hour, draw: random.next()))
         }
         actions.sort { $0.atHour < $1.atHour }
     }
@@ -71,7 +71,7 @@ extension Plan {
     mutating func addMoves() {
         let random = SeededRandom(seed: seed, for: "moves")
         guard random.chance(0.5) else { return }
-        for _ in 0..<random.from(1...5) { actions.append(ActionPlan([.moveQueue], stories, hours, random)) }
+        for _ in 0..<random.from(1...5) { actions.append(ActionPlan([.moveQueue], types, hours, random)) }
         actions.sort { $0.atHour < $1.atHour }
     }
 
@@ -81,21 +81,21 @@ extension Plan {
         guard random.chance(0.3) else { return }
         let start = hours * 0.7 * random.fraction()
         let end = start + 0.1 + hours * 0.25 * random.fraction()
-        actions.append(ActionPlan(.backup, stories[0], atHour: start))
+        actions.append(ActionPlan(.backup, types[0], atHour: start))
         if random.chance(0.4) {
-            actions.append(ActionPlan(.clockFarBack, stories[0], atHour: end - 0.05, draw: random.next()))
+            actions.append(ActionPlan(.clockFarBack, types[0], atHour: end - 0.05, draw: random.next()))
         }
-        actions.append(ActionPlan(.restore, stories[0], atHour: end, draw: random.next()))
+        actions.append(ActionPlan(.restore, types[0], atHour: end, draw: random.next()))
         actions.sort { $0.atHour < $1.atHour }
     }
 
     /// An operator tries credentials, above all while something is wrong.
     mutating func addProbes() {
         let random = SeededRandom(seed: seed, for: "probes")
-        for _ in 0..<random.from(0...4) { actions.append(ActionPlan([.probe], stories, hours, random)) }
+        for _ in 0..<random.from(0...4) { actions.append(ActionPlan([.probe], types, hours, random)) }
         for fault in faults where random.chance(0.3) {
             let moment = fault.fromHour + (fault.toHour - fault.fromHour) * random.fraction()
-            actions.append(ActionPlan(.probe, fault.story, atHour: moment))
+            actions.append(ActionPlan(.probe, fault.type, atHour: moment))
         }
         actions.sort { $0.atHour < $1.atHour }
     }

@@ -1,5 +1,5 @@
 import PosternCore
-import PosternStory
+import PosternScenarios
 import PosternUpstream
 
 @testable import PosternGateway
@@ -11,7 +11,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     /// How long callers, faults and the operator are at work. What happens then is not counted.
     public var hours: Double
     /// The types of upstream that the gateway is configured with.
-    private(set) var stories: [any Story]
+    private(set) var types: [any TypeScenarios]
     public var callers: [CallerPlan] = []
     public var faults: [FaultPlan] = []
     public var actions: [ActionPlan] = []
@@ -23,39 +23,39 @@ public struct Plan: Sendable, CustomStringConvertible {
         let random = SeededRandom(seed: seed, for: "plan")
         hours = 6 + 18 * random.fraction()
         settings = SettingsPlan(random)
-        stories = Array(StoryRegistry.all.prefix(Self.drawnTogether))
-        var types = stories
+        types = Array(ScenarioRegistry.all.prefix(Self.drawnTogether))
+        var drawn = types
         // Half of the worlds have all types, so that the others can be looked at closely.
-        while random.chance(0.35), types.count > 1 { types.remove(at: random.below(types.count)) }
-        for number in 0..<random.from(types.count...8) {
-            callers.append(CallerPlan(number, number < types.count ? types[number] : random.pick(types), hours, random))
+        while random.chance(0.35), drawn.count > 1 { drawn.remove(at: random.below(drawn.count)) }
+        for number in 0..<random.from(drawn.count...8) {
+            callers.append(CallerPlan(number, number < drawn.count ? drawn[number] : random.pick(drawn), hours, random))
         }
         for _ in 0..<random.from(0...Int(hours / 3)) {
-            faults.append(FaultPlan(FaultPlan.Kind.first, random.pick(types), hours, random))
+            faults.append(FaultPlan(FaultPlan.Kind.first, random.pick(drawn), hours, random))
         }
         for _ in 0..<random.from(0...Int(hours / 3)) {
-            actions.append(ActionPlan(ActionPlan.Kind.first, types, hours, random))
+            actions.append(ActionPlan(ActionPlan.Kind.first, drawn, hours, random))
         }
         let later = SeededRandom(seed: seed, for: "later plan")
-        for _ in 0..<later.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.later, types, hours, later)) }
+        for _ in 0..<later.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.later, drawn, hours, later)) }
         actions.sort { $0.atHour < $1.atHour }
         // The other types give the status a meaning of its own.
-        let withURLs = types.filter { $0.traits.contains(.plainStatuses) }
+        let withURLs = drawn.filter { $0.traits.contains(.plainStatuses) }
         if later.chance(0.3), !withURLs.isEmpty {
             faults.append(FaultPlan([.wrongURL], later.pick(withURLs), hours, later))
         }
         if later.chance(0.4) {
             for _ in 0..<later.from(1...4) { diskFaults.append(DiskPlan(hours, later)) }
         }
-        if seed.isMultiple(of: 3) { addMore(of: types) }
-        addSequences(types)
-        for story in StoryRegistry.all.dropFirst(Self.drawnTogether) { add(story) }
-        addCoincidences(of: types)
+        if seed.isMultiple(of: 3) { addMore(of: drawn) }
+        addSequences(drawn)
+        for type in ScenarioRegistry.all.dropFirst(Self.drawnTogether) { add(type) }
+        addCoincidences(of: drawn)
         addCallbacks()
         addProbes()
         addBackups()
         addDoubts()
-        addMuteness(of: types)
+        addMuteness(of: drawn)
         addWrongEndpoints()
         addMoves()
         admitLate()
@@ -65,20 +65,20 @@ public struct Plan: Sendable, CustomStringConvertible {
     /// the worlds of known seeds without it stay as they were.
     private static let drawnTogether = 5
 
-    private mutating func add(_ story: any Story) {
-        let random = SeededRandom(seed: seed, for: "plan of \(story.name)")
+    private mutating func add(_ type: any TypeScenarios) {
+        let random = SeededRandom(seed: seed, for: "plan of \(type.name)")
         guard random.chance(0.5) else { return }
-        stories.append(story)
-        for _ in 0..<random.from(1...2) { callers.append(CallerPlan(callers.count, story, hours, random)) }
+        types.append(type)
+        for _ in 0..<random.from(1...2) { callers.append(CallerPlan(callers.count, type, hours, random)) }
         let kinds = FaultPlan.Kind.allCases.filter {
-            ![.mute, .wrongEndpoint].contains($0) && ($0 != .wrongURL || story.traits.contains(.plainStatuses))
+            ![.mute, .wrongEndpoint].contains($0) && ($0 != .wrongURL || type.traits.contains(.plainStatuses))
         }
-        for _ in 0..<random.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, story, hours, random)) }
-        for _ in 0..<random.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [story], hours, random)) }
+        for _ in 0..<random.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, type, hours, random)) }
+        for _ in 0..<random.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [type], hours, random)) }
         actions.sort { $0.atHour < $1.atHour }
     }
 
-    private mutating func addMuteness(of types: [any Story]) {
+    private mutating func addMuteness(of types: [any TypeScenarios]) {
         let random = SeededRandom(seed: seed, for: "muteness")
         guard random.chance(0.5) else { return }
         for _ in 0..<random.from(1...6) {
@@ -90,8 +90,8 @@ public struct Plan: Sendable, CustomStringConvertible {
     private mutating func addCallbacks() {
         let takers = UpstreamRegistry.all.filter(\.takesCallbacks).map(\.name)
         let random = SeededRandom(seed: seed, for: "callbacks")
-        guard let story = stories.first(where: { takers.contains($0.name) }), random.chance(0.6) else { return }
-        settings.callbacks = CallbackPlan(to: story, random)
+        guard let type = types.first(where: { takers.contains($0.name) }), random.chance(0.6) else { return }
+        settings.callbacks = CallbackPlan(to: type, random)
     }
 
     /// Lanes are admitted by the owner of their queue, as where several processes write: at once, or some time later.
@@ -101,7 +101,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
-    private mutating func addMore(of types: [any Story]) {
+    private mutating func addMore(of types: [any TypeScenarios]) {
         let random = SeededRandom(seed: seed, for: "busy plan")
         for _ in 0..<random.from(8...24) { actions.append(ActionPlan(ActionPlan.Kind.drawn, types, hours, random)) }
         for _ in 0..<random.from(4...12) {
@@ -111,7 +111,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     }
 
     /// What takes several parts in the right order, or is rare.
-    private mutating func addSequences(_ types: [any Story]) {
+    private mutating func addSequences(_ types: [any TypeScenarios]) {
         let random = SeededRandom(seed: seed, for: "sequences")
         // What a full queue dropped is queued again once there is room.
         if let capped = types.first(where: { settings.dropsOldest(of: $0.name) }), random.chance(0.7) {
@@ -137,7 +137,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     public func withoutSyncs() -> Plan {
         var plan = self
         plan.diskFaults = [DiskPlan(withoutSyncsFor: hours)]
-        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, stories[0], atHour: $0) }
+        plan.actions += stride(from: 2, to: hours, by: 2).map { ActionPlan(.powerCut, types[0], atHour: $0) }
         plan.actions.sort { $0.atHour < $1.atHour }
         return plan
     }
@@ -152,7 +152,7 @@ public struct Plan: Sendable, CustomStringConvertible {
 
 public struct CallerPlan: Sendable, CustomStringConvertible {
     let number: Int
-    let story: any Story
+    let type: any TypeScenarios
     /// Seconds between two requests, on average.
     let pause: Double
     let startHour: Double
@@ -175,9 +175,9 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     /// Of the requests, those with a report.
     let reports: Double
 
-    init(_ number: Int, _ story: any Story, _ hours: Double, _ random: SeededRandom) {
+    init(_ number: Int, _ type: any TypeScenarios, _ hours: Double, _ random: SeededRandom) {
         self.number = number
-        self.story = story
+        self.type = type
         pause = 200 + 4000 * random.fraction()
         startHour = hours / 4 * random.fraction()
         bulk = random.chance(0.6) ? random.fraction() / 2 : 0
@@ -198,7 +198,7 @@ public struct CallerPlan: Sendable, CustomStringConvertible {
     }
 
     public var description: String {
-        "caller \(number) posts to \(story.name) every \(Int(pause)) s from hour \(oneDigit(startHour)) on"
+        "caller \(number) posts to \(type.name) every \(Int(pause)) s from hour \(oneDigit(startHour)) on"
             + (poison > 0 ? ", sometimes poison" : "")
     }
 }
@@ -231,15 +231,15 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
 
         static let first = Array(allCases.prefix { $0 != .wrongURL })
     }
-    let story: any Story
+    let type: any TypeScenarios
     let kind: Kind
     let fromHour: Double
     let toHour: Double
     /// Of the requests, for what does not concern all of them.
     let share: Double
 
-    init(_ kinds: [Kind], _ story: any Story, _ hours: Double, _ random: SeededRandom) {
-        self.story = story
+    init(_ kinds: [Kind], _ type: any TypeScenarios, _ hours: Double, _ random: SeededRandom) {
+        self.type = type
         kind = random.pick(kinds)
         fromHour = hours * random.fraction()
         let length = 0.01 + (random.chance(0.1) ? hours : 2) * random.fraction()
@@ -247,20 +247,20 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         share = 0.05 + 0.6 * random.fraction()
     }
 
-    init(_ kind: Kind, _ story: any Story, fromHour: Double, toHour: Double, share: Double = 1) {
-        (self.kind, self.story, self.fromHour, self.toHour, self.share) = (kind, story, fromHour, toHour, share)
+    init(_ kind: Kind, _ type: any TypeScenarios, fromHour: Double, toHour: Double, share: Double = 1) {
+        (self.kind, self.type, self.fromHour, self.toHour, self.share) = (kind, type, fromHour, toHour, share)
     }
 
     /// The endpoint that does not exist, and the status that says so, both by `share`; nil for other faults.
     var wrongEndpoint: (endpoint: Endpoint, status: Int)? {
         guard kind == .wrongEndpoint else { return nil }
-        let number = Int(share * 3 * Double(story.endpoints.count))
-        return (story.endpoints[number / 3], [404, 405, 406][number % 3])
+        let number = Int(share * 3 * Double(type.endpoints.count))
+        return (type.endpoints[number / 3], [404, 405, 406][number % 3])
     }
 
     public var description: String {
         let path = wrongEndpoint.map { " (\($0.status) from \($0.endpoint.path))" } ?? ""
-        return "\(story.name): \(kind.rawValue)\(path) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
+        return "\(type.name): \(kind.rawValue)\(path) from hour \(oneDigit(fromHour)) to \(oneDigit(toHour))"
     }
 }
 
@@ -291,22 +291,22 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
     }
     let kind: Kind
     let atHour: Double
-    let story: any Story
+    let type: any TypeScenarios
     /// What it needs of chance.
     let draw: UInt64
 
-    init(_ kinds: [Kind], _ stories: [any Story], _ hours: Double, _ random: SeededRandom) {
+    init(_ kinds: [Kind], _ types: [any TypeScenarios], _ hours: Double, _ random: SeededRandom) {
         kind = random.pick(kinds)
         atHour = hours * random.fraction()
-        story = random.pick(stories)
+        type = random.pick(types)
         draw = random.next()
     }
 
-    init(_ kind: Kind, _ story: any Story, atHour: Double, draw: UInt64 = 0) {
-        (self.kind, self.story, self.atHour, self.draw) = (kind, story, atHour, draw)
+    init(_ kind: Kind, _ type: any TypeScenarios, atHour: Double, draw: UInt64 = 0) {
+        (self.kind, self.type, self.atHour, self.draw) = (kind, type, atHour, draw)
     }
 
-    public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(story.name))" }
+    public var description: String { "hour \(oneDigit(atHour)): \(kind.rawValue) (\(type.name))" }
 }
 
 /// The gateway's settings.
@@ -354,10 +354,10 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         logsAll = random.chance(0.25)
         let later = SeededRandom(seed: random.seed, for: "later settings")
         if later.chance(0.2) { retention = 3600 }
-        for story in StoryRegistry.all {
-            let drops = story.traits.contains(.dropsOldest)
-            guard drops || story.traits.contains(.refusesMore), later.chance(0.15) else { continue }
-            caps.append(Cap(upstream: story.name, messages: later.from(15...40), drops: drops))
+        for type in ScenarioRegistry.all {
+            let drops = type.traits.contains(.dropsOldest)
+            guard drops || type.traits.contains(.refusesMore), later.chance(0.15) else { continue }
+            caps.append(Cap(upstream: type.name, messages: later.from(15...40), drops: drops))
         }
     }
 
@@ -381,8 +381,8 @@ struct CallbackPlan: Sendable, CustomStringConvertible {
 
     private static let allStates = ["delivered", "failed", "expired", "dropped"]
 
-    init(to story: any Story, _ random: SeededRandom) {
-        (upstream, kind) = (story.name, story.kind)
+    init(to type: any TypeScenarios, _ random: SeededRandom) {
+        (upstream, kind) = (type.name, type.kind)
         let some = Self.allStates.filter { _ in random.chance(0.6) }
         states = some.isEmpty || random.chance(0.5) ? Self.allStates : some
         includesPayload = random.chance(0.5)

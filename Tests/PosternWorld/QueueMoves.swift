@@ -1,6 +1,6 @@
 import PosternCore
 import PosternDelivery
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternThreads
 import PosternUpstream
@@ -12,13 +12,13 @@ import PosternUpstream
 /// dropped, and after a while a new worker adopts it. Meanwhile everything else goes on.
 final class QueueMoves {
     fileprivate struct Move {
-        let story: any Story
+        let type: any TypeScenarios
         let run: World.Run
         let random: SeededRandom
         /// Whether the requests under way are given up.
         let isHurried: Bool
         var step: Step
-        var upstream: UpstreamName? { UpstreamName(story.name) }
+        var upstream: UpstreamName? { UpstreamName(type.name) }
     }
 
     fileprivate enum Step {
@@ -38,13 +38,13 @@ final class QueueMoves {
 
     init(_ world: World) { self.world = world }
 
-    func begin(_ story: any Story, _ random: SeededRandom) {
-        guard let run = world.run, world.snapshot(of: story.name) != nil,
-            !moves.contains(where: { $0.story.name == story.name && $0.run === run })
+    func begin(_ type: any TypeScenarios, _ random: SeededRandom) {
+        guard let run = world.run, world.snapshot(of: type.name) != nil,
+            !moves.contains(where: { $0.type.name == type.name && $0.run === run })
         else { return }
         let isHurried = random.chance(0.5)
         let latest = world.time.instant + (isHurried || random.chance(0.5) ? .seconds(3600) : .zero)
-        moves.append(Move(story: story, run: run, random: random, isHurried: isHurried, step: .begins(latest)))
+        moves.append(Move(type: type, run: run, random: random, isHurried: isHurried, step: .begins(latest)))
     }
 
     /// Returns when this has to be called again.
@@ -66,7 +66,7 @@ final class QueueMoves {
         let now = world.time.instant
         switch move.step {
         case .begins(let latest):
-            if now >= latest || move.run.network.isSending(to: move.story.name) { release(&move) }
+            if now >= latest || move.run.network.isSending(to: move.type.name) { release(&move) }
         case .drains:
             move.run.gateway.endRetired()
             world.noticeStop()
@@ -80,8 +80,8 @@ final class QueueMoves {
     }
 
     private func release(_ move: inout Move) {
-        guard let name = move.upstream, world.snapshot(of: move.story.name) != nil else { return move.step = .isOver }
-        let (run, isBusy) = (move.run, move.run.network.isSending(to: move.story.name))
+        guard let name = move.upstream, world.snapshot(of: move.type.name) != nil else { return move.step = .isOver }
+        let (run, isBusy) = (move.run, move.run.network.isSending(to: move.type.name))
         world.history.record("the worker of \(name) ends\(move.isHurried ? " at once" : "")")
         world.endpoints.disturbed()
         run.gateway.release(name, isHurried: move.isHurried)
@@ -90,10 +90,10 @@ final class QueueMoves {
         guard world.run === run else { return }
         move.step = .drains
         guard move.isHurried else { return }
-        run.network.abort(to: move.story.name)
+        run.network.abort(to: move.type.name)
         guard world.run === run else { return }
         if isBusy { world.promises.coverage.visit("queue: dropped with requests under way") }
-        world.promises.gaveUp(move.story.name)
+        world.promises.gaveUp(move.type.name)
         // What the worker has sent without messages is over by then.
         move.step = .isFree(until: world.time.instant + move.random.span(120...3000))
     }
@@ -116,7 +116,7 @@ final class QueueMoves {
         world.history.record("another worker of \(name) begins")
         world.promises.coverage.visit("queue: adopted again")
         run.findWorkers()
-        world.promises.adopted(move.story)
+        world.promises.adopted(move.type)
         move.step = .isOver
     }
 }

@@ -1,7 +1,7 @@
 import Glibc
 import PosternCore
 import PosternSimulatedDisk
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway

@@ -2,7 +2,7 @@ import Foundation
 import Logging
 import PosternCore
 import PosternSimulatedDisk
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway
@@ -27,7 +27,7 @@ extension World {
             _ = try gateway.start()
             guard let ingress = made.value else { preconditionFailure("there is an ingress") }
             ingress.willAnswer = { [unowned self] in noticeStop() }
-            run = Run(gateway, ingress, network, plan.stories)
+            run = Run(gateway, ingress, network, plan.types)
         } catch {
             network.abandon()
             return startFailed(error)
@@ -82,10 +82,10 @@ extension World {
         try FileManager.default.createDirectory(atPath: directory, withIntermediateDirectories: true)
         let file = "\(directory)/config.json"
         let settings = plan.settings
-        let upstreams = plan.stories.filter { !removed.contains($0.name) }.map { story in
-            let own = story.settings(sendsGzip: settings.sendsGzip, seed: plan.seed)
-            let cap = settings.caps.filter { $0.upstream == story.name }.map(\.json)
-            return #""\#(story.name)":{\#((own + cap).joined(separator: ","))}"#
+        let upstreams = plan.types.filter { !removed.contains($0.name) }.map { type in
+            let own = type.settings(sendsGzip: settings.sendsGzip, seed: plan.seed)
+            let cap = settings.caps.filter { $0.upstream == type.name }.map(\.json)
+            return #""\#(type.name)":{\#((own + cap).joined(separator: ","))}"#
         }
         let retryMax = reloads.isMultiple(of: 2) ? 300 : 60
         let text = #"""
@@ -99,7 +99,7 @@ extension World {
         var loader = ConfigurationLoader(
             types: UpstreamRegistry.all, environment: [:], file: file, secretsDirectory: nil)
         loader.simulators = Dictionary(
-            uniqueKeysWithValues: plan.stories.map { ($0.name, "http://\($0.name).world") })
+            uniqueKeysWithValues: plan.types.map { ($0.name, "http://\($0.name).world") })
         var loaded = try loader.load()
         if let seconds = settings.admitsLanesAfter {
             loaded.configuration.outbox.engine = .sqliteAdmittingLate(after: .milliseconds(Int(seconds * 1000)))

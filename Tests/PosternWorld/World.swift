@@ -4,7 +4,7 @@ import PosternCore
 import PosternDelivery
 import PosternSimulatedDisk
 import PosternStore
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternUpstream
 
@@ -88,17 +88,17 @@ public final class World {
         let ingress: IngressStub
         let network: Network
         /// Those that send.
-        private(set) var workers: [(story: any Story, worker: UpstreamWorker, loop: String)] = []
-        private let stories: [any Story]
-        init(_ gateway: Services, _ ingress: IngressStub, _ network: Network, _ stories: [any Story]) {
-            (self.gateway, self.ingress, self.network, self.stories) = (gateway, ingress, network, stories)
+        private(set) var workers: [(type: any TypeScenarios, worker: UpstreamWorker, loop: String)] = []
+        private let types: [any TypeScenarios]
+        init(_ gateway: Services, _ ingress: IngressStub, _ network: Network, _ types: [any TypeScenarios]) {
+            (self.gateway, self.ingress, self.network, self.types) = (gateway, ingress, network, types)
             findWorkers()
         }
 
         /// Call it when there are others.
         func findWorkers() {
             workers = gateway.workerGroup.workers.compactMap { worker in
-                stories.first { $0.name == worker.name.description }.map { ($0, worker, "to-\($0.name)") }
+                types.first { $0.name == worker.name.description }.map { ($0, worker, "to-\($0.name)") }
             }
         }
 
@@ -119,7 +119,7 @@ public final class World {
         threads = ManualThreads(time: time)
         promises = Promises()
         chance = SeededRandom(seed: plan.seed, for: "threads")
-        services = plan.stories.map { [upstreamTime] in Service($0, plan, upstreamTime) }
+        services = plan.types.map { [upstreamTime] in Service($0, plan, upstreamTime) }
         disk = SimulatedDisk(seed: plan.seed)
         // What is left here by a process that is killed, the next one deletes.
         directory = disk.processFolder + "/world-\(UUID().uuidString)"

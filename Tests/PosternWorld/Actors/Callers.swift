@@ -1,7 +1,7 @@
 import PosternCompression
 import PosternCore
 import PosternEvents
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternThreads
 
@@ -116,10 +116,10 @@ final class Caller {
         reports = SeededRandom(seed: world.plan.seed, for: "reports \(plan.number)")
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
-        scenario = plan.story.scenario(of: plan.number)
+        scenario = plan.type.scenario(of: plan.number)
     }
 
-    private var upstream: String { plan.story.name }
+    private var upstream: String { plan.type.name }
 
     private func stage(_ random: SeededRandom) -> Stage {
         Stage(upstream, world.expectations, now: world.upstreamTime.now, random)
@@ -161,7 +161,7 @@ final class Caller {
 
     private func chosenPost() -> Post {
         if habits.chance(plan.invalid) { return invalidPost() }
-        if plan.story.traits.contains(.answersCalls), habits.chance(plan.proxied), let post = proxiedPost() {
+        if plan.type.traits.contains(.answersCalls), habits.chance(plan.proxied), let post = proxiedPost() {
             return post
         }
         if reports.chance(plan.reports), let item = scenario.report(stage(reports)) {
@@ -182,9 +182,9 @@ final class Caller {
     private func invalidPost() -> Post {
         let entry = world.expectations.begin(upstream, lane: nil, leavesMark: false)
         entry.isInvalid = true
-        let kind = plan.story.kind
+        let kind = plan.type.kind
         let path = "/v1/\(upstream)/\(kind)"
-        let text = plan.story.invalidPayload(entry.mark)
+        let text = plan.type.invalidPayload(entry.mark)
         var post = Post(path: path, body: "[\(text)]", entries: [entry], isInvalid: true)
         switch habits.below(5) {
         case 0: break
@@ -228,7 +228,7 @@ final class Caller {
         guard post.body.hasPrefix("[") else { return }
         let entry = world.expectations.begin(upstream, lane: nil, leavesMark: false)
         entry.isInvalid = true
-        let text = plan.story.invalidPayload(entry.mark)
+        let text = plan.type.invalidPayload(entry.mark)
         post.body =
             habits.chance(0.5) ? "[\(text),\(post.body.dropFirst())" : "\(post.body.dropLast()),\(text)]"
         post.headers.append(("Prefer", "handling=lenient"))

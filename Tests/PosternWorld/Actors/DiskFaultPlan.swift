@@ -1,6 +1,6 @@
 import PosternCore
 import PosternSimulatedDisk
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 /// What the disk does wrong, from one hour to another.

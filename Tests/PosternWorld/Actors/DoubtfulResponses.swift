@@ -1,5 +1,5 @@
 import PosternCore
-import PosternStory
+import PosternScenarios
 import PosternUpstream
 
 /// Doubtful answers to messages with which nothing is wrong: 500, while other requests are taken. No message gets as

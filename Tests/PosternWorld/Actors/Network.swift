@@ -1,7 +1,7 @@
 import PosternConformance
 import PosternCore
 import PosternSimulatorKit
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternThreads
 import PosternUpstream
@@ -126,7 +126,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         tokens[service.name]?.willSend(asked)
         let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
         if others > 0 { service.requestsOverlap() }
-        world.rateCheck.willSend(entries, to: service.story, others: others)
+        world.rateCheck.willSend(entries, to: service.type, others: others)
         wakeUp.nudge()
         if world.diesWhileUncertain, entries.contains(where: \.isSentOnce) {
             (world.diesWhileUncertain, world.deathAfter, world.death) = (false, 0, .kill)
@@ -240,8 +240,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         transfer.answer = judged.answer
         for range in judged.items.ranges {
             let item = Array(judged.items.text[range])
-            guard transfer.service.story.isDelivery(item) else { continue }
-            let isMarked = !transfer.service.story.isMarkedByRequest(item)
+            guard transfer.service.type.isDelivery(item) else { continue }
+            let isMarked = !transfer.service.type.isMarkedByRequest(item)
             for entry in isMarked ? world.callbacks.entries(in: item) : transfer.entries {
                 transfer.taken.append(entry)
                 world.expectations.arrived(entry)
@@ -276,7 +276,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
                 answer.headers.append(("Retry-After", retryAfter.value(at: world.upstreamTime.now)))
                 let isDate = retryAfter.form != .seconds
                 if transfer.holdsMessages {
-                    world.rateCheck.asked(transfer.service.story, for: retryAfter.seconds, isDate: isDate)
+                    world.rateCheck.asked(transfer.service.type, for: retryAfter.seconds, isDate: isDate)
                 }
             }
             return .success(UpstreamResponse(answer))

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternSimulatedDisk
 import PosternStore
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway
@@ -45,8 +45,8 @@ final class Operator {
     }
 
     private func killTokens(of fault: FaultPlan) {
-        world.history.record("tokens of \(fault.story.name) die")
-        world.service(fault.story.name)?.endTokens(of: fault, world.scenarios)
+        world.history.record("tokens of \(fault.type.name) die")
+        world.service(fault.type.name)?.endTokens(of: fault, world.scenarios)
     }
 
     private func perform(_ action: ActionPlan, _ random: SeededRandom) {
@@ -55,7 +55,7 @@ final class Operator {
         }
         world.rateCheck.waitsMayEnd()
         world.endpoints.disturbed()
-        let name = action.story.name
+        let name = action.type.name
         let upstream = "/v1/upstreams/\(name)"
         switch action.kind {
         case .pause: Self.post(upstream + "/pause", in: world)
@@ -63,7 +63,7 @@ final class Operator {
             world.rateCheck.willResume(name)
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
-        case .retry: retry(action.story)
+        case .retry: retry(action.type)
         case .cancel: cancel(random)
         case .reload: reload()
         case .removeUpstream:
@@ -89,7 +89,7 @@ final class Operator {
             world.changeKey()
             world.stop()
         case .retryDropped:
-            retry(action.story, #","state":"dropped""#)
+            retry(action.type, #","state":"dropped""#)
         case .probe: world.credentials.probe(name)
         case .clockBack: world.time.setWallClock(back: random.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - random.span(1...7200))
@@ -102,7 +102,7 @@ final class Operator {
         case .backup: world.takeBackup()
         case .restore: world.restoreBackup(random)
         case .killWhileUncertain: world.diesWhileUncertain = true
-        case .moveQueue: world.moves.begin(action.story, random)
+        case .moveQueue: world.moves.begin(action.type, random)
         case .wrongEndpointFirst:
             let isReload = random.chance(0.3)
             if isReload {
@@ -111,13 +111,13 @@ final class Operator {
                 if random.chance(0.5) { world.stop() } else { world.die() }
                 world.restart()
             }
-            world.endpoints.post(to: action.story, random)
+            world.endpoints.post(to: action.type, random)
         }
     }
 
-    private func retry(_ story: any Story, _ more: String = "") {
-        let kind = story.traits.contains(.sendsOnce) ? #","kind":"\#(story.kind)""# : ""
-        Self.post("/v1/messages/retry", #"{"upstream":"\#(story.name)"\#(kind)\#(more)}"#, in: world)
+    private func retry(_ type: any TypeScenarios, _ more: String = "") {
+        let kind = type.traits.contains(.sendsOnce) ? #","kind":"\#(type.kind)""# : ""
+        Self.post("/v1/messages/retry", #"{"upstream":"\#(type.name)"\#(kind)\#(more)}"#, in: world)
     }
 
     private func purge(_ upstream: String) {

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternEvents
 import PosternHTTP
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 /// What a caller sends once more although it was accepted: requests under their `Idempotency-Key`, and events, alone or

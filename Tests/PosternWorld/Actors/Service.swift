@@ -1,12 +1,12 @@
 import PosternCore
 import PosternSimulatorKit
 import PosternSimulators
-import PosternStory
+import PosternScenarios
 import PosternUpstream
 
 /// One upstream: its strict simulator, in process, with what is wrong with it at times.
 final class Service {
-    let story: any Story
+    let type: any TypeScenarios
     let simulator: any Simulator
     private let faults: [FaultPlan]
     private let start: MonotonicInstant
@@ -21,19 +21,20 @@ final class Service {
     private var whenBusy: String?
     let tokenLife: Duration
 
-    init(_ story: any Story, _ plan: Plan, _ time: UpstreamTime) {
-        self.story = story
-        let type = SimulatorRegistry.all.first { $0.name == story.name }
-        guard let type else { preconditionFailure("there is no simulator of \(story.name)") }
-        simulator = type.make(plan.seed, time)
+    init(_ type: any TypeScenarios, _ plan: Plan, _ time: UpstreamTime) {
+        self.type = type
+        guard let simulated = SimulatorRegistry.all.first(where: { $0.name == type.name }) else {
+            preconditionFailure("there is no simulator of \(type.name)")
+        }
+        simulator = simulated.make(plan.seed, time)
         start = time.instant
-        faults = plan.faults.filter { $0.story.name == story.name }
-        let opening = story.opening(SeededRandom(seed: plan.seed, for: "service \(story.name)"))
+        faults = plan.faults.filter { $0.type.name == type.name }
+        let opening = type.opening(SeededRandom(seed: plan.seed, for: "service \(type.name)"))
         tokenLife = opening.tokenLife
         for text in opening.control { control(text) }
     }
 
-    var name: String { story.name }
+    var name: String { type.name }
 
     func control(_ text: String) {
         let answer = simulator.control(SimulatedRequest(method: "POST", path: "/control", body: Array(text.utf8)))
@@ -48,7 +49,7 @@ final class Service {
     }
 
     func endTokens(of fault: FaultPlan, _ scenarios: [any Scenario]) {
-        switch story.death(share: fault.share, of: scenarios) {
+        switch type.death(share: fault.share, of: scenarios) {
         case .now(let texts): for text in texts { control(text) }
         case .whenBusy(let text): whenBusy = text
         }
@@ -57,9 +58,9 @@ final class Service {
     /// - Parameter exists: Whether it creates what exists.
     func judge(_ request: SimulatedRequest, exists: Bool) -> SimulatedResult {
         requests += 1
-        if exists, let text = story.existing?.begin { control(text) }
-        defer { if exists, let text = story.existing?.end { control(text) } }
-        let judged = simulator.judge(request, poisons: story.poisons)
+        if exists, let text = type.existing?.begin { control(text) }
+        defer { if exists, let text = type.existing?.end { control(text) } }
+        let judged = simulator.judge(request, poisons: type.poisons)
         violations += judged.violations
         return judged
     }
@@ -114,7 +115,7 @@ final class Service {
                 return (.status(429, retryAfter: retryAfter(random, atMost: 120)), delay)
             case .endpoint where path.hashedShare < 0.5: return (.status(503, retryAfter: nil), delay)
             case .flaky where random.chance(fault.share): return (flaky(random), delay)
-            case .unauthorized: return (.status(story.unauthorizedStatus, retryAfter: nil), delay)
+            case .unauthorized: return (.status(type.unauthorizedStatus, retryAfter: nil), delay)
             case .wrongURL: return (.status(404, retryAfter: nil), delay)
             case .wrongEndpoint:
                 guard let wrong = fault.wrongEndpoint, path.hasPrefix(wrong.endpoint.path) else { continue }

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternEvents
 import PosternStore
-import PosternStory
+import PosternScenarios
 
 @testable import PosternGateway
 

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternDelivery
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternUpstream
 
@@ -22,7 +22,7 @@ final class CredentialsWatch {
     // MARK: Verification at the start
 
     func started(_ run: World.Run) {
-        sending = Dictionary(uniqueKeysWithValues: run.workers.map { ($0.story.name, world.time.instant) })
+        sending = Dictionary(uniqueKeysWithValues: run.workers.map { ($0.type.name, world.time.instant) })
     }
 
     /// A worker begins with what another one has left.
@@ -38,9 +38,9 @@ final class CredentialsWatch {
 
     func look() {
         guard !world.weather.isExcuse, !world.isDamaged else { return }
-        for (story, worker, _) in world.run?.workers ?? [] where worker.snapshot.token != nil {
+        for (type, worker, _) in world.run?.workers ?? [] where worker.snapshot.token != nil {
             let snapshot = worker.snapshot
-            guard let service = world.service(story.name), let since = sending[story.name], !snapshot.isPaused,
+            guard let service = world.service(type.name), let since = sending[type.name], !snapshot.isPaused,
                 world.time.instant - max(since, stoodStillAt ?? since) > Self.settled
             else { continue }
             check(snapshot, of: service, since: since)
@@ -90,7 +90,7 @@ final class CredentialsWatch {
                 case (.works, _) where onlyConnects: outcome == .ok
                 case (.fails(.unauthorized), _) where onlyConnects: outcome == .ok
                 case (.fails(.wrongURL), _) where onlyConnects: outcome == .ok
-                case (.works, _): outcome == .ok || service.story.traits.contains(.signedWithTime) && world.wasClockSet
+                case (.works, _): outcome == .ok || service.type.traits.contains(.signedWithTime) && world.wasClockSet
                 case (.fails(.unauthorized), _): outcome == .unauthorized
                 case (.fails(.outage), _): outcome == .unreachable
                 case (.fails(.wrongURL), _): outcome == .misconfigured

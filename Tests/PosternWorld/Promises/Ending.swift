@@ -1,7 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternStore
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternUpstream
 
@@ -77,10 +77,10 @@ struct Ending {
     /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is
     /// taken.
     private func postFillers() {
-        for story in world.plan.stories where story.filler("") != nil {
-            let entry = world.expectations.begin(story.name, lane: nil, isExempt: true)
+        for type in world.plan.types where type.filler("") != nil {
+            let entry = world.expectations.begin(type.name, lane: nil, isExempt: true)
             let post = Post(
-                path: "/v1/\(story.name)/\(story.kind)", body: story.filler(entry.mark) ?? "", entries: [entry])
+                path: "/v1/\(type.name)/\(type.kind)", body: type.filler(entry.mark) ?? "", entries: [entry])
             entry.isPending = true
             world.run?.ingress.send(post.bytes) { [world] response in
                 entry.isPending = false

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternDelivery
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway
@@ -31,17 +31,17 @@ final class EndpointWatch {
     func disturbed() { trials = [] }
 
     /// Posts a message for the endpoint that does not exist, and behind it some for the others, in one request.
-    func post(to story: any Story, _ random: SeededRandom) {
-        guard let run = world.run, let service = world.service(story.name),
+    func post(to type: any TypeScenarios, _ random: SeededRandom) {
+        guard let run = world.run, let service = world.service(type.name),
             let wrong = service.activeFaults(at: world.time.instant).lazy.compactMap(\.wrongEndpoint?.endpoint).first
         else { return }
-        let right = story.endpoints.filter { $0.kind != wrong.kind }
+        let right = type.endpoints.filter { $0.kind != wrong.kind }
         let chosen = [wrong] + (0..<random.from(2...12)).map { _ in random.pick(right) }
-        let entries = chosen.map { _ in world.expectations.begin(story.name, lane: nil, isExempt: true) }
+        let entries = chosen.map { _ in world.expectations.begin(type.name, lane: nil, isExempt: true) }
         let lines = zip(chosen, entries).map { endpoint, entry in
             let payload = endpoint.payload(entry.mark)
             (entry.payload, entry.isPending) = (payload, true)
-            return #"{"upstream":"\#(story.name)","kind":"\#(endpoint.kind)","payload":\#(payload)}"#
+            return #"{"upstream":"\#(type.name)","kind":"\#(endpoint.kind)","payload":\#(payload)}"#
         }
         let post = Post(
             path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],

@@ -2,7 +2,7 @@ import PosternCore
 import PosternDelivery
 import PosternSimulatorKit
 import PosternStore
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternUpstream
 
@@ -40,42 +40,42 @@ final class HoldWatch {
     }
 
     /// Called whenever what the gateway shows of an upstream has changed, and from time to time.
-    func look(at snapshot: UpstreamSnapshot, of story: any Story) {
-        let isFirst = known.insert(story.name).inserted
+    func look(at snapshot: UpstreamSnapshot, of type: any TypeScenarios) {
+        let isFirst = known.insert(type.name).inserted
         // The others may be held by a wrong clock, or by sessions that die.
-        guard snapshot.hold == .credentials, story.traits.contains(.plainStatuses), !mayBeRefused(story) else {
-            return holds[story.name] = nil
+        guard snapshot.hold == .credentials, type.traits.contains(.plainStatuses), !mayBeRefused(type) else {
+            return holds[type.name] = nil
         }
         let now = world.time.instant
-        let hold = holds[story.name] ?? Hold(since: now, sinceMoment: world.time.now)
-        if holds[story.name] == nil, !isFirst, !isPoisonQueued(at: story) {
-            fail("\(story.name) is held for credentials, and no message for it may be the cause")
+        let hold = holds[type.name] ?? Hold(since: now, sinceMoment: world.time.now)
+        if holds[type.name] == nil, !isFirst, !isPoisonQueued(at: type) {
+            fail("\(type.name) is held for credentials, and no message for it may be the cause")
         }
-        holds[story.name] = hold
+        holds[type.name] = hold
         if !world.wasClockSet, let accepted = snapshot.lastSuccessAt, accepted > hold.sinceMoment + Self.inFlight {
-            fail("\(story.name) accepted a message \(accepted - hold.sinceMoment) after it was held, and still is")
+            fail("\(type.name) accepted a message \(accepted - hold.sinceMoment) after it was held, and still is")
         }
-        if now - hold.since > Self.longest, !snapshot.isPaused, isCalm(story), let entry = waiting(for: story) {
-            fail("\(story.name) is held for \(now - hold.since), although \(entry.mark) could show that it works")
+        if now - hold.since > Self.longest, !snapshot.isPaused, isCalm(type), let entry = waiting(for: type) {
+            fail("\(type.name) is held for \(now - hold.since), although \(entry.mark) could show that it works")
         }
     }
 
-    func look() { for (story, worker, _) in world.run?.workers ?? [] { look(at: worker.snapshot, of: story) } }
+    func look() { for (type, worker, _) in world.run?.workers ?? [] { look(at: worker.snapshot, of: type) } }
 
     private func fail(_ detail: String) { world.promises.fail(Self.promise, detail) }
 
     /// Whether the service refuses its credentials at some time.
-    private func mayBeRefused(_ story: any Story) -> Bool {
-        let faults = world.plan.faults.filter { $0.story.name == story.name }
+    private func mayBeRefused(_ type: any TypeScenarios) -> Bool {
+        let faults = world.plan.faults.filter { $0.type.name == type.name }
         // By a wrong clock, one may have expired before its time as well.
         let deaths = faults.count { $0.kind == .tokensDie } + (world.wasClockSet ? 1 : 0)
         return faults.contains { $0.kind == .unauthorized } || deaths >= 2
     }
 
-    private func isPoisonQueued(at story: any Story) -> Bool {
-        let looksLikeThat = story.poisons.contains { [.unauthorized, .forbidden].contains($0.answer) }
+    private func isPoisonQueued(at type: any TypeScenarios) -> Bool {
+        let looksLikeThat = type.poisons.contains { [.unauthorized, .forbidden].contains($0.answer) }
         return looksLikeThat
-            && world.expectations.entries.contains { $0.upstream == story.name && $0.isPoison && mayBeQueued($0) }
+            && world.expectations.entries.contains { $0.upstream == type.name && $0.isPoison && mayBeQueued($0) }
     }
 
     private func mayBeQueued(_ entry: Expectations.Entry) -> Bool {
@@ -86,16 +86,16 @@ final class HoldWatch {
     }
 
     /// Whether nothing was wrong with the service and the disk for as long as a hold may last.
-    private func isCalm(_ story: any Story) -> Bool {
-        guard !world.weather.isExcuse, !world.isDamaged, !world.removed.contains(story.name) else { return false }
+    private func isCalm(_ type: any TypeScenarios) -> Bool {
+        guard !world.weather.isExcuse, !world.isDamaged, !world.removed.contains(type.name) else { return false }
         let now = world.time.instant
-        return world.service(story.name)?.faults(from: now + (.zero - Self.longest), to: now).isEmpty ?? false
+        return world.service(type.name)?.faults(from: now + (.zero - Self.longest), to: now).isEmpty ?? false
     }
 
     /// A message that has been queued for that long, may be sent, and has no poison before it in its lane.
-    private func waiting(for story: any Story) -> Expectations.Entry? {
+    private func waiting(for type: any TypeScenarios) -> Expectations.Entry? {
         guard let run = world.run else { return nil }
-        let entries = world.expectations.entries.filter { $0.upstream == story.name }
+        let entries = world.expectations.entries.filter { $0.upstream == type.name }
         return entries.first { entry in
             guard !entry.isPoison, !entry.isSettled, !entry.isExempt, !entry.isWaived, entry.notBefore == nil,
                 entry.ids.count == 1,

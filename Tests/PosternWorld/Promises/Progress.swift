@@ -1,7 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternStore
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway
@@ -18,7 +18,7 @@ final class Progress {
     init(_ world: World) { self.world = world }
 
     func look() {
-        for service in world.services where service.story.traits.contains(.independent) {
+        for service in world.services where service.type.traits.contains(.independent) {
             let name = service.name
             guard isCalm(service), let run = world.run, let entry = oldestWaiting(of: service, run) else {
                 oldest[name] = nil
@@ -35,9 +35,9 @@ final class Progress {
 
     private func isCalm(_ service: Service) -> Bool {
         guard !world.removed.contains(service.name), !world.weather.isExcuse else { return false }
-        if service.story.traits.contains(.signedWithTime), world.wasClockSet { return false }
+        if service.type.traits.contains(.signedWithTime), world.wasClockSet { return false }
         // Poison keeps others waiting.
-        guard !world.plan.callers.contains(where: { $0.story.name == service.name && $0.poison > 0 }) else {
+        guard !world.plan.callers.contains(where: { $0.type.name == service.name && $0.poison > 0 }) else {
             return false
         }
         return service.activeFaults(at: world.time.instant).allSatisfy { $0.kind == .wrongEndpoint }

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternDelivery
-import PosternStory
+import PosternScenarios
 
 @testable import PosternGateway
 @testable import PosternStore
@@ -75,7 +75,7 @@ extension Promises {
     private func mayHaveArrived(_ entry: Expectations.Entry) -> Bool {
         guard entry.isSentOnce else { return false }
         return entry.unclear > 0
-            || world.plan.faults.contains { $0.story.name == entry.upstream && $0.kind == .unauthorized }
+            || world.plan.faults.contains { $0.type.name == entry.upstream && $0.kind == .unauthorized }
     }
 
     private func checkRepeats(_ entry: Expectations.Entry) {

@@ -3,7 +3,7 @@ import Logging
 import PosternCore
 import PosternDelivery
 import PosternSimulatedDisk
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternUpstream
 
@@ -203,18 +203,18 @@ final class Promises: @unchecked Sendable {
                 fail("the books balance at every commit", "\(number): off by \(ledger.balance)")
             }
         }
-        for (story, worker, loop) in run.workers where isAll || turned.contains(loop) {
+        for (type, worker, loop) in run.workers where isAll || turned.contains(loop) {
             let snapshot = worker.snapshot
-            guard snapshot != snapshots[story.name] else { continue }
-            coverage.look(at: snapshot, after: snapshots[story.name])
-            world.holds.look(at: snapshot, of: story)
-            world.rateCheck.look(at: snapshot, of: story.name)
-            world.credentials.look(at: snapshot, of: story.name)
-            snapshots[story.name] = snapshot
+            guard snapshot != snapshots[type.name] else { continue }
+            coverage.look(at: snapshot, after: snapshots[type.name])
+            world.holds.look(at: snapshot, of: type)
+            world.rateCheck.look(at: snapshot, of: type.name)
+            world.credentials.look(at: snapshot, of: type.name)
+            snapshots[type.name] = snapshot
         }
         look(atStoreOf: run)
         for service in world.services {
-            for violation in service.takeViolations() where !isForgiven(violation, service.story) {
+            for violation in service.takeViolations() where !isForgiven(violation, service.type) {
                 fail("the upstreams see no breach of protocol", "\(service.name): \(violation)")
             }
         }
@@ -263,11 +263,11 @@ final class Promises: @unchecked Sendable {
         lostOutcomes = [:]
     }
 
-    private func isForgiven(_ violation: String, _ story: any Story) -> Bool {
+    private func isForgiven(_ violation: String, _ type: any TypeScenarios) -> Bool {
         losses > 0 || world.restores > 0
             // A token is recognized by a digest with the encryption key.
             || world.keyChanges > 0 && violation.hasSuffix("a refused token is sent again")
-            || story.forgives(violation, wasRestarted: world.wasTakenOver, wasClockSet: world.wasClockSet)
+            || type.forgives(violation, wasRestarted: world.wasTakenOver, wasClockSet: world.wasClockSet)
     }
 
     // MARK: After a start
@@ -325,14 +325,14 @@ final class Promises: @unchecked Sendable {
     }
 
     /// Another worker begins with the queue.
-    func adopted(_ story: any Story) {
-        guard let run = world.run, let worker = run.workers.first(where: { $0.story.name == story.name })?.worker
-        else { return fail("a queue can be adopted", "\(story.name) has no worker") }
-        world.rateCheck.began(story.name, worker)
-        world.credentials.began(story.name)
-        world.holds.began(story.name)
+    func adopted(_ type: any TypeScenarios) {
+        guard let run = world.run, let worker = run.workers.first(where: { $0.type.name == type.name })?.worker
+        else { return fail("a queue can be adopted", "\(type.name) has no worker") }
+        world.rateCheck.began(type.name, worker)
+        world.credentials.began(type.name)
+        world.holds.began(type.name)
         world.endpoints.disturbed()
-        run.network.tokens[story.name]?.workerBegan()
+        run.network.tokens[type.name]?.workerBegan()
         let (outbox, number) = (run.gateway.outbox, worker.queue.number)
         let open = world.weather.quietly {
             try? outbox.read { sql in
@@ -341,11 +341,11 @@ final class Promises: @unchecked Sendable {
             }
         }
         if let open, open > 0 {
-            fail("what a worker left is known to be in doubt", "\(open) attempts of \(story.name) are still open")
+            fail("what a worker left is known to be in doubt", "\(open) attempts of \(type.name) are still open")
         }
-        let claimed = world.expectations.entries.lazy.filter { $0.upstream == story.name }.flatMap(\.ids)
+        let claimed = world.expectations.entries.lazy.filter { $0.upstream == type.name }.flatMap(\.ids)
         if let id = claimed.first(where: outbox.isInFlight) {
-            fail("a queue is adopted without claims", "\(id) of \(story.name) counts as being sent")
+            fail("a queue is adopted without claims", "\(id) of \(type.name) counts as being sent")
         }
     }
 

@@ -1,7 +1,7 @@
 import PosternCore
 import PosternDelivery
 import PosternStore
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway
@@ -42,27 +42,27 @@ final class RateCheck {
     }
 
     func look() {
-        for (story, worker, _) in world.run?.workers ?? [] { look(at: worker.snapshot, of: story.name) }
+        for (type, worker, _) in world.run?.workers ?? [] { look(at: worker.snapshot, of: type.name) }
     }
 
     /// The response to a request for messages has a `Retry-After`.
-    func asked(_ story: any Story, for seconds: Int, isDate: Bool) {
+    func asked(_ type: any TypeScenarios, for seconds: Int, isDate: Bool) {
         // Dates are read by the gateway's clock. For the others an endpoint that works shortens the wait of the upstream.
-        guard story.traits.contains(.oneEndpoint), !isDate || !world.wasClockSet, !mayLoseCause(of: story.name) else {
+        guard type.traits.contains(.oneEndpoint), !isDate || !world.wasClockSet, !mayLoseCause(of: type.name) else {
             return
         }
         let now = world.time.instant
         let until = now + .seconds(min(seconds, 3600) - 2)
-        let former = known[story.name]?.asked.flatMap { now < $0.until ? $0 : nil }
+        let former = known[type.name]?.asked.flatMap { now < $0.until ? $0 : nil }
         if until > former?.until ?? now {
-            known[story.name, default: Known()].asked = (former?.from ?? now + Self.grace, until)
+            known[type.name, default: Known()].asked = (former?.from ?? now + Self.grace, until)
         }
     }
 
     /// An upstream is probed if the message that made it wait is gone.
     private func mayLoseCause(of upstream: String) -> Bool {
         world.plan.settings.dropsOldest(of: upstream)
-            || world.plan.callers.contains { $0.story.name == upstream && $0.scheduled > 0 }
+            || world.plan.callers.contains { $0.type.name == upstream && $0.scheduled > 0 }
     }
 
     /// The operator asks for it. Whether the gateway still does it before it ends is not known.
@@ -76,7 +76,7 @@ final class RateCheck {
 
     /// A process has ended without a loss: what was certain holds for the next one.
     func started(_ run: World.Run) {
-        for (story, worker, _) in run.workers { began(story.name, worker) }
+        for (type, worker, _) in run.workers { began(type.name, worker) }
         look()
     }
 
@@ -96,11 +96,11 @@ final class RateCheck {
     // MARK: Requests
 
     /// - Parameter others: Requests for messages to the same upstream that wait for their response.
-    func willSend(_ entries: [Expectations.Entry], to story: any Story, others: Int) {
+    func willSend(_ entries: [Expectations.Entry], to type: any TypeScenarios, others: Int) {
         let carried = entries.filter { !$0.isProxied && !$0.isWaived }
         guard !carried.isEmpty else { return }
         let now = world.time.instant
-        let name = story.name
+        let name = type.name
         if known[name]?.rests == true {
             world.promises.fail("a paused upstream gets nothing", "\(carried[0].mark) was sent to \(name)")
         }
@@ -114,7 +114,7 @@ final class RateCheck {
                 "no more requests at a time than allowed",
                 "\(others + 1) to \(name), the latest with \(carried[0].mark)")
         }
-        if story.traits.contains(.oneEndpoint), carried.count > world.plan.settings.batchMaxMessages {
+        if type.traits.contains(.oneEndpoint), carried.count > world.plan.settings.batchMaxMessages {
             world.promises.fail("no more messages in a request than allowed", "\(carried.count) to \(name)")
         }
         for entry in carried { check(entry) }
@@ -147,6 +147,6 @@ final class RateCheck {
 extension World {
     /// How the gateway sees an upstream; nil while it does not run, or does not deliver to it.
     func snapshot(of upstream: String) -> UpstreamSnapshot? {
-        run?.workers.first { $0.story.name == upstream }?.worker.snapshot
+        run?.workers.first { $0.type.name == upstream }?.worker.snapshot
     }
 }

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternSimulatorKit
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 import PosternUpstream
 
@@ -19,7 +19,7 @@ final class TokenWatch {
     init(_ service: Service, _ world: World) { (self.service, self.world) = (service, world) }
 
     func willSend(_ request: SimulatedRequest) {
-        guard service.story.asksForToken(request), let held, probes == 0, !world.wasClockSet else { return }
+        guard service.type.asksForToken(request), let held, probes == 0, !world.wasClockSet else { return }
         let age = world.time.instant - held.since
         // It is renewed before it expires.
         guard age < service.tokenLife / 2 else { return }
@@ -34,7 +34,7 @@ final class TokenWatch {
     func probeEnds() { probes -= 1 }
 
     func ended(_ request: SimulatedRequest, with response: UpstreamResponse) {
-        if service.story.asksForToken(request) {
+        if service.type.asksForToken(request) {
             guard response.status == 200, request.sentAt.map({ $0 >= beganAt }) ?? true else { return }
             wasFetched = true
             guard probes == 0 else { return held = nil }

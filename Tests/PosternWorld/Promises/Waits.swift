@@ -1,7 +1,7 @@
 import Foundation
 import PosternCore
 import PosternDelivery
-import PosternStory
+import PosternScenarios
 import PosternTestKit
 
 @testable import PosternGateway
@@ -52,12 +52,12 @@ final class Waits {
     /// Whatever waits for a time waits for one that comes.
     private func checkEnds() {
         guard world.hasSeenClock else { return }
-        for (story, worker, _) in world.run?.workers ?? [] {
+        for (type, worker, _) in world.run?.workers ?? [] {
             let snapshot = worker.snapshot
             for end in [snapshot.reopensAt] + snapshot.endpoints.map(\.until) {
                 guard let end, end - world.time.now > Self.longest else { continue }
                 world.promises.fail(
-                    "no wait is longer than it may be", "\(story.name) waits for \(end - world.time.now)")
+                    "no wait is longer than it may be", "\(type.name) waits for \(end - world.time.now)")
             }
         }
     }

@@ -1,6 +1,6 @@
 import PosternCore
 import PosternDelivery
-import PosternStory
+import PosternScenarios
 import PosternUpstream
 
 /// Which states and transitions of the diagrams in ARCHITECTURE.md were visited, by name.

@@ -1,9 +1,9 @@
 import json
 
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class AppServicesStory(Story):
+class AppServicesScenario(StormScenario):
     """A user with a device who joins and leaves groups and changes preferences."""
 
     upstream = "appservices"

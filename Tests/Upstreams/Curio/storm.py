@@ -1,9 +1,9 @@
 import time
 
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class CurioStory(Story):
+class CurioScenario(StormScenario):
     """A visitor with sessions of 40 actions."""
 
     upstream = "curio"

@@ -1,7 +1,7 @@
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class SamsaraStory(Story):
+class SamsaraScenario(StormScenario):
     """Events of one source each."""
 
     upstream = "samsara"

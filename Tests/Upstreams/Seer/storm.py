@@ -1,7 +1,7 @@
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class SeerStory(Story):
+class SeerScenario(StormScenario):
     """Activities, statements or instrumentation."""
 
     upstream = "seer"

@@ -1,9 +1,9 @@
 import json
 
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class StreamOneStory(Story):
+class StreamOneScenario(StormScenario):
     """Writes to an account."""
 
     upstream = "streamone"

@@ -1,9 +1,9 @@
 import json
 
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class ToyStory(Story):
+class ToyScenario(StormScenario):
     """Notes of an author."""
 
     upstream = "toy"

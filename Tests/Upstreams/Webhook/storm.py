@@ -1,9 +1,9 @@
 import json
 
-from stories import Story
+from storm_scenarios import StormScenario
 
 
-class WebhookStory(Story):
+class WebhookScenario(StormScenario):
     """Orders of a customer, in batches."""
 
     upstream = "webhook"

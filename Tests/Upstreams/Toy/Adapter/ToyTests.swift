@@ -8,7 +8,8 @@ import Testing
     }
 
     @Test(arguments: [
-        "Adapter/ToyUpstream.swift", "Adapter/ToyFixture.swift", "Simulator/ToySimulator.swift", "Story/ToyStory.swift",
+        "Adapter/ToyUpstream.swift", "Adapter/ToyFixture.swift", "Simulator/ToySimulator.swift",
+        "Scenarios/ToyScenarios.swift",
     ])
     func contributing_showsTheToy(file: String) throws {
         let code = try text("Tests/Upstreams/Toy/\(file)")

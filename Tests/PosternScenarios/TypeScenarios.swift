@@ -2,7 +2,7 @@ package import PosternSimulatorKit
 
 /// What the simulated world has to know of a type of upstream: what its users do, and what the world must not expect of
 /// every type.
-package protocol Story: Sendable {
+package protocol TypeScenarios: Sendable {
     /// The name of the type.
     var name: String { get }
     /// One of its kinds.
@@ -90,7 +90,7 @@ package enum TokenDeath {
     case whenBusy(String)
 }
 
-extension Story {
+extension TypeScenarios {
     package var traits: Set<Trait> { [] }
     package var poisons: [Faults.Poison] { [] }
     package var unauthorizedStatus: Int { 403 }

@@ -1,7 +1,7 @@
-package import PosternStory
+package import PosternScenarios
 
 /// Notes.
-package struct ToyStory: Story {
+package struct ToyScenarios: TypeScenarios {
     package let name = "toy"
     package let kind = "note"
 

@@ -1,8 +1,8 @@
 package import PosternSimulatorKit
-package import PosternStory
+package import PosternScenarios
 
 /// Writes to some accounts, and calls.
-package struct StreamOneStory: Story {
+package struct StreamOneScenarios: TypeScenarios {
     package let name = "streamone"
     package let kind = "call"
     package let traits: Set<Trait> = [.independent, .signedWithTime, .answersCalls]

@@ -1,9 +1,9 @@
 import PosternCore
 package import PosternSimulatorKit
-package import PosternStory
+package import PosternScenarios
 
 /// Visitors with one session after the other: screens and events between its start and its end.
-package struct CurioStory: Story {
+package struct CurioScenarios: TypeScenarios {
     package let name = "curio"
     package let kind = "event"
     package let poisons: [Faults.Poison] = [.init(field: "eventValue", value: "clear", answer: .refusal)]

@@ -1,8 +1,8 @@
 import PosternCore
-package import PosternStory
+package import PosternScenarios
 
 /// Users with a device each, its preferences, groups that they join, tokens that die, and apps that crash.
-package struct AppServicesStory: Story {
+package struct AppServicesScenarios: TypeScenarios {
     package let name = "appservices"
     package let kind = "group_add"
     package let traits: Set<Trait> = [.keepsCredentials, .sendsOnce]

@@ -5,7 +5,7 @@ import Testing
 
 /// What a store has promised: for each payload handed to it, where it may be found. Filled by completions on the thread
 /// of the test.
-final class StoreBook: @unchecked Sendable {
+final class StoreExpectations: @unchecked Sendable {
     // @unchecked: used on one thread.
 
     enum Place: Hashable, Sendable {

@@ -1,4 +1,4 @@
-"""What the storm has to know of each type of upstream: `Tests/Upstreams/<Type>/storm.py`, a subclass of `Story`."""
+"""What the storm has to know of each type of upstream: `Tests/Upstreams/<Type>/storm.py`, a subclass of `StormScenario`."""
 
 import importlib.util
 import pathlib
@@ -6,7 +6,7 @@ import pathlib
 TREE = pathlib.Path(__file__).resolve().parent.parent
 
 
-class Story:
+class StormScenario:
     """What one actor does, one request after the other; each is repeated until it is answered."""
 
     upstream = None  # The name of the type.
@@ -48,16 +48,16 @@ class Story:
 
 
 def load(types):
-    """The stories of types that have one."""
-    stories = []
+    """The scenarios of types that have one."""
+    scenarios = []
     for file in sorted(TREE.glob("Tests/Upstreams/*/storm.py")):
         if file.parent.name.lower() not in types:
             continue
         specification = importlib.util.spec_from_file_location(f"storm_{file.parent.name}", file)
         module = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(module)
-        stories += [
+        scenarios += [
             value for value in vars(module).values()
-            if isinstance(value, type) and issubclass(value, Story) and value is not Story
+            if isinstance(value, type) and issubclass(value, StormScenario) and value is not StormScenario
         ]
-    return stories
+    return scenarios

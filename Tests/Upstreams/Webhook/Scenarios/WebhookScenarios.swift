@@ -1,8 +1,8 @@
 package import PosternSimulatorKit
-package import PosternStory
+package import PosternScenarios
 
 /// Orders of some customers, sent in batches, in half of the worlds with a token.
-package struct WebhookStory: Story {
+package struct WebhookScenarios: TypeScenarios {
     package let name = "webhook"
     package let kind = "event"
     package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent]

@@ -1,8 +1,8 @@
 package import PosternSimulatorKit
-package import PosternStory
+package import PosternScenarios
 
 /// Events of some devices.
-package struct SamsaraStory: Story {
+package struct SamsaraScenarios: TypeScenarios {
     package let name = "samsara"
     package let kind = "event"
     package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent, .dropsOldest]

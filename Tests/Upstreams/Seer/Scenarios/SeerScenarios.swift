@@ -1,8 +1,8 @@
 package import PosternSimulatorKit
-package import PosternStory
+package import PosternScenarios
 
 /// Activities, statements and instrumentation, each in its order.
-package struct SeerStory: Story {
+package struct SeerScenarios: TypeScenarios {
     package let name = "seer"
     package let kind = "activity"
     package let traits: Set<Trait> = [.plainStatuses, .independent, .refusesMore]
