@@ -45,7 +45,7 @@ export const dialogLayer = () => dialogs.map(({ key, label, render, attributes, 
     if (mayClose) close();
   };
   return h("dialog", {
-    key, class: kind, "aria-label": label, oncancel: dismiss, onclose: () => mayClose && close(),
+    key, class: kind, "aria-label": label, oncancel: dismiss, onclose: (event) => (mayClose ? close() : event.currentTarget.isConnected && event.currentTarget.showModal()),
     onclick: (event) => kind === "finder" && event.target === event.currentTarget && close(),
     ref: (element) => queueMicrotask(() => element.isConnected && element.showModal()),
     ...(typeof attributes === "function" ? attributes() : attributes),

@@ -87,6 +87,8 @@ function patch(old, description) {
   morph(element, children);
   for (const name in before?.props) if (!(name in props)) setProp(element, name, null);
   for (const name in props) if (props[name] !== before?.props[name]) setProp(element, name, props[name]);
+  // Its options may have come after its value.
+  if (tag === "select" && element.value !== props.value) element.value = props.value;
   if (!old) props.ref?.(element);
   return element;
 }
@@ -98,7 +100,8 @@ function setProp(element, name, value) {
   if (name === "key" || name === "ref") return;
   if (name.startsWith("on")) {
     if (value && typeof value !== "function") throw new TypeError(`${name} is not a function`);
-    element[name] = value;
+    // What a handler returns is ignored: false would prevent the default.
+    element[name] = value ? (event) => void value(event) : null;
   } else if (PROPERTIES.has(name)) {
     element[name] = value ?? (name === "value" ? "" : false);
   } else if (name === "style") {

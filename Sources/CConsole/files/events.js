@@ -14,8 +14,11 @@ export const isDelivery = (type) => DELIVERIES.has(type);
 /** All other types, as the query of the stream names them. */
 export const NOTABLE = Object.keys(EVENTS).filter((type) => type !== "gap" && !isDelivery(type));
 
-/** When an event happened: as it says, or when this page first saw it. */
-export const eventTime = (event) => Date.parse(event.data.at ?? "") || (event.seenAt ??= Date.now());
+/** When an event happened: as it says, or when this page saw it happen; NaN if it was there before. */
+export const eventTime = (event) => Date.parse(event.at ?? event.data.at ?? "") || (event.seenAt ?? NaN);
+
+const timeOf = (at) => (Number.isNaN(at) ? h("span", { class: "soft small" }, "earlier")
+  : h("time", { class: "mono soft", datetime: new Date(at).toISOString(), title: exact(at) }, clock(at)));
 
 const IDS_SHOWN = 3;
 
@@ -25,7 +28,7 @@ export function eventRow(event) {
   const at = eventTime(event);
   const ids = data.ids ?? [];
   return h("li", { key: id },
-    h("time", { class: "mono soft", datetime: new Date(at).toISOString(), title: exact(at) }, clock(at)),
+    timeOf(at),
     h("span", { class: `what tone-${tone}` }, icon(iconName), foreign(words)),
     h("span", { class: "whom" }, data.upstream && upstreamLink(data.upstream)),
     h("span", { class: "detail" },
@@ -38,11 +41,11 @@ export function eventRow(event) {
 
 /** A run of deliveries of one upstream: "1 240 messages in 31 requests, 5 s". */
 export function foldedRow({ upstream, delivered, requests, from, to, id }) {
-  const seconds = Math.max(1, Math.round((to - from) / 1000));
+  const seconds = Math.round((to - from) / 1000);
   return h("li", { key: `run-${id}` },
-    h("time", { class: "mono soft", datetime: new Date(to).toISOString(), title: exact(to) }, clock(to)),
+    timeOf(to),
     h("span", { class: "what tone-good" }, icon("check"), "deliveries"),
     h("span", { class: "whom" }, upstreamLink(upstream)),
     h("span", { class: "detail" }, h("a", { href: address(["messages"], { upstream, state: "delivered" }) }, count(delivered, "message")),
-      requests ? ` in ${count(requests, "request")}` : "", `, ${seconds} s`));
+      requests ? ` in ${count(requests, "request")}` : "", seconds > 0 ? `, ${seconds} s` : ""));
 }

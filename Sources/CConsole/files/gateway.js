@@ -44,8 +44,8 @@ export function gatewayView() {
             ["Database", size(gateway.store.bytes)],
             ["Write-ahead log", size(gateway.store.walBytes)],
             ["Free disk", size(gateway.store.freeBytes)],
-            ["Commit, half are faster than", milliseconds(gateway.commit.p50Ms)],
-            ["Commit, 99 % are faster than", milliseconds(gateway.commit.p99Ms)],
+            ["Commit p50", milliseconds(gateway.commit.p50Ms)],
+            ["Commit p99", milliseconds(gateway.commit.p99Ms)],
           ]))),
         section("Operations", loaded(operations, operationList, 2)),
         section("Keys", !may("admin") ? empty("This key lacks the scope admin, which the list of keys requires.") : loaded(keys, (all) => (all.length ? keyTable(all)

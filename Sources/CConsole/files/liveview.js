@@ -9,7 +9,8 @@ import { address, go } from "./router.js";
 
 /** The most rows; older ones are dropped. */
 const MOST_ROWS = 400;
-const EVERY = 1000;
+/** Milliseconds between two looks. */
+const EVERY = 1100;
 
 const TYPES = {
   "": "Everything",
@@ -37,7 +38,7 @@ export function liveView({ upstream, type }) {
         const isMissing = answer.gap && last !== undefined;
         last = answer.last ?? last;
         const arrived = answer.events;
-        arrived.forEach(eventTime);
+        if (events) for (const event of arrived) event.seenAt = Date.now();
         if (isMissing) arrived.unshift({ id: `gap-${last}`, type: "gap", data: { detail: "More happened than is remembered. The messages themselves are complete." } });
         events = [...arrived.reverse(), ...(events ?? [])].slice(0, MOST_ROWS);
         problem = null;
@@ -93,7 +94,7 @@ function fold(events) {
     const at = eventTime(event);
     if (run?.upstream !== event.data.upstream) end();
     run ??= { upstream: event.data.upstream, delivered: 0, requests: 0, from: at, to: at, id: event.id, events: [] };
-    run.from = Math.min(run.from, at);
+    run.from = at;
     // The row keeps its key while it grows at its newer end.
     run.id = event.id;
     run.events.push(event);

@@ -91,11 +91,21 @@ function draw() {
     header(),
     h("div", { class: "banners", key: "banners" }, banners()),
     h("main", { key: "main", id: "main", tabindex: "-1", "data-view": view.name, "data-state": viewState, class: data.isLost ? "stale" : null },
-      data.needsKey ? h("h1", null, "This gateway requires an API key") : view.render()),
+      data.needsKey ? h("h1", null, "This gateway requires an API key") : rendered()),
     footer(),
     toastLayer(operationLayer()),
     dialogLayer(),
   ]);
+}
+
+/** The view; if it cannot be drawn, the rest of the page still can. */
+function rendered() {
+  try {
+    return view.render();
+  } catch (error) {
+    console.error(error);
+    return [h("h1", null, "This view cannot be drawn"), h("p", { class: "problem" }, foreign(error.message))];
+  }
 }
 
 function header() {

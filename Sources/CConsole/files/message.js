@@ -140,8 +140,8 @@ export function messageView({ id }) {
   }
 
   function tabs(value) {
-    const isPast = value.state === "delivered";
-    const names = { payload: "Payload", request: isPast ? "What was sent" : "What will be sent", answer: "Answer" };
+    const sent = { delivered: "What was sent", queued: "What will be sent" }[value.state] ?? "What would be sent";
+    const names = { payload: "Payload", request: sent, answer: "Answer" };
     return h("div", { class: "tabs", role: "tablist", "aria-label": "Contents" }, Object.entries(names).map(([name, label]) => h("button", {
       type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-selected": String(tab === name), "aria-controls": "tabpanel", tabindex: tab === name ? "0" : "-1",
       onclick: () => (tab = name),

@@ -64,7 +64,9 @@ export function messagesView(_, query) {
     for (const between of all.slice(Math.max(0, from), to + 1)) choose(between, isChosen);
   };
 
-  const apply = (changes) => go(address(["messages"], { ...filters, ...changes }));
+  const openedAt = location.hash;
+  // A field that leaves the page with the view reports a change, too.
+  const apply = (changes) => location.hash === openedAt && go(address(["messages"], { ...filters, ...changes }));
 
   return {
     name: "messages",

@@ -27,6 +27,7 @@ export function overview() {
   const events = new Resource(async () => {
     const answer = await call("GET", "v1/stream", { query: { after: last, limit: 100, type: NOTABLE } });
     const arrived = answer.events.toReversed();
+    if (last !== undefined) for (const event of arrived) event.seenAt = Date.now();
     const known = last === undefined ? [] : events.value ?? [];
     last = answer.last ?? last;
     return [...arrived, ...known].slice(0, EVENTS_SHOWN);

@@ -129,7 +129,7 @@ class Resend {
     const signs = { same: " ", removed: "-", added: "+" };
     return h("div", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Difference" }, h("pre", { class: "text" },
       this.changes.slice(0, 2000).map(({ kind, text }, index) => near[index]
-        && h(kind === "removed" ? "del" : kind === "added" ? "ins" : "span", null, `${signs[kind]} `, marked(text), "\n"))));
+        && h(kind === "removed" ? "del" : kind === "added" ? "ins" : "span", null, `${signs[kind]} `, marked(text)))));
   }
 
   #sent(close) {

@@ -13,7 +13,7 @@ import { books } from "./overview.js";
 import { actionButton, badge, button, cell, empty, facts, field, healthBadge, lastError, loaded, problemBox, section, select, skeleton } from "./parts.js";
 import { address, go, replace } from "./router.js";
 import { parseInput, timeInput } from "./timeinput.js";
-import { canTry, condition, HEALTHS, isBehind, LANES, outcome, PROBES, reason, WAITS } from "./words.js";
+import { canTry, HEALTHS, isBehind, LANES, outcome, PROBES, reason, WAITS } from "./words.js";
 
 const RANGES = { 60: "10 min", 360: "1 h" };
 
@@ -89,7 +89,7 @@ function stateSentence(upstream) {
   const isBlameless = health !== "degraded" && health !== "up" && upstream.queued > 0;
   return h("p", { class: `notice tone-${HEALTHS[health]?.tone === "good" ? "warning" : HEALTHS[health]?.tone ?? "plain"}` },
     icon(HEALTHS[health]?.icon ?? "alert"),
-    h("span", null, h("b", null, "It ", condition(upstream), ". "), health === "paused" ? "Messages are still accepted." : reason(upstream),
+    h("span", null, reason(upstream),
       isBlameless && " None of the messages that wait is blamed: they keep their attempts."));
 }
 
