@@ -60,7 +60,8 @@ export async function call(method, path, options = {}) {
     for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") url.searchParams.append(name, one);
   }
   const sent = { Accept: "application/json", ...headers };
-  if (key) sent.Authorization = `Bearer ${key}`;
+  const sentKey = key;
+  if (sentKey) sent.Authorization = `Bearer ${sentKey}`;
   if (body !== undefined) sent["Content-Type"] = "application/json";
   const limit = AbortSignal.timeout(patience * 1000);
   const startedAt = Date.now();
@@ -71,7 +72,7 @@ export async function call(method, path, options = {}) {
       signal: signal ? AbortSignal.any([signal, limit]) : limit,
     });
     learnClock(response.headers.get("Date"), startedAt);
-    if (!response.ok) throw await problem(response);
+    if (!response.ok) throw await problem(response, sentKey);
     if (raw) return response;
     const text = await response.text();
     return text === "" ? null : JSON.parse(text);
@@ -83,7 +84,7 @@ export async function call(method, path, options = {}) {
   }
 }
 
-async function problem(response) {
+async function problem(response, sentKey) {
   let members = {};
   try {
     members = await response.json();
@@ -92,7 +93,8 @@ async function problem(response) {
   }
   const found = new Problem(response.status, members ?? {});
   found.requestId ??= response.headers.get("X-Request-Id");
-  if (response.status === 401) listeners.unauthorized(hasKey());
+  // Another key may have been entered meanwhile.
+  if (response.status === 401 && sentKey === key) listeners.unauthorized(hasKey());
   if (response.status === 429) limitedUntil = Date.now() + 1000 * (Number(response.headers.get("Retry-After")) || 1);
   return found;
 }

@@ -88,8 +88,9 @@ export function messageView({ id }) {
     const allowed = actionsFor(value.state);
     const text = payload.value?.text;
     return h("div", { class: "buttons" },
-      text !== undefined && actionButton({ action: "edit", label: "Edit and resend", iconName: "edit", kind: "quiet", scope: "write",
-        onclick: () => openResend(value, text) }),
+      // There from the beginning, so that no button moves when the payload arrives.
+      value.state !== "delivered" && actionButton({ action: "edit", label: "Edit and resend", iconName: "edit", kind: "quiet", scope: "write",
+        onclick: () => openResend(value, text), ...(text === undefined ? { "aria-disabled": "true", onclick: null } : {}) }),
       allowed.includes("cancel") && actionButton({ action: "cancel", label: "Cancel", iconName: "cross", onclick: () => openBulk("cancel", { ids: [value] }) }),
       allowed.includes("purge") && actionButton({ action: "purge", label: "Remove", iconName: "trash", kind: "quiet", onclick: () => openBulk("purge", { ids: [value] }) }),
       allowed.includes("retry") && actionButton({ action: "retry", label: "Retry", iconName: "retry", kind: "primary", isBusy: isBusy("retry", id), onclick: async () => {
