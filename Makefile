@@ -24,10 +24,10 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect openapi contract framing cloudevents stream webhooks timing run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dependencies:
 	@scripts/install-dependencies.sh
@@ -73,6 +73,12 @@ webhooks: debug ## does the Python library of Standard Webhooks, from PyPI, veri
 
 framing: debug ## does an independent HTTP parser frame requests as the gateway does?
 	scripts/framing.py --binary $(DEBUG_BINARY) $(ARGS)
+
+console-check: debug ## the console in a headless browser: every view, state, key and action; minutes
+	@scripts/install-dependencies.sh --console
+	python3 -m venv .build/python
+	.build/python/bin/pip install --quiet --disable-pip-version-check 'selenium>=4.20,<5' 'axe-playwright-python>=0.1.4,<0.2'
+	.build/python/bin/python scripts/console_check.py --binary $(DEBUG_BINARY) $(ARGS)
 
 timing: build debug ## the tests that measure how long something takes, one at a time, each next to what it is compared with
 	POSTERN_TIMING=1 POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --no-parallel --filter Timing
@@ -131,6 +137,7 @@ lint: ## checks the layout of Swift files, the words of documents, and that gene
 	scripts/lint-words.sh
 	scripts/mutants.sh --check
 	scripts/monitoring.py --check
+	! grep -nE 'innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|[sS]etHTML|eval\(|new Function|srcdoc|style=' Sources/CConsole/files/*
 	! grep -rnE 'pthread_create|DedicatedThread\(|DispatchQueue|OperationQueue|detachNewThread' Sources --exclude-dir=PosternThreads --exclude=SystemLimits.swift
 
 coverage: dependencies ## which lines do the tests reach?

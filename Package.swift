@@ -100,6 +100,8 @@ let package = Package(
         .target(name: "CPosternJSON", linkerSettings: [.linkedLibrary("simdjson")]),
         // What `/openapi.yaml` serves.
         .target(name: "COpenAPI"),
+        // What `/console` serves.
+        .target(name: "CConsole", exclude: ["files"]),
         // In place of ICU's locale data, which a static program would contain; it is linked, and nothing imports it.
         .target(name: "CLocaleData"),
 
@@ -132,7 +134,8 @@ let package = Package(
             "PosternAPI",
             [
                 "PosternCore", "PosternEvents", "PosternMetrics", "PosternThreads", "PosternUpstream", "PosternStore",
-                "PosternHTTP", "PosternDelivery", "PosternCompression", "COpenAPI", crypto, logging,
+                "PosternHTTP", "PosternDelivery", "PosternCompression", "CConsole", "COpenAPI", crypto,
+                logging,
             ]),
         // Stand-ins for the upstreams, for trials and tests.
         part("PosternFaultServer", ["PosternCore", "PosternHTTP", "PosternThreads", logging]),

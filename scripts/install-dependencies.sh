@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs the Debian packages Postern is built from and runs on; only those that are missing.
-# usage: scripts/install-dependencies.sh [--bench] [--package] [--postgres] [--runtime]
+# usage: scripts/install-dependencies.sh [--bench] [--package] [--postgres] [--console] [--runtime]
 #   --bench    also what `make bench`, `make torture` and `make test-soak` need
 #   --package  also what man pages, packages, archives and images are made with, and alerts are tried with
 #   --postgres also what `make dialect` compares the store's SQL with
+#   --console  also what `make console-check` opens the console with
 #   --runtime  only what a built binary needs (container images)
 # The Swift toolchain (6.3) is not installed by this script: see CONTRIBUTING.md.
 set -eu
@@ -23,9 +24,10 @@ for option; do
         --bench) wanted="$wanted $bench" ;;
         --package) wanted="$wanted $package" ;;
         --postgres) wanted="$wanted postgresql-15" ;;
+        --console) wanted="$wanted chromium chromium-driver fonts-dejavu-core" ;;
         --runtime) wanted=$runtime ;;
         *)
-            sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+            sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
             exit 64
             ;;
     esac

@@ -37,6 +37,8 @@ public final class APIContext: Sendable {
     let memory: ByteBudget
     /// Whether the upstreams are simulators; receipts say so.
     let isSimulated: Bool
+    /// The setting `server.console`.
+    let servesConsole: Bool
     private let directory: Mutex<UpstreamDirectory>
     /// Names of the workers that have made no progress for too long.
     let stalledWorkers: @Sendable () -> [String]
@@ -67,8 +69,8 @@ public final class APIContext: Sendable {
 
     public init(
         outbox: Outbox, upstreams: [ServedUpstream], limits: RequestLimits, memory: ByteBudget,
-        isSimulated: Bool = false, time: any TimeSource,
-        random: @escaping @Sendable () -> (UInt64, UInt64) = ValidationContext.systemRandom, metrics: Metrics,
+        isSimulated: Bool = false, servesConsole: Bool = true, time: any TimeSource,
+        random: @escaping @Sendable () -> (UInt64, UInt64) = AdmissionContext.systemRandom, metrics: Metrics,
         logger: Logger,
         stalledWorkers: @escaping @Sendable () -> [String]
     ) throws(SystemLimitError) {
@@ -76,6 +78,7 @@ public final class APIContext: Sendable {
         self.limits = limits
         self.memory = memory
         self.isSimulated = isSimulated
+        self.servesConsole = servesConsole
         self.time = time
         self.random = random
         self.metrics = metrics

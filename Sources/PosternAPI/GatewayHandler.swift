@@ -239,6 +239,7 @@ final class Handlers: Sendable {
     let upstreams: UpstreamHandler
     let upstreamRoutes: UpstreamRouteHandler
     let probes: ProbeHandler
+    let console = ConsoleHandler()
     let keys: KeyHandler
     let stream: StreamHandler
 

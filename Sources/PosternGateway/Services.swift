@@ -78,7 +78,8 @@ final class Services: Sendable {
             do throws(SystemLimitError) {
                 context = try APIContext(
                     outbox: outbox, upstreams: served, limits: configuration.server.limits, memory: memory,
-                    isSimulated: options.simulate, time: time, random: { (random(), random()) }, metrics: metrics,
+                    isSimulated: options.simulate, servesConsole: configuration.server.console, time: time,
+                    random: { (random(), random()) }, metrics: metrics,
                     logger: logger, stalledWorkers: { workerGroup.stalledWorkers(at: time.instant) })
             } catch {
                 throw .systemLimit(error)

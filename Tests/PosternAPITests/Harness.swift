@@ -91,6 +91,7 @@ struct Setup {
     var callers = CallerPolicy()
     /// Whether there is a separate listener for operators.
     var hasAdminListener = false
+    var servesConsole = true
     var time: any TimeSource = SystemTime()
     var log: any LogHandler = SwiftLogNoOpLogHandler()
 }
@@ -137,7 +138,7 @@ final class TestGateway: GatewayHarness {
         let stalled = setup.stalled
         context = try APIContext(
             outbox: outbox, upstreams: workers.map { ServedUpstream(type: "plain", worker: $0) }, limits: setup.limits,
-            memory: setup.memory,
+            memory: setup.memory, servesConsole: setup.servesConsole,
             time: time, metrics: metrics, logger: logger, stalledWorkers: { stalled })
         try workers.forEach { try $0.start() }
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)

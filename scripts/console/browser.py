@@ -31,7 +31,7 @@ class Page:
         self.url = url
 
     def open(self, route="#/", view=None):
-        """Loads the page anew at a route, and waits until the view has its data."""
+        """Loads the page at a route, and waits until the view has its data."""
         self.driver.get("about:blank")
         self.driver.get(self.url + route)
         if view:

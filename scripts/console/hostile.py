@@ -33,7 +33,8 @@ def check_hostile_texts_stay_texts_in_every_view(page):
         page.wait("dialog.finder")
         page.press("<img src=x onerror=window.pwned=1>")
         check(page.run("return window.pwned") is None and not page.all("dialog img"), "the one field runs what is typed")
-        errors = page.errors()
+        # The upstream and the message that do not exist were asked for on purpose.
+        errors = [error for error in page.errors() if "%3C" not in error]
         check(not errors, f"the browser's console has {errors[:5]}")
         page.run("localStorage.clear()")
 

@@ -1,8 +1,7 @@
 // Dialogs and notices above the page. A dialog is a view that gets the focus, keeps it, and gives it back.
 
 import { h } from "./dom.js";
-import { icon } from "./icons.js";
-import { button } from "./parts.js";
+import { button, icon } from "./parts.js";
 
 let redraw = () => {};
 

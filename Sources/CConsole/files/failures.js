@@ -62,7 +62,7 @@ export function groupCard(group) {
 }
 
 export function failuresView(_, { upstream, createdAfter, createdBefore }) {
-  // One upstream is read at a time, so that many upstreams are not asked at once again and again.
+  // After the first time, one upstream is read at a time, so that an open page asks little.
   const resources = new Map();
   const names = () => (data.upstreams ?? []).filter((one) => (upstream ? one.name === upstream : counted(one, "failed") > 0 || resources.has(one.name))).map(({ name }) => name);
   const resource = (name) => {

@@ -4,7 +4,7 @@ import { steer } from "./actions.js";
 import { openDialog } from "./dialogs.js";
 import { h } from "./dom.js";
 import { foreign } from "./format.js";
-import { icon } from "./icons.js";
+import { icon } from "./parts.js";
 import { data, hold, may } from "./live.js";
 import { MESSAGE_ID } from "./messages.js";
 import { address, go } from "./router.js";

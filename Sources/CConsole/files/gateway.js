@@ -3,10 +3,9 @@
 import { call } from "./api.js";
 import { h } from "./dom.js";
 import { age, foreign, milliseconds, number, size, time, until } from "./format.js";
-import { icon } from "./icons.js";
+import { actionButton, badge, cell, empty, facts, icon, loaded, problemBox, section, skeleton, upstreamLink } from "./parts.js";
 import { data, may, refresh, Resource } from "./live.js";
-import { finished, progress, skippedList, stop, VERBS } from "./operations.js";
-import { actionButton, badge, cell, empty, facts, loaded, problemBox, section, skeleton, upstreamLink } from "./parts.js";
+import { finished, progress, skippedList, stop, VERBS } from "./actions.js";
 
 /** Finished operations that are listed. */
 const MOST_FINISHED = 10;

@@ -1,7 +1,7 @@
 // The page: its frame, which view is open, and keys.
 
 import { askForKey, openSettings, openShortcuts, setUpAccess } from "./access.js";
-import { setUpActions } from "./actions.js";
+import { operationLayer, setUpActions } from "./actions.js";
 import { limitedFor, onUnauthorized } from "./api.js";
 import { setUpCharts } from "./charts.js";
 import { closeDialogs, dialogLayer, hasDialog, setUpDialogs, toastLayer } from "./dialogs.js";
@@ -10,18 +10,15 @@ import { failuresView } from "./failures.js";
 import { openFinder, setUpFinder, VIEWS } from "./finder.js";
 import { count, dateAndClock, duration, exact, foreign, number } from "./format.js";
 import { gatewayView } from "./gateway.js";
-import { icon } from "./icons.js";
+import { empty, icon } from "./parts.js";
 import { data, hold, start, watch } from "./live.js";
-import { liveView } from "./liveview.js";
+import { liveView } from "./events.js";
 import { messageView } from "./message.js";
 import { messagesView } from "./messages.js";
-import { operationLayer, setUpOperations } from "./operations.js";
-import { overview } from "./overview.js";
-import { empty } from "./parts.js";
+import { overview, upstreamView } from "./upstreams.js";
 import { setUpResend } from "./resend.js";
 import { current, go } from "./router.js";
 import { applyTheme, next, settings } from "./settings.js";
-import { upstreamView } from "./upstream.js";
 import { counted, verdict } from "./words.js";
 
 // Drawing: at most once a frame, however many things have changed.
@@ -226,7 +223,7 @@ function moveRow(step) {
   row.scrollIntoView({ block: "nearest" });
 }
 
-for (const setUp of [setUpAccess, setUpActions, setUpCharts, setUpDialogs, setUpFinder, setUpOperations, setUpResend]) setUp(changed);
+for (const setUp of [setUpAccess, setUpActions, setUpCharts, setUpDialogs, setUpFinder, setUpResend]) setUp(changed);
 onUnauthorized(askForKey);
 applyTheme();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);

@@ -2,15 +2,13 @@
 
 import { actionsFor, isBusy, openBulk, retryOne } from "./actions.js";
 import { call } from "./api.js";
-import { difference } from "./diff.js";
+import { bodyLines, codeBlock, difference, indented, lines, memberTexts, MOST_LINES } from "./payload.js";
 import { h } from "./dom.js";
 import { copy, save } from "./files.js";
 import { clock, count, duration, exact, foreign, milliseconds, number, size, time, until } from "./format.js";
-import { icon } from "./icons.js";
-import { bodyLines, codeBlock, indented, lines, memberTexts, MOST_LINES } from "./json.js";
+import { actionButton, button, cell, empty, facts, icon, loaded, problemBox, section, skeleton, stateBadge, upstreamLink } from "./parts.js";
 import { Resource, upstreamNamed } from "./live.js";
 import { MESSAGE_ID } from "./messages.js";
-import { actionButton, button, cell, empty, facts, loaded, problemBox, section, skeleton, stateBadge, upstreamLink } from "./parts.js";
 import { openResend } from "./resend.js";
 import { address } from "./router.js";
 import { outcome, why, WAITS } from "./words.js";
@@ -43,7 +41,8 @@ export function messageView({ id }) {
     const { value } = message;
     if (!value || value.state === shownState) return;
     shownState = value.state;
-    await Promise.all([payload.load(), ["queued", "failed", "dropped"].includes(value.state) ? request.load() : null, findCallback(value)]);
+    // That of a delivered message is not kept.
+    await Promise.all([value.state === "delivered" ? null : payload.load(), ["queued", "failed", "dropped"].includes(value.state) ? request.load() : null, findCallback(value)]);
   }
 
   /** The event of a callback has the id of the message that it reports as its key. */
@@ -162,7 +161,7 @@ export function messageView({ id }) {
   }
 
   function payloadPanel() {
-    if (payload.problem?.status === 404) return empty("The payload is no longer kept. Those of delivered messages are deleted with their delivery.");
+    if (payload.problem?.status === 404 || message.value.state === "delivered") return empty("The payload is no longer kept. Those of delivered messages are deleted with their delivery.");
     return loaded(payload, (value) => {
       value.block ??= payloadBlock(value.text);
       return [

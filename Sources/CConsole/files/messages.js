@@ -5,14 +5,12 @@ import { call, serverNow } from "./api.js";
 import { failed, openDialog, toast } from "./dialogs.js";
 import { h } from "./dom.js";
 import { save } from "./files.js";
-import { age, count, foreign, number, time } from "./format.js";
-import { icon } from "./icons.js";
-import { elementTexts, memberTexts, onOneLine } from "./json.js";
+import { age, count, foreign, number, parseInput, time, timeInput } from "./format.js";
+import { actionButton, button, cell, empty, field, icon, loaded, messageLink, select, stateBadge, upstreamLink } from "./parts.js";
+import { elementTexts, memberTexts, onOneLine } from "./payload.js";
 import { data, Resource } from "./live.js";
-import { actionButton, button, cell, empty, field, loaded, messageLink, select, stateBadge, upstreamLink } from "./parts.js";
 import { address, go } from "./router.js";
 import { change, MOST_VIEWS, settings } from "./settings.js";
-import { parseInput, timeInput } from "./timeinput.js";
 import { counted, WAITS, why } from "./words.js";
 
 const PAGE = 50;

@@ -2,11 +2,10 @@
 
 import { isBusy, once, openBulk } from "./actions.js";
 import { call } from "./api.js";
-import { difference } from "./diff.js";
+import { difference, indented } from "./payload.js";
 import { openDialog, toast } from "./dialogs.js";
 import { h } from "./dom.js";
 import { count, foreign, marked } from "./format.js";
-import { indented } from "./json.js";
 import { actionButton, button, fault, problemBox } from "./parts.js";
 import { address } from "./router.js";
 

@@ -79,6 +79,8 @@ struct Route: Sendable {
         )
         /// `{upstream}`, and what only its type has.
         case upstreamRoute(UpstreamRoute)
+        /// `{file}`, or the page itself
+        case console(@Sendable (Handlers, ConsoleFile, MeteredResponder) -> Void)
     }
 
     /// A listening address of the gateway.
@@ -89,7 +91,10 @@ struct Route: Sendable {
     }
 
     /// Whether the route accepts any caller, even where client certificates are required.
-    var isProbe: Bool { access == .open && listeners == [.admin] }
+    var isProbe: Bool { access == .open && listeners == [.admin] && !isConsole }
+
+    /// Whether the route belongs to the operator's console, which `server.console` turns off.
+    var isConsole: Bool { if case .console = action { true } else { false } }
 
     /// Whether the type of the upstream checks who calls, because the route requires no key.
     var checksItsCallers: Bool {
@@ -225,5 +230,8 @@ struct Route: Sendable {
         Route(.get, "/readyz", .open, on: [.admin], .plain { $0.probes.ready($2) }),
         Route(.get, "/metrics", .scope(.read), on: [.admin], .plain { $0.probes.metrics($2) }),
         Route(.get, "/openapi.yaml", .anyKey, .plain { $0.probes.document($2) }),
+
+        Route(.get, "/console", .open, on: [.admin], .console { $0.console.serve($1, $2) }),
+        Route(.get, "/console/{file}", .open, on: [.admin], .console { $0.console.serve($1, $2) }),
     ]
 }

@@ -20,7 +20,9 @@ final class Router: Sendable {
     init(_ handlers: Handlers, of listener: Route.Listener? = nil) {
         let context = handlers.context
         func served(_ routes: [Route]) -> [Route] {
-            listener.map { listener in routes.filter { $0.listeners.contains(listener) } } ?? routes
+            routes.filter { route in
+                (listener.map(route.listeners.contains) ?? true) && (context.servesConsole || !route.isConsole)
+            }
         }
         common = served(Route.common)
         let upstreamRoutes = Dictionary(
@@ -59,7 +61,7 @@ final class Router: Sendable {
                         }
                     }
                 }
-            case .message, .upstream, .backlog, .batch, .upstreamRoute: continue
+            case .message, .upstream, .backlog, .batch, .upstreamRoute, .console: continue
             }
         }
         return matches
@@ -161,6 +163,9 @@ final class Router: Sendable {
                 }
                 return .success(Bound(.upstream(upstream.name)) { respond(handlers, upstream, kind, $0, $1) })
             }
+        case .console(let respond):
+            guard let file = ConsoleFile.all[values["file"] ?? ""] else { return .failure(.notFound()) }
+            return .success(Bound { respond(handlers, file, $1) })
         case .upstreamRoute(let route):
             return upstream(values["upstream"]).flatMap { upstream in
                 var parameters = values

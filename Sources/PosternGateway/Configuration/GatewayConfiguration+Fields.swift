@@ -43,6 +43,7 @@ extension GatewayConfiguration.Server: SettingsSection {
             "corsOrigins", \.corsOrigins, rule: .origins,
             "Origins (`https://app.example`) whose web pages may do more than read, besides the gateway's own; any other "
                 + "gets 403."),
+        .bool("console", \.console, "Serve the operator's console at `/console`."),
     ]
 }
 

@@ -36,6 +36,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         var hosts: [String] = []
         /// Origins of web pages that may do more than read, in addition to the gateway's own.
         var corsOrigins: [String] = []
+        /// Whether the operator's console is served.
+        var console = true
         public var admin = Admin()
 
         public init() {}

@@ -51,6 +51,7 @@ import Testing
     @Test(
         arguments: [
             ("GET", "/livez", [Route.Listener.admin]), ("GET", "/readyz", [.admin]), ("GET", "/metrics", [.admin]),
+            ("GET", "/console", [.admin]), ("GET", "/console/{file}", [.admin]),
             ("GET", "/v1/keys", [.admin]), ("POST", "/v1/upstreams/{name}/pause", [.admin]),
             ("POST", "/v1/messages/{id}/retry", [.admin]), ("DELETE", "/v1/messages/{id}", [.admin]),
             ("POST", "/v1/{upstream}/{kind}", [.main]), ("POST", "/v1/messages", [.main]),

@@ -126,7 +126,7 @@ import Testing
         for route in Route.common {
             let expected: RouteAccess =
                 switch (route.template.text, route.method) {
-                case ("/livez", _), ("/readyz", _): .open
+                case ("/livez", _), ("/readyz", _), ("/console", _), ("/console/{file}", _): .open
                 case ("/openapi.yaml", _): .anyKey
                 case ("/v1/keys", _): .scope(.admin)
                 case (_, .get): .scope(.read)
