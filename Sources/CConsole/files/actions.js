@@ -158,7 +158,7 @@ const TYPED_ABOVE = 100;
 /** Filters of a list that requests for many messages understand. */
 const FILTERS = ["upstream", "state", "kind", "key", "lane", "createdAfter", "createdBefore", "errorClass", "errorText", "group"];
 
-const FILTER_NAMES = { createdAfter: "Accepted from", createdBefore: "Accepted before", errorClass: "Error class", errorText: "Error text", group: "Failure group",
+const FILTER_NAMES = { createdAfter: "Accepted from", createdBefore: "Accepted before", errorClass: "Error class", errorText: "Error text",
   kind: "Kind", key: "Key", lane: "Lane", state: "State" };
 
 /** The actions that messages in a state allow. */

@@ -33,12 +33,12 @@ const observer = new ResizeObserver((entries) => {
 
 /**
  * A chart of `series`, an array of `{label, values, tone, isArea, isDashed}` that all end at `end` and have a value each
- * `step` seconds. `format` writes a value. `onRange` is called with the two times that a drag selected, in milliseconds;
+ * `step` seconds. `format` writes a value, and `levels` chooses those that are labeled. `onRange` is called with the two times that a drag selected, in milliseconds;
  * `range` is what is selected now.
  */
-export function chart({ id, title, series, end, step, format, onRange, range }) {
+export function chart({ id, title, series, end, step, format, levels = roundLevels, onRange, range }) {
   const points = series[0].values.length;
-  const frame = new Frame(widths.get(id) ?? 520, points, end, step, series);
+  const frame = new Frame(widths.get(id) ?? 520, points, end, step, series, levels);
   const selected = drag?.id === id ? [frame.time(Math.min(drag.from, drag.to)), frame.time(Math.max(drag.from, drag.to))] : range;
   const index = cursor?.id === id ? Math.min(cursor.index, points - 1) : null;
   const handlers = end === undefined ? {} : pointerHandlers(id, frame, onRange);
@@ -64,7 +64,7 @@ export function chart({ id, title, series, end, step, format, onRange, range }) 
 
 /** Where values and times are in the picture. */
 class Frame {
-  constructor(width, points, end, step, series) {
+  constructor(width, points, end, step, series, levels) {
     this.width = Math.max(200, Math.round(width));
     this.right = this.width - MARGIN.right;
     this.bottom = HEIGHT - MARGIN.bottom;
@@ -104,15 +104,26 @@ class Frame {
 
 const round = (value) => Math.round(value * 10) / 10;
 
-/** Round values from 0 to at least `top`: 0, 50, 100. */
-function levels(top) {
-  if (top <= 0) return [0, 1];
-  const magnitude = 10 ** Math.floor(Math.log10(top / 2));
-  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * magnitude).find((candidate) => candidate * 3 >= top) ?? top;
-  const all = [0];
+/** Values from 0 to at least `top`, at most four, in the first of these steps that is large enough. */
+function levelsBy(steps, top) {
+  const step = steps.find((candidate) => candidate * 3 >= top) ?? top;
+  const all = [0, step];
   while (all.at(-1) < top) all.push(all.at(-1) + step);
   return all;
 }
+
+/** Round values: 0, 50, 100. */
+function roundLevels(top) {
+  const magnitude = 10 ** Math.floor(Math.log10(top / 2 || 1));
+  return levelsBy([1, 2, 2.5, 5, 10].map((factor) => factor * magnitude), top);
+}
+
+/** For what is counted. */
+export const wholeLevels = (top) => (top <= 3 ? levelsBy([1], top) : roundLevels(top).map(Math.ceil));
+
+/** For seconds: 0, 5 min, 10 min. */
+export const durationLevels = (top) =>
+  (top < 1 ? roundLevels(top) : levelsBy([1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200, 21_600, 43_200, 86_400], top));
 
 function linePath(values, frame) {
   let path = "";

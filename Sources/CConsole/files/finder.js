@@ -71,7 +71,10 @@ export function openFinder() {
 function find(text) {
   const wanted = text.trim();
   const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
-  const matches = entries().filter(({ label, what }) => words.every((word) => `${label} ${what}`.toLowerCase().includes(word)));
+  // What begins with a word that was typed comes first.
+  const begins = ({ label }) => words.filter((word) => !` ${label}`.toLowerCase().includes(` ${word}`)).length;
+  const matches = entries().filter(({ label, what }) => words.every((word) => `${label} ${what}`.toLowerCase().includes(word)))
+    .sort((a, b) => begins(a) - begins(b));
   const open = (target) => () => go(target);
   if (MESSAGE_ID.test(wanted)) matches.unshift({ label: wanted, what: "message", iconName: "right", run: open(address(["messages", wanted])) });
   if (wanted) matches.push({ label: wanted, what: "messages with this key", iconName: "search", run: open(address(["messages"], { key: wanted })) });

@@ -32,6 +32,7 @@ export function lines(text, mostLines = MOST_LINES, mostCharacters = MOST_CHARAC
     const first = token[0];
     if (first === " " || first === "\t" || first === "\r" || first === "\n") continue;
     if (first === "{" || first === "[") {
+      if (isEmpty) breakLine();
       line.push({ text: token, kind: "mark" });
       depth += 1;
       isEmpty = true;

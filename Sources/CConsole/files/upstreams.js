@@ -3,7 +3,7 @@
 
 import { flushButton, isBusy, once, pauseButton } from "./actions.js";
 import { call } from "./api.js";
-import { chart, spark } from "./charts.js";
+import { chart, durationLevels, spark, wholeLevels } from "./charts.js";
 import { failed } from "./dialogs.js";
 import { h } from "./dom.js";
 import { eventRow, NOTABLE } from "./events.js";
@@ -214,7 +214,7 @@ export function upstreamView({ name }, { createdAfter, createdBefore }) {
           ? h("div", { class: "groups" }, groups.slice(0, 10).map(groupCard))
           : empty("This upstream has not rejected a message that is still kept.")), 2)),
         section("Last requests", loaded(requests, (value) => (value.batches?.length ? requestTable(value.batches)
-          : empty("No request was sent to this upstream that is still on record."))), 4),
+          : empty("No request was sent to this upstream that is still on record.")), 4)),
       ];
     },
   };
@@ -273,9 +273,9 @@ function charts(upstream, { points, onPoints }, createdAfter, createdBefore) {
       chart({ id: "accepted", title: "Accepted and delivered", format: (value) => `${rate(value)}/s`, ...common, series: [
         { label: "accepted", tone: "waiting", isArea: true, values: figure("accepted", STEP) },
         { label: "delivered", tone: "good", values: figure("delivered", STEP), isDashed: true }] }),
-      chart({ id: "queued", title: "Waiting", format: (value) => number(Math.round(value)), ...common, series: [
+      chart({ id: "queued", title: "Waiting", format: (value) => number(Math.round(value)), levels: wholeLevels, ...common, series: [
         { label: "messages", tone: "warning", isArea: true, values: figure("queued") }] }),
-      chart({ id: "oldestSeconds", title: "How long messages wait", format: shortDuration, ...common, series: [
+      chart({ id: "oldestSeconds", title: "How long messages wait", format: shortDuration, levels: durationLevels, ...common, series: [
         { label: "oldest due", tone: "warning", isArea: true, values: figure("oldestSeconds") },
         { label: "p99 until delivery", tone: "held", values: figure("waitP99Ms", 1000), isDashed: true }] }),
       chart({ id: "requestP50Ms", title: "How long requests take", format: milliseconds, ...common, series: [
