@@ -1,8 +1,8 @@
 // Time series as SVG paths: axes in the chosen zone, a cursor with a read-out, a range to drag, and the same figures as a
 // table. A value that is not known is NaN, and leaves a gap.
 
+import { changed, clock, dateAndClock } from "./core.js";
 import { h, s } from "./dom.js";
-import { clock, dateAndClock } from "./format.js";
 
 const HEIGHT = 150;
 const MARGIN = { top: 8, right: 8, bottom: 22, left: 46 };
@@ -15,26 +15,21 @@ const widths = new Map();
 const opened = new Set();
 let cursor = null;
 let drag = null;
-let redraw = () => {};
-
-export function setUpCharts(changed) {
-  redraw = changed;
-}
 
 const observer = new ResizeObserver((entries) => {
   for (const { target, contentRect } of entries) {
     if (!target.isConnected) observer.unobserve(target);
     else if (contentRect.width && Math.abs((widths.get(target.dataset.chart) ?? 0) - contentRect.width) >= 1) {
       widths.set(target.dataset.chart, contentRect.width);
-      redraw();
+      changed();
     }
   }
 });
 
 /**
  * A chart of `series`, an array of `{label, values, tone, isArea, isDashed}` that all end at `end` and have a value each
- * `step` seconds. `format` writes a value, and `levels` chooses those that are labeled. `onRange` is called with the two times that a drag selected, in milliseconds;
- * `range` is what is selected now.
+ * `step` seconds. `format` writes a value, and `levels` chooses those that are labeled. `onRange` is called with the two times
+ * that a drag selected, in milliseconds; `range` is what is selected now.
  */
 export function chart({ id, title, series, end, step, format, levels = roundLevels, onRange, range }) {
   const points = series[0].values.length;
@@ -205,7 +200,7 @@ function figures(id, title, series, frame, format) {
     if (event.target.open === opened.has(id)) return;
     if (event.target.open) opened.add(id);
     else opened.delete(id);
-    redraw();
+    changed();
   };
   return h("details", { class: "figures", ontoggle: toggled },
     h("summary", null, "Figures", h("span", { class: "hidden" }, `: ${title}`)),
@@ -240,13 +235,13 @@ function pointerHandlers(id, frame, onRange) {
   const leave = () => {
     if (drag) return;
     cursor = null;
-    redraw();
+    changed();
   };
   return {
     onpointermove(event) {
       cursor = { id, index: place(event) };
       if (drag?.id === id) drag.to = cursor.index;
-      redraw();
+      changed();
     },
     onpointerleave: leave,
     onpointerdown: onRange && ((event) => {
@@ -259,11 +254,11 @@ function pointerHandlers(id, frame, onRange) {
       const { from, to } = drag ?? {};
       drag = null;
       if (from !== undefined && from !== to) onRange(frame.time(Math.min(from, to)), frame.time(Math.max(from, to)));
-      redraw();
+      changed();
     }),
     onpointercancel() {
       drag = null;
-      redraw();
+      changed();
     },
   };
 }

@@ -12,13 +12,12 @@ export function h(tag, props, ...children) {
   return { tag, props: props ?? {}, children: flatten(children), namespace: null };
 }
 
-/** Describes an SVG element. */
 export function s(tag, props, ...children) {
   return { tag, props: props ?? {}, children: flatten(children), namespace: SVG_NAMESPACE };
 }
 
 /** Makes the children of `parent` match `children`. */
-export function morph(parent, children) {
+function morph(parent, children) {
   const wanted = flatten([children]);
   const { keyed, free } = inventory(parent);
   const nodes = wanted.map((description) => {

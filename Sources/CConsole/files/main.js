@@ -1,41 +1,16 @@
 // The page: its frame, which view is open, and keys.
 
-import { askForKey, openSettings, openShortcuts, setUpAccess } from "./access.js";
-import { operationLayer, setUpActions } from "./actions.js";
-import { limitedFor, onUnauthorized } from "./api.js";
-import { setUpCharts } from "./charts.js";
-import { closeDialogs, dialogLayer, hasDialog, setUpDialogs, toastLayer } from "./dialogs.js";
+import {
+  applyTheme, changed, current, data, dateAndClock, drawNow, drawWith, duration, exact, foreign, go, hold, limitedFor, next, number,
+  onUnauthorized, settings, start, watch,
+} from "./core.js";
 import { h, redraw } from "./dom.js";
-import { failuresView } from "./failures.js";
-import { openFinder, setUpFinder, VIEWS } from "./finder.js";
-import { count, dateAndClock, duration, exact, foreign, number } from "./format.js";
-import { gatewayView } from "./gateway.js";
-import { empty, icon } from "./parts.js";
-import { data, hold, start, watch } from "./live.js";
-import { liveView } from "./events.js";
-import { messageView } from "./message.js";
-import { messagesView } from "./messages.js";
-import { overview, upstreamView } from "./upstreams.js";
-import { setUpResend } from "./resend.js";
-import { current, go } from "./router.js";
-import { applyTheme, next, settings } from "./settings.js";
-import { counted, verdict } from "./words.js";
-
-// Drawing: at most once a frame, however many things have changed.
-
-let isScheduled = false;
-
-function changed() {
-  if (isScheduled) return;
-  isScheduled = true;
-  requestAnimationFrame(() => {
-    if (isScheduled) draw();
-  });
-}
-changed.now = () => draw();
-changed.reopen = () => open();
-
-// Which view is open.
+import { messagesView, messageView } from "./messages.js";
+import {
+  askForKey, closeDialogs, counted, dialogLayer, empty, hasDialog, icon, openFinder, openSettings, openShortcuts, operationLayer, toastLayer,
+  verdict, VIEWS,
+} from "./parts.js";
+import { failuresView, gatewayView, liveView, overview, upstreamView } from "./views.js";
 
 let view;
 let openAddress;
@@ -65,7 +40,7 @@ function addressChanged() {
   const before = view.name;
   closeDialogs();
   open();
-  draw();
+  drawNow();
   // A new view begins at its top, and a screen reader reads its heading. A filter of the same view keeps the focus.
   if (before !== view.name) {
     scrollTo(0, 0);
@@ -73,10 +48,7 @@ function addressChanged() {
   }
 }
 
-// The frame.
-
 function draw() {
-  isScheduled = false;
   const state = verdict(data.upstreams, data.gateway, data.isLost);
   document.title = `${view.name === "overview" ? state.text : `${view.title()} · ${state.text}`} · Postern`;
   const viewState = view.state?.();
@@ -110,10 +82,9 @@ function header() {
   const isOpen = (name) => view.name === name || (view.name === "message" && name === "messages") || (view.name === "upstream" && name === "overview");
   return h("header", { key: "header" }, h("div", { class: "header" },
     h("a", { class: "brand", href: "#/" }, icon("logo"), "Postern"),
-    data.gateway && h("span", { class: "instance soft small" }, location.hostname),
     h("nav", { class: "main-nav", "aria-label": "Views" }, VIEWS.map(([name, label, target]) =>
       h("a", { href: target, "aria-current": isOpen(name) ? "page" : null }, icon(NAV_ICONS[name]), h("span", null, label),
-        name === "failures" && failed > 0 && h("span", { class: "pill", "aria-label": `${number(failed)} failed` }, compact(failed))))),
+        name === "failures" && failed > 0 && h("span", { class: "pill" }, number(failed), h("span", { class: "hidden" }, " failed"))))),
     h("div", { class: "tools" },
       h("button", { type: "button", class: "tool", "aria-pressed": String(data.isHeld), title: status().title, onclick: () => hold() },
         h("span", { class: `dot tone-${status().tone}` }), h("span", { class: "tool-label" }, status().text)),
@@ -124,8 +95,6 @@ function header() {
 }
 
 const NAV_ICONS = { overview: "logo", messages: "copy", failures: "ban", live: "live", gateway: "gear" };
-
-const compact = (value) => (value < 10_000 ? number(value) : `${number(Math.floor(value / 1000))}k`);
 
 const tool = (iconName, label, onclick) =>
   h("button", { type: "button", class: "tool", "aria-label": label, title: label, onclick }, icon(iconName));
@@ -158,16 +127,12 @@ const banner = (name, tone, ...text) =>
 function footer() {
   return h("footer", { key: "footer", class: "soft small" },
     data.gateway && h("span", null, "Postern ", foreign(data.gateway.version)),
-    data.at > 0 && h("span", null, "Figures of ", h("time", { title: exact(data.at) }, dateAndClock(data.at))),
     h("button", { type: "button", class: "link", onclick: () => {
       next("times");
       changed();
     } }, `Times: ${{ relative: "relative", local: "local", utc: "UTC" }[settings.times]}`),
-    h("button", { type: "button", class: "link", onclick: openShortcuts }, "Shortcuts"),
-    data.upstreams && h("span", null, count(data.upstreams.length, "upstream")));
+    h("button", { type: "button", class: "link", onclick: openShortcuts }, "Shortcuts"))
 }
-
-// Keys.
 
 const TARGETS = { o: "#/", m: "#/messages", f: "#/failures", l: "#/live", g: "#/gateway" };
 
@@ -223,15 +188,15 @@ function moveRow(step) {
   row.scrollIntoView({ block: "nearest" });
 }
 
-for (const setUp of [setUpAccess, setUpActions, setUpCharts, setUpDialogs, setUpFinder, setUpResend]) setUp(changed);
+drawWith(draw);
 onUnauthorized(askForKey);
 applyTheme();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
 addEventListener("hashchange", addressChanged);
+addEventListener("key", open);
 addEventListener("keydown", keyPressed);
 // What a view keeps for itself is changed by its buttons and fields; the page follows.
 for (const type of ["click", "change"]) addEventListener(type, changed);
 open();
-draw();
-start(changed);
-
+drawNow();
+start();
