@@ -34,7 +34,8 @@ const observer = new ResizeObserver((entries) => {
 export function chart({ id, title, series, end, step, format, levels = roundLevels, onRange, range }) {
   const points = series[0].values.length;
   const frame = new Frame(widths.get(id) ?? 520, points, end, step, series, levels);
-  const selected = drag?.id === id ? [frame.time(Math.min(drag.from, drag.to)), frame.time(Math.max(drag.from, drag.to))] : range;
+  const selected = drag?.id === id ? [frame.time(Math.min(drag.from, drag.to)),
+    frame.time(Math.max(drag.from, drag.to))] : range;
   const index = cursor?.id === id ? Math.min(cursor.index, points - 1) : null;
   const handlers = end === undefined ? {} : pointerHandlers(id, frame, onRange);
   return h("figure", { class: "chart", "data-chart": id, key: id, ref: (element) => observer.observe(element) },
@@ -44,16 +45,20 @@ export function chart({ id, title, series, end, step, format, levels = roundLeve
       selected && s("rect", { class: "chart-range", ...frame.band(selected) }),
       frame.levels.map((level) => [
         s("line", { class: "chart-grid", x1: MARGIN.left, x2: frame.right, y1: frame.y(level), y2: frame.y(level) }),
-        s("text", { class: "chart-label", x: MARGIN.left - 6, y: frame.y(level) + 4, "text-anchor": "end" }, format(level)),
+        s("text", { class: "chart-label", x: MARGIN.left - 6, y: frame.y(level) + 4, "text-anchor": "end" },
+          format(level)),
       ]),
       timeLabels(frame),
       series.map((one) => [
         one.isArea && s("path", { class: `chart-area tone-${one.tone}`, d: areaPath(one.values, frame) }),
-        s("path", { class: `chart-line tone-${one.tone}${one.isDashed ? " dashed" : ""}`, d: linePath(one.values, frame) }),
+        s("path", { class: `chart-line tone-${one.tone}${one.isDashed ? " dashed" : ""}`,
+          d: linePath(one.values, frame) }),
       ]),
-      index !== null && s("line", { class: "chart-cursor", x1: frame.x(index), x2: frame.x(index), y1: MARGIN.top, y2: frame.bottom }),
+      index !== null && s("line", { class: "chart-cursor", x1: frame.x(index), x2: frame.x(index), y1: MARGIN.top,
+        y2: frame.bottom }),
       index !== null && series.map((one) => !Number.isNaN(one.values[index])
-        && s("circle", { class: `chart-dot tone-${one.tone}`, cx: frame.x(index), cy: frame.y(one.values[index]), r: 3 }))),
+        && s("circle", { class: `chart-dot tone-${one.tone}`, cx: frame.x(index), cy: frame.y(one.values[index]),
+          r: 3 }))),
     figures(id, title, series, frame, format));
 }
 
@@ -93,7 +98,8 @@ class Frame {
   band([from, to]) {
     const place = (time) => Math.max(0, Math.min(this.points - 1, this.points - 1 - (this.end - time) / this.step));
     const left = this.x(place(from));
-    return { x: left, y: MARGIN.top, width: Math.max(1, round(this.x(place(to)) - left)), height: this.bottom - MARGIN.top };
+    return { x: left, y: MARGIN.top, width: Math.max(1, round(this.x(place(to)) - left)),
+      height: this.bottom - MARGIN.top };
   }
 }
 
@@ -113,12 +119,12 @@ function roundLevels(top) {
   return levelsBy([1, 2, 2.5, 5, 10].map((factor) => factor * magnitude), top);
 }
 
-/** For what is counted. */
 export const wholeLevels = (top) => (top <= 3 ? levelsBy([1], top) : roundLevels(top).map(Math.ceil));
 
 /** For seconds: 0, 5 min, 10 min. */
 export const durationLevels = (top) =>
-  (top < 1 ? roundLevels(top) : levelsBy([1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200, 21_600, 43_200, 86_400], top));
+  (top < 1 ? roundLevels(top) : levelsBy([1, 2, 5, 10, 20, 60, 120, 300, 600, 1200, 3600, 7200, 21_600, 43_200, 86_400],
+    top));
 
 function linePath(values, frame) {
   let path = "";
@@ -185,7 +191,6 @@ function readout(series, index, frame, format) {
     }));
 }
 
-/** What the picture shows, for those who do not see it. */
 function sentence(title, series, format) {
   const parts = series.map(({ label, values }) => {
     const known = values.filter((value) => !Number.isNaN(value));
@@ -204,20 +209,22 @@ function figures(id, title, series, frame, format) {
   };
   return h("details", { class: "figures", ontoggle: toggled },
     h("summary", null, "Figures", h("span", { class: "hidden" }, `: ${title}`)),
-    opened.has(id) && frame.end !== undefined && h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}: figures` },
+    opened.has(id) && frame.end !== undefined && h("div", { class: "scroll", tabindex: "0", role: "region",
+      "aria-label": `${title}: figures` },
       h("table", { class: "plain" },
-        h("thead", null, h("tr", null, h("th", { scope: "col" }, "Until"), series.map(({ label }) => h("th", { scope: "col", class: "right" }, label)))),
+        h("thead", null, h("tr", null, h("th", { scope: "col" }, "Until"),
+          series.map(({ label }) => h("th", { scope: "col", class: "right" }, label)))),
         h("tbody", null, rows(series, frame, format)))));
 }
 
-/** The newest first. */
 function rows(series, frame, format) {
   const group = Math.ceil(frame.points / MOST_ROWS);
   const all = [];
   for (let end = frame.points; end > 0; end -= group) {
     all.push(h("tr", null,
       h("th", { scope: "row" }, dateAndClock(frame.time(end - 1))),
-      series.map(({ values }) => h("td", { class: "right" }, written(mean(values.slice(Math.max(0, end - group), end)), format)))));
+      series.map(({ values }) => h("td", { class: "right" }, written(mean(values.slice(Math.max(0, end - group), end)),
+        format)))));
   }
   return all;
 }
@@ -272,18 +279,19 @@ export function spark(series, { width = 120, height = 26 } = {}) {
     x: (index) => round((width * index) / (points - 1)),
     y: (value) => round(height - 1 - ((height - 3) * value) / top),
   };
-  return s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" },
+  return s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none",
+    "aria-hidden": "true" },
     series.map((one) => [
       one.isArea && s("path", { class: `chart-area tone-${one.tone}`, d: areaPath(one.values, frame) }),
       s("path", { class: `chart-line tone-${one.tone}`, d: linePath(one.values, frame) }),
     ]));
 }
 
-/** A bar for each value; `label` says what they are. */
 export function bars(values, label, { width = 140, height = 26 } = {}) {
   const top = Math.max(1, ...values);
   const step = width / values.length;
-  return s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+  return s("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
+    "aria-label": label },
     s("path", { class: "chart-grid", d: `M0 ${height - 0.5}H${width}` }),
     s("path", { class: "chart-bars tone-bad", d: values.map((value, index) => {
       const tall = value ? Math.max(2, (value / top) * (height - 2)) : 0;

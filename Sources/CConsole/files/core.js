@@ -18,7 +18,6 @@ export function changed() {
   requestAnimationFrame(() => isScheduled && drawNow());
 }
 
-/** Draws the page before it returns. */
 export function drawNow() {
   isScheduled = false;
   draw();
@@ -74,7 +73,7 @@ function readKept() {
   }
 }
 
-/** Seconds for which the gateway rejects requests because the key is over its limit. */
+/** Seconds until the key is no longer over its limit. */
 export const limitedFor = () => Math.max(0, (limitedUntil - Date.now()) / 1000);
 
 /** Sends a request. Returns its JSON, or with `raw` the response itself. Throws a `Problem`. */
@@ -82,7 +81,8 @@ export async function call(method, path, options = {}) {
   const { query, body, headers = {}, patience = PATIENCE, raw = false, signal } = options;
   const url = new URL(path, ROOT);
   for (const [name, value] of Object.entries(query ?? {})) {
-    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") url.searchParams.append(name, one);
+    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") url.searchParams.append(name,
+      one);
   }
   const sent = { Accept: "application/json", ...headers };
   const sentKey = key;
@@ -114,7 +114,6 @@ async function problem(response, sentKey) {
   try {
     members = await response.json();
   } catch {
-    // A proxy answered.
   }
   const found = new Problem(response.status, members ?? {});
   found.requestId ??= response.headers.get("X-Request-Id");
@@ -177,7 +176,8 @@ export function start() {
   document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
   setInterval(() => {
     if (document.hidden) return;
-    data.isLost = failingSince !== null && !data.isHeld && (Date.now() - Math.max(data.at, started)) / 1000 >= LOST_AFTER;
+    data.isLost = failingSince !== null && !data.isHeld && (Date.now() - Math.max(data.at,
+      started)) / 1000 >= LOST_AFTER;
     changed();
   }, 1000);
   refresh();
@@ -189,7 +189,6 @@ export function refresh() {
   if (isAwake && !isPolling) poll();
 }
 
-/** Holds all updates, or goes on. */
 export function hold(isHeld = !data.isHeld) {
   data.isHeld = isHeld;
   failingSince = null;
@@ -241,7 +240,7 @@ const gatewayTask = {
   every: 10,
   at: 0,
   async load() {
-    data.gateway = await call("GET", "v1/gateway");
+    if (!limitedFor()) data.gateway = await call("GET", "v1/gateway");
   },
 };
 let tasks = [gatewayTask];
@@ -270,7 +269,6 @@ async function run(task) {
   try {
     await task.load();
   } catch {
-    // The view shows it; it is tried again.
   }
   changed();
 }
@@ -295,7 +293,9 @@ export class Resource {
       this.value = value;
       this.problem = null;
     } catch (problem) {
-      if (generation === this.#generation) this.problem = problem;
+      if (generation !== this.#generation) return;
+      this.problem = problem;
+      if (problem.status === 404) this.value = null;
     }
     changed();
   }
@@ -312,7 +312,8 @@ export const upstreamNamed = (name) => data.upstreams?.find((upstream) => upstre
 // History: for each upstream and figure the last hour, in steps of ten seconds; what is not known is NaN.
 
 const SERIES = [
-  "accepted", "delivered", "failed", "queued", "oldestSeconds", "requests", "requestsFailed", "requestP50Ms", "requestP99Ms",
+  "accepted", "delivered", "failed", "queued", "oldestSeconds", "requests", "requestsFailed", "requestP50Ms",
+    "requestP99Ms",
   "waitP99Ms",
 ];
 export const STEP = 10;
@@ -327,8 +328,10 @@ function learn({ to, upstreams }) {
   const steps = historyTo === undefined ? POINTS : Math.round((Date.parse(to) - Date.parse(historyTo)) / 1000 / STEP);
   // The gateway was restarted, or its clock was set.
   if (steps < 0) histories.clear();
+  for (const name of histories.keys()) if (!upstreams[name]) histories.delete(name);
   for (const [name, figures] of Object.entries(upstreams)) {
-    if (!histories.has(name)) histories.set(name, new Map(SERIES.map((series) => [series, new Float32Array(POINTS).fill(NaN)])));
+    if (!histories.has(name)) histories.set(name,
+      new Map(SERIES.map((series) => [series, new Float32Array(POINTS).fill(NaN)])));
     for (const [series, points] of histories.get(name)) {
       const moved = Math.min(POINTS, Math.abs(steps));
       points.copyWithin(0, moved);
@@ -374,10 +377,10 @@ function load() {
   try {
     const stored = JSON.parse(localStorage.getItem(STORED)) ?? {};
     for (const name in choices) if (choices[name].includes(stored[name])) loaded[name] = stored[name];
-    // A view is an address of this page.
     if (Array.isArray(stored.views)) {
       loaded.views = stored.views
-        .filter((view) => typeof view?.name === "string" && typeof view?.address === "string" && view.address.startsWith("#/"))
+        .filter((view) => typeof view?.name === "string" && typeof view?.address === "string"
+          && view.address.startsWith("#/"))
         .map(({ name, address }) => ({ name: name.slice(0, 80), address }))
         .slice(0, MOST_VIEWS);
     }
@@ -413,7 +416,8 @@ export function next(name) {
 /** "#/messages?state=failed". Empty parameters are left out. */
 export function address(path, query = {}) {
   const search = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null && value !== "") search.append(name, value);
+  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== null
+    && value !== "") search.append(name, value);
   const text = search.toString();
   return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
@@ -435,7 +439,6 @@ export function go(target) {
   location.hash = target;
 }
 
-/** Changes the address without a step back to what it was. */
 export function replace(target) {
   history.replaceState(null, "", target);
   dispatchEvent(new HashChangeEvent("hashchange"));
@@ -485,7 +488,8 @@ export function duration(seconds) {
 export function milliseconds(value) {
   if (value === null || !Number.isFinite(value)) return "–";
   if (value < 10) return `${value === Math.round(value) ? value : value.toFixed(1)} ms`;
-  return value < 1000 ? `${Math.round(value)} ms` : value < 60_000 ? `${(value / 1000).toFixed(1)} s` : duration(value / 1000);
+  return value < 1000 ? `${Math.round(value)} ms` : value < 60_000
+    ? `${(value / 1000).toFixed(1)} s` : duration(value / 1000);
 }
 
 const clocks = {
@@ -497,10 +501,8 @@ const days = {
   utc: new Intl.DateTimeFormat("sv-SE", { year: "numeric", month: "2-digit", day: "2-digit", timeZone: "UTC" }),
 };
 
-/** The zone of clock times: UTC if it was chosen, else the browser's. */
 const zone = () => (settings.times === "utc" ? "utc" : "local");
 
-/** "04:13:53" in the chosen zone. */
 export const clock = (at) => clocks[zone()].format(at);
 
 /** "2026-11-22 04:13:53" in the chosen zone, with "UTC" if it is that. */
@@ -568,9 +570,8 @@ export function parseInput(value) {
 }
 
 export const timeInput = (name, text, onchange) =>
-  h("input", { type: "datetime-local", step: "1", name, value: inputValue(text), onchange, title: zone() === "utc" ? "UTC" : "Local time" });
-
-// Copies text and saves files.
+  h("input", { type: "datetime-local", step: "1", name, value: inputValue(text), onchange,
+    title: zone() === "utc" ? "UTC" : "Local time" });
 
 export function save(blob, name) {
   const link = document.createElement("a");

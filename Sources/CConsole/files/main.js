@@ -7,7 +7,7 @@ import {
 import { h, redraw } from "./dom.js";
 import { messagesView, messageView } from "./messages.js";
 import {
-  askForKey, closeDialogs, counted, dialogLayer, empty, hasDialog, icon, openFinder, openSettings, openShortcuts, operationLayer, toastLayer,
+  askForKey, closeDialogs, dialogLayer, empty, failedOf, hasDialog, icon, openFinder, openSettings, openShortcuts, operationLayer, toastLayer,
   verdict, VIEWS,
 } from "./parts.js";
 import { failuresView, gatewayView, liveView, overview, upstreamView } from "./views.js";
@@ -24,7 +24,9 @@ function viewFor({ path, query }) {
     case "failures": return failuresView({}, query);
     case "live": return liveView(query);
     case "gateway": return gatewayView();
-    default: return { name: "overview", title: () => "No such view", tasks: [], render: () => [h("h1", null, "No such view"), empty("There is no view at this address. ", h("a", { href: "#/" }, "Overview"))] };
+    default: return { name: "overview", title: () => "No such view", tasks: [],
+      render: () => [h("h1", null, "No such view"), empty("There is no view at this address. ",
+      h("a", { href: "#/" }, "Overview"))] };
   }
 }
 
@@ -59,7 +61,8 @@ function draw() {
     } }, "Skip to the content"),
     header(),
     h("div", { class: "banners", key: "banners" }, banners()),
-    h("main", { key: "main", id: "main", tabindex: "-1", "data-view": view.name, "data-state": viewState, class: data.isLost ? "stale" : null },
+    h("main", { key: "main", id: "main", tabindex: "-1", "data-view": view.name, "data-state": viewState,
+      class: data.isLost ? "stale" : null },
       data.needsKey ? h("h1", null, "This gateway requires an API key") : rendered()),
     footer(),
     toastLayer(operationLayer()),
@@ -78,20 +81,26 @@ function rendered() {
 }
 
 function header() {
-  const failed = (data.upstreams ?? []).reduce((sum, upstream) => sum + counted(upstream, "failed"), 0);
-  const isOpen = (name) => view.name === name || (view.name === "message" && name === "messages") || (view.name === "upstream" && name === "overview");
+  const failed = failedOf(data.upstreams ?? []);
+  const isOpen = (name) => view.name === name || (view.name === "message"
+    && name === "messages") || (view.name === "upstream" && name === "overview");
   return h("header", { key: "header" }, h("div", { class: "header" },
     h("a", { class: "brand", href: "#/" }, icon("logo"), "Postern"),
     h("nav", { class: "main-nav", "aria-label": "Views" }, VIEWS.map(([name, label, target]) =>
-      h("a", { href: target, "aria-current": isOpen(name) ? "page" : null }, icon(NAV_ICONS[name]), h("span", null, label),
-        name === "failures" && failed > 0 && h("span", { class: "pill" }, number(failed), h("span", { class: "hidden" }, " failed"))))),
+      h("a", { href: target, "aria-current": isOpen(name) ? "page" : null }, icon(NAV_ICONS[name]),
+        h("span", null, label),
+        name === "failures" && failed > 0 && h("span", { class: "pill" }, number(failed),
+          h("span", { class: "hidden" }, " failed"))))),
     h("div", { class: "tools" },
-      h("button", { type: "button", class: "tool", "aria-pressed": String(data.isHeld), title: status().title, onclick: () => hold() },
-        h("span", { class: `dot tone-${status().tone}` }), h("span", { class: "tool-label" }, status().text)),
+      h("button", { type: "button", class: "tool", "aria-pressed": String(data.isHeld), title: "Hold all updates, or go on (.)",
+        onclick: () => hold() },
+        h("span", { class: `dot tone-${status()[0]}` }), h("span", { class: "tool-label" }, status()[1])),
       tool("search", "Find (/)", openFinder), tool("sun", `Theme: ${settings.theme}`, () => {
         next("theme");
         changed();
-      }), tool("gear", "Settings", openSettings), h("button", { type: "button", class: "tool wide-only", "aria-label": "Shortcuts", title: "Shortcuts (?)", onclick: openShortcuts }, "?"))));
+      }), tool("gear", "Settings", openSettings),
+        h("button", { type: "button", class: "tool wide-only", "aria-label": "Shortcuts", title: "Shortcuts (?)",
+        onclick: openShortcuts }, "?"))));
 }
 
 const NAV_ICONS = { overview: "logo", messages: "copy", failures: "ban", live: "live", gateway: "gear" };
@@ -100,29 +109,35 @@ const tool = (iconName, label, onclick) =>
   h("button", { type: "button", class: "tool", "aria-label": label, title: label, onclick }, icon(iconName));
 
 function status() {
-  if (data.isHeld) return { tone: "held", text: "Held", title: "Updates are held; press to go on (.)" };
-  if (limitedFor() > 0) return { tone: "warning", text: `Waits ${duration(limitedFor())}`, title: "The key is over its limit" };
-  if (data.isLost) return { tone: "bad", text: "Lost", title: "The gateway does not respond" };
-  if (!data.at) return { tone: "plain", text: "Loading", title: "No figures have arrived yet" };
-  return { tone: "good", text: data.interval > 2 ? `Every ${Math.round(data.interval)} s` : "Live", title: "Press to hold all updates (.)" };
+  if (data.isHeld) return ["held", "Held"];
+  if (limitedFor() > 0) return ["warning", `Waits ${duration(limitedFor())}`];
+  if (data.isLost) return ["bad", "Lost"];
+  if (!data.at) return ["plain", "Loading"];
+  return ["good", data.interval > 2 ? `Every ${Math.round(data.interval)} s` : "Live"];
 }
 
 function banners() {
   const { gateway, isLost, at, isHeld, problem } = data;
   return [
     isLost && banner("lost", "bad", h("b", null, "The gateway has not responded for more than 6 s. "),
-      at ? ["These are the figures of ", h("time", { title: exact(at) }, dateAndClock(at)), ". "] : "", problem ? [foreign(problem.message), " "] : "", "It is tried again every 2 s."),
-    gateway && !gateway.ready && banner("unready", "bad", h("b", null, "The gateway accepts no messages: "), gateway.reasons.map((text, index) => [index > 0 && "; ", foreign(text)]),
+      at ? ["These are the figures of ", h("time", { title: exact(at) }, dateAndClock(at)), ". "] : "",
+        problem ? [foreign(problem.message), " "] : "", "It is tried again every 2 s."),
+    gateway && !gateway.ready && banner("unready", "bad", h("b", null, "The gateway accepts no messages: "),
+      gateway.reasons.map((text, index) => [index > 0 && "; ", foreign(text)]),
       `. Callers get ${gateway.reasons.some((text) => /full/i.test(text)) ? "507" : "503"} and have to send their messages again. Deliveries go on as far as they can.`),
-    limitedFor() > 0 && banner("limited", "warning", `The key is over its limit. Requests go on in ${duration(limitedFor())}.`),
-    isHeld && h("p", { class: "banner tone-held", key: "held" }, icon("pause"), h("span", null, "Updates are held. These are the figures of ", dateAndClock(at), ". "),
+    limitedFor() > 0 && banner("limited", "warning",
+      `The key is over its limit. Requests go on in ${duration(limitedFor())}.`),
+    isHeld && h("p", { class: "banner tone-held", key: "held" }, icon("pause"),
+      h("span", null, "Updates are held. These are the figures of ", dateAndClock(at), ". "),
       h("button", { type: "button", class: "button small", onclick: () => hold(false) }, "Go on")),
-    gateway?.simulated && h("p", { class: "banner plain", key: "simulated" }, "Simulated upstreams: nothing leaves this machine"),
+    gateway?.simulated && h("p", { class: "banner plain", key: "simulated" },
+      "Simulated upstreams: nothing leaves this machine"),
   ];
 }
 
 const banner = (name, tone, ...text) =>
-  h("div", { class: `banner tone-${tone}`, role: "alert", "data-banner": name, key: name }, icon("alert"), h("span", null, text));
+  h("div", { class: `banner tone-${tone}`, role: "alert", "data-banner": name, key: name }, icon("alert"),
+    h("span", null, text));
 
 function footer() {
   return h("footer", { key: "footer", class: "soft small" },

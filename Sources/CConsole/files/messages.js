@@ -11,14 +11,13 @@ import {
   WAITS, why,
 } from "./parts.js";
 
-// The list.
-
 const PAGE = 50;
 const MOST_DOWNLOADED = 10_000;
 
 const TABS = ["queued", "failed", "delivered", "cancelled", "dropped", "expired"];
 
-const ERROR_CLASSES = ["unreachable", "timeout", "interrupted", "garbled", "busy", "failing", "unauthorized", "misconfigured", "refused", "damaged"];
+const ERROR_CLASSES = ["unreachable", "timeout", "interrupted", "garbled", "busy", "failing", "unauthorized",
+  "misconfigured", "refused", "damaged"];
 
 export const MESSAGE_ID = /^[0-7][0-9a-hjkmnp-tv-z]{12}$/;
 
@@ -30,7 +29,8 @@ export function messagesView(_, query) {
   const chosen = new Map();
   let isAllChosen = false;
   let arrived = 0;
-  const ask = (more, options) => call("GET", "v1/messages", { query: { ...filters, order: "newest", ...more }, ...options });
+  const ask = (more, options) => call("GET", "v1/messages", { query: { ...filters, order: "newest", ...more },
+    ...options });
   const page = new Resource(async () => {
     const answer = await ask({ limit: PAGE, cursor });
     arrived = 0;
@@ -68,16 +68,18 @@ export function messagesView(_, query) {
       if (name === "x" && message) choose(message, !chosen.has(message.id));
       if (name === "r") {
         const ids = chosen.size ? [...chosen.values()] : message ? [message] : [];
-        if (ids.some(({ state }) => actionsFor(state).includes("retry"))) openBulk("retry", { ids });
+        if (ids.some(({ state }) => actionsFor(state).includes("retry"))) openBulk("retry", { ids }, done);
       }
     },
     render() {
       return [
-        h("div", { class: "row" }, h("h1", null, "Messages"), h("div", { class: "buttons" }, savedViews(), download(ask))),
+        h("div", { class: "row" }, h("h1", null, "Messages"), h("div", { class: "buttons" }, savedViews(),
+          download(ask))),
         tabs(filters),
         filterForm(filters, apply),
         chosen.size > 0 && chosenBar(),
-        arrived > 0 && h("p", null, button(`${arrived >= PAGE ? `${PAGE} or more` : number(arrived)} new`, () => page.load(), { iconName: "retry", kind: "wide" })),
+        arrived > 0 && h("p", null, button(`${arrived >= PAGE ? `${PAGE} or more` : number(arrived)} new`,
+          () => page.load(), { iconName: "retry", kind: "wide" })),
         loaded(page, list, 8),
       ];
     },
@@ -86,21 +88,23 @@ export function messagesView(_, query) {
   function list({ messages, next }) {
     const isPageChosen = messages.length > 0 && messages.every(({ id }) => chosen.has(id));
     const all = h("input", {
-      type: "checkbox", "aria-label": "Choose all on this page", checked: isPageChosen, indeterminate: chosen.size > 0 && !isPageChosen,
+      type: "checkbox", "aria-label": "Choose all on this page", checked: isPageChosen,
+        indeterminate: chosen.size > 0 && !isPageChosen,
       onchange: (event) => messages.forEach((message) => choose(message, event.target.checked)),
     });
     return [
       messages.length > 0 && h("table", { class: "cards panel messages" },
         h("thead", null, h("tr", null, h("th", { class: "check" }, all),
-          ["State", "Message", "Upstream and kind", "Why", "Tries", "Age"].map((title, index) => h("th", { scope: "col", class: index > 3 ? "right" : null }, title)))),
+          ["State", "Message", "Upstream and kind", "Why", "Tries",
+            "Age"].map((title, index) => h("th", { scope: "col", class: index > 3 ? "right" : null }, title)))),
         h("tbody", null, messages.map(row))),
       !messages.length && !next && nothing(filters),
       messages.length < PAGE && next && h("p", { class: "soft" },
         "The gateway examines a bounded number of stored messages for a page. More may follow: Older goes on."),
       h("nav", { class: "buttons", "aria-label": "Pages" },
         cursor && h("a", { class: "button", href: cameFrom.get(cursor) ?? address(["messages"], filters) }, "Back"),
-        cursor && h("a", { class: "button quiet", href: address(["messages"], filters) }, "Newest"),
-        next && h("a", { class: "button", href: address(["messages"], { ...filters, cursor: next }), onclick: () => cameFrom.set(next, location.hash) }, "Older")),
+        next && h("a", { class: "button", href: address(["messages"], { ...filters, cursor: next }),
+          onclick: () => cameFrom.set(next, location.hash) }, "Older")),
     ];
   }
 
@@ -113,7 +117,8 @@ export function messagesView(_, query) {
       })),
       cell("State", {}, stateBadge(state)),
       h("th", { scope: "row" }, messageLink(id), key !== null && h("span", { class: "block small" },
-        h("a", { class: "quiet-link", href: address(["messages"], { key }), "aria-label": `All with the key ${key}` }, foreign(key, 40)))),
+        h("a", { class: "quiet-link", href: address(["messages"], { key }), "aria-label": `All with the key ${key}` },
+          foreign(key, 40)))),
       cell("Upstream and kind", {}, upstreamLink(upstream), h("span", { class: "soft small block" }, foreign(kind))),
       cell("Why", { class: "wide small" }, why(message)),
       cell("Tries", { class: "right" }, number(attempts)),
@@ -128,34 +133,46 @@ export function messagesView(_, query) {
     const actions = isAllChosen ? actionsFor(filters.state) : [...new Set(messages.flatMap(({ state }) => actionsFor(state)))];
     return h("div", { class: "chosen-bar", role: "region", "aria-label": "Chosen messages" },
       h("b", null, isAllChosen ? `All ${matching(filters)} that match` : `${number(messages.length)} chosen`),
-      canTakeAll && !isAllChosen && button(`Choose all ${matching(filters)} that match`, () => (isAllChosen = true), { kind: "quiet" }),
-      isPageChosen && page.value.next && filters.waitingFor && h("span", { class: "soft" }, "By what messages wait for, only rows can be chosen."),
+      canTakeAll && !isAllChosen && button(`Choose all ${matching(filters)} that match`, () => (isAllChosen = true),
+        { kind: "quiet" }),
+      isPageChosen && page.value.next && filters.waitingFor && h("span", { class: "soft" },
+        "By what messages wait for, only rows can be chosen."),
       h("span", { class: "grow" }),
       actions.map((action) => actionButton({ action, label: bulkLabel(action), iconName: bulkIcon(action),
-        onclick: () => openBulk(action, isAllChosen ? { filter: filters } : { ids: messages }) })),
-      button("Choose none", () => {
-        chosen.clear();
-        isAllChosen = false;
-      }, { kind: "quiet" }));
+        onclick: () => openBulk(action, isAllChosen ? { filter: filters } : { ids: messages }, done) })),
+      button("Choose none", chooseNone, { kind: "quiet" }));
+  }
+
+  function done() {
+    chooseNone();
+    page.load();
+  }
+
+  function chooseNone() {
+    chosen.clear();
+    isAllChosen = false;
   }
 }
 
 /** How many messages a filter matches, as far as the books say. */
 function matching({ state, upstream, ...others }) {
   if (Object.values(others).some(Boolean)) return "";
-  return number((data.upstreams ?? []).filter(({ name }) => !upstream || name === upstream).reduce((sum, one) => sum + keptOf(one, state), 0));
+  return number((data.upstreams ?? []).filter(({ name }) => !upstream || name === upstream)
+    .reduce((sum, one) => sum + keptOf(one, state), 0));
 }
 
-const keptOf = (upstream, state) => (state === "queued" ? upstream.queued : upstream.kept?.[state] ?? counted(upstream, state));
+const keptOf = ({ queued, kept }, state) => (state === "queued" ? queued : kept[state]);
 
 function tabs(filters) {
   const { state, upstream } = filters;
   const shown = (data.upstreams ?? []).filter(({ name }) => !upstream || name === upstream);
   const total = (name) => shown.reduce((sum, one) => sum + counted(one, name), 0);
   const tab = (name, label) => h("a", {
-    class: "tab", href: address(["messages"], { ...filters, state: name, waitingFor: name === "queued" ? filters.waitingFor : undefined }),
+    class: "tab", href: address(["messages"], { ...filters, state: name,
+      waitingFor: name === "queued" ? filters.waitingFor : undefined }),
     "aria-current": (state ?? "") === name ? "page" : null,
-  }, label, name && data.upstreams && h("span", { class: "soft", "data-count": name, "data-value": total(name) }, number(total(name))));
+  }, label, name && data.upstreams && h("span", { class: "soft", "data-count": name, "data-value": total(name) },
+    number(total(name))));
   return h("nav", { class: "tabs", "aria-label": "States" }, tab("", "All"), TABS.map((name) => tab(name, name)));
 }
 
@@ -171,7 +188,8 @@ function filterForm(filters, apply) {
   const period = (value) => {
     isCustomPeriod = value === "custom";
     if (value === "custom") return;
-    apply({ createdAfter: value ? new Date(serverNow() - 1000 * Number(value)).toISOString() : undefined, createdBefore: undefined });
+    apply({ createdAfter: value ? new Date(serverNow() - 1000 * Number(value)).toISOString() : undefined,
+      createdBefore: undefined });
   };
   const find = (event) => {
     const text = event.target.value.trim();
@@ -182,18 +200,29 @@ function filterForm(filters, apply) {
     event.preventDefault();
     document.activeElement?.blur?.();
   } },
-  field("Id or key", h("input", { type: "search", value: filters.key ?? "", onchange: find, autocomplete: "off", spellcheck: "false" })),
-  upstreamField(filters.upstream, (upstream) => apply({ upstream, kind: undefined, group: undefined, lane: undefined })),
-  field("Kind", select(filters.kind ?? "", [["", "All"], ...kinds.map((kind) => [kind, kind])], (kind) => apply({ kind }))),
-  (filters.state === "queued" || filters.waitingFor) && field("Waits for", select(filters.waitingFor ?? "", [["", "Anything"], ...Object.keys(WAITS).map((name) => [name, name])],
+  field("Id or key", h("input", { type: "search", value: filters.key ?? "", onchange: find, autocomplete: "off",
+    spellcheck: "false" })),
+  upstreamField(filters.upstream,
+    (upstream) => apply({ upstream, kind: undefined, group: undefined, lane: undefined })),
+  field("Kind", select(filters.kind ?? "", [["", "All"], ...kinds.map((kind) => [kind, kind])],
+    (kind) => apply({ kind }))),
+  (filters.state === "queued" || filters.waitingFor) && field("Waits for",
+    select(filters.waitingFor ?? "", [["", "Anything"], ...Object.keys(WAITS).map((name) => [name, name])],
     (waitingFor) => apply({ waitingFor }))),
-  field("Error", select(filters.errorClass ?? "", [["", "Any"], ...ERROR_CLASSES.map((name) => [name, name])], (errorClass) => apply({ errorClass }))),
-  field("Error text", h("input", { type: "search", value: filters.errorText ?? "", onchange: (event) => apply({ errorText: event.target.value.trim() }), autocomplete: "off" })),
+  field("Error", select(filters.errorClass ?? "", [["", "Any"], ...ERROR_CLASSES.map((name) => [name, name])],
+    (errorClass) => apply({ errorClass }))),
+  field("Error text", h("input", { type: "search", value: filters.errorText ?? "",
+    onchange: (event) => apply({ errorText: event.target.value.trim() }), autocomplete: "off" })),
   field("Accepted", select(isCustom ? "custom" : "", Object.entries(PERIODS), period)),
-  isCustom && field("From", timeInput("createdAfter", filters.createdAfter, (event) => apply({ createdAfter: parseInput(event.target.value) }))),
-  isCustom && field("To", timeInput("createdBefore", filters.createdBefore, (event) => apply({ createdBefore: parseInput(event.target.value) }))),
-  ["group", "lane"].filter((name) => filters[name]).map((name) => h("p", { class: "chip" }, `${name === "group" ? "Failure group" : "Lane"} `,
-    h("code", null, foreign(filters[name], 40)), " ", h("a", { href: address(["messages"], { ...filters, [name]: undefined }), "aria-label": `Without this ${name}` }, icon("cross")))),
+  isCustom && field("From", timeInput("createdAfter", filters.createdAfter,
+    (event) => apply({ createdAfter: parseInput(event.target.value) }))),
+  isCustom && field("To", timeInput("createdBefore", filters.createdBefore,
+    (event) => apply({ createdBefore: parseInput(event.target.value) }))),
+  ["group", "lane"].filter((name) => filters[name]).map((name) => h("p", { class: "chip" },
+    `${name === "group" ? "Failure group" : "Lane"} `,
+    h("code", null, foreign(filters[name], 40)), " ",
+      h("a", { href: address(["messages"], { ...filters, [name]: undefined }), "aria-label": `Without this ${name}` },
+      icon("cross")))),
   Object.keys(filters).filter((name) => filters[name] && name !== "state").length > 0
     && h("a", { class: "button quiet", href: address(["messages"], { state: filters.state }) }, "Clear filters"));
 }
@@ -209,18 +238,23 @@ const NOTHING = {
 
 function nothing(filters) {
   const { state, ...others } = filters;
-  if (Object.values(others).some(Boolean)) return empty("No message matches these filters. ", h("a", { href: address(["messages"], { state }) }, "Clear the filters"));
+  if (Object.values(others).some(Boolean)) return empty("No message matches these filters. ",
+    h("a", { href: address(["messages"], { state }) }, "Clear the filters"));
   return empty(NOTHING[state] ?? "No message has been accepted yet. POST one to /v1/{upstream}/{kind}.");
 }
 
 function savedViews() {
-  return h("details", { class: "menu" }, h("summary", { class: "button quiet" }, icon("save"), `Saved views${settings.views.length ? ` (${settings.views.length})` : ""}`),
+  return h("details", { class: "menu" }, h("summary", { class: "button quiet" }, icon("save"),
+    `Saved views${settings.views.length ? ` (${settings.views.length})` : ""}`),
     h("div", { class: "panel" },
-      settings.views.length ? h("ul", null, settings.views.map((view, index) => h("li", { key: view.address + view.name },
+      settings.views.length ? h("ul", null,
+        settings.views.map((view, index) => h("li", { key: view.address + view.name },
         h("a", { href: view.address }, foreign(view.name)),
-        button("Delete", () => change({ views: settings.views.filter((_, other) => other !== index) }), { kind: "quiet small", "aria-label": `Delete the view ${view.name}` }))))
+        button("Delete", () => change({ views: settings.views.filter((_, other) => other !== index) }),
+          { kind: "quiet small", "aria-label": `Delete the view ${view.name}` }))))
         : h("p", { class: "soft" }, "None is saved in this browser."),
-      settings.views.length < MOST_VIEWS ? button("Save this view", openSave, { iconName: "plus" }) : h("p", { class: "soft" }, `At most ${MOST_VIEWS} can be saved.`)));
+      settings.views.length < MOST_VIEWS ? button("Save this view", openSave, { iconName: "plus" }) : h("p",
+        { class: "soft" }, `At most ${MOST_VIEWS} can be saved.`)));
 }
 
 function openSave() {
@@ -235,8 +269,11 @@ function openSave() {
       toast("The view is saved in this browser.");
       close();
     } },
-    h("h2", null, "Save this view"), field("Name", h("input", { type: "text", maxlength: "80", required: true, autofocus: true, oninput: (event) => (name = event.target.value) })),
-    h("div", { class: "buttons" }, button("Not now", close, { kind: "quiet", "data-action": "dismiss" }), h("button", { class: "button primary", type: "submit" }, "Save"))),
+    h("h2", null, "Save this view"),
+      field("Name", h("input", { type: "text", maxlength: "80", required: true, autofocus: true,
+      oninput: (event) => (name = event.target.value) })),
+    h("div", { class: "buttons" }, button("Not now", close, { kind: "quiet", "data-action": "dismiss" }),
+      h("button", { class: "button primary", type: "submit" }, "Save"))),
   });
 }
 
@@ -265,10 +302,9 @@ function download(ask) {
     }
     downloading = null;
   };
-  return button(downloading ? `Downloading ${number(downloading.done)}` : "Download", run, { iconName: "down", kind: "quiet", title: `As NDJSON, at most ${number(MOST_DOWNLOADED)} messages` });
+  return button(downloading ? `Downloading ${number(downloading.done)}` : "Download", run,
+    { iconName: "down", kind: "quiet", title: `As NDJSON, at most ${number(MOST_DOWNLOADED)} messages` });
 }
-
-// One message.
 
 /** More requests than this are folded in the middle. */
 const MOST_REQUESTS = 9;
@@ -284,7 +320,8 @@ export function messageView({ id }) {
     return JSON.parse(text);
   });
   const payload = new Resource(async () => {
-    const bytes = new Uint8Array(await (await call("GET", `${path}/payload`, { headers: { Accept: "*/*" }, raw: true, patience: 30 })).arrayBuffer());
+    const bytes = new Uint8Array(await (await call("GET", `${path}/payload`,
+      { headers: { Accept: "*/*" }, raw: true, patience: 30 })).arrayBuffer());
     return { bytes, text: new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes) };
   });
   const request = new Resource(() => call("GET", `${path}/request`));
@@ -299,7 +336,8 @@ export function messageView({ id }) {
     if (!value || value.state === shownState) return;
     shownState = value.state;
     // That of a delivered message is not kept.
-    await Promise.all([value.state === "delivered" ? null : payload.load(), ["queued", "failed", "dropped"].includes(value.state) ? request.load() : null, findCallback(value)]);
+    await Promise.all([value.state === "delivered" ? null : payload.load(),
+      ["queued", "failed", "dropped"].includes(value.state) ? request.load() : null, findCallback(value)]);
   }
 
   /** The event of a callback has the id of the message that it reports as its key. */
@@ -324,17 +362,22 @@ export function messageView({ id }) {
       const { value } = message;
       if (value === null) {
         return [h("h1", { class: "id" }, foreign(id)), message.problem
-          ? problemBox(message.problem.status === 404 ? Object.assign(message.problem, { message: "No message with this id is kept, or this key may not see it." }) : message.problem, load)
+          ? problemBox(message.problem.status === 404 ? Object.assign(message.problem,
+            { message: "No message with this id is kept, or this key may not see it." }) : message.problem, load)
           : skeleton(8)];
       }
       return [
-        h("nav", { class: "trail", "aria-label": "Breadcrumb" }, h("a", { href: address(["messages"]) }, "Messages"), icon("chevron"),
-          upstreamLink(value.upstream), icon("chevron"), h("a", { href: address(["messages"], { upstream: value.upstream, kind: value.kind }) }, foreign(value.kind))),
+        h("nav", { class: "trail", "aria-label": "Breadcrumb" }, h("a", { href: address(["messages"]) }, "Messages"),
+          icon("chevron"),
+          upstreamLink(value.upstream), icon("chevron"),
+            h("a", { href: address(["messages"], { upstream: value.upstream, kind: value.kind }) },
+            foreign(value.kind))),
         h("div", { class: "row" }, h("h1", { class: "id" }, foreign(value.id)), actions(value)),
-        h("p", { class: "row start" }, stateBadge(value.state), h("span", null, why(value)), value.simulated && h("span", { class: "soft" }, " · delivered to a simulator")),
+        h("p", { class: "row start" }, stateBadge(value.state), h("span", null, why(value))),
         links(value),
         h("div", { class: "columns message" },
-          h("div", null, section("What happened", history(value)), value.result?.steps && steps(value.result.steps), details(value)),
+          h("div", null, section("What happened", history(value)), value.result?.steps && steps(value.result.steps),
+            details(value)),
           h("div", null, tabs(value), tabContent(value))),
       ];
     },
@@ -345,11 +388,16 @@ export function messageView({ id }) {
     const text = payload.value?.text;
     return h("div", { class: "buttons" },
       // There from the beginning, so that no button moves when the payload arrives.
-      value.state !== "delivered" && actionButton({ action: "edit", label: "Edit and resend", iconName: "edit", kind: "quiet", scope: "write",
-        onclick: () => openResend(value, text), ...(text === undefined ? { "aria-disabled": "true", onclick: null } : {}) }),
-      allowed.includes("cancel") && actionButton({ action: "cancel", label: "Cancel", iconName: "cross", onclick: () => openBulk("cancel", { ids: [value] }) }),
-      allowed.includes("purge") && actionButton({ action: "purge", label: "Remove", iconName: "trash", kind: "quiet", onclick: () => openBulk("purge", { ids: [value] }) }),
-      allowed.includes("retry") && actionButton({ action: "retry", label: "Retry", iconName: "retry", kind: "primary", isBusy: isBusy("retry", id), onclick: async () => {
+      value.state !== "delivered" && actionButton({ action: "edit", label: "Edit and resend", iconName: "edit",
+        kind: "quiet", scope: "write",
+        onclick: () => openResend(value, text),
+          ...(text === undefined ? { "aria-disabled": "true", onclick: null } : {}) }),
+      allowed.includes("cancel") && actionButton({ action: "cancel", label: "Cancel", iconName: "cross",
+        onclick: () => openBulk("cancel", { ids: [value] }) }),
+      allowed.includes("purge") && actionButton({ action: "purge", label: "Remove", iconName: "trash", kind: "quiet",
+        onclick: () => openBulk("purge", { ids: [value] }) }),
+      allowed.includes("retry") && actionButton({ action: "retry", label: "Retry", iconName: "retry", kind: "primary",
+        isBusy: isBusy("retry", id), onclick: async () => {
         await retryOne(id);
         load();
       } }),
@@ -363,9 +411,12 @@ export function messageView({ id }) {
   function links(value) {
     const isCallback = upstreamNamed(value.upstream)?.type === "webhook" && MESSAGE_ID.test(value.key ?? "");
     return [
-      isCallback && h("p", { class: "soft" }, "An event about ", h("a", { class: "id", href: address(["messages", value.key]) }, foreign(value.key)), "."),
-      callback?.length > 0 && h("p", { class: "soft" }, "Reported by ", callback.map((event, index) => [index > 0 && ", ",
-        h("a", { class: "id", href: address(["messages", event.id]) }, foreign(event.id)), " to ", foreign(event.upstream), ` (${event.state})`]), "."),
+      isCallback && h("p", { class: "soft" }, "An event about ", h("a",
+        { class: "id", href: address(["messages", value.key]) }, foreign(value.key)), "."),
+      callback?.length > 0 && h("p", { class: "soft" }, "Reported by ",
+        callback.map((event, index) => [index > 0 && ", ",
+        h("a", { class: "id", href: address(["messages", event.id]) }, foreign(event.id)), " to ",
+          foreign(event.upstream), ` (${event.state})`]), "."),
     ];
   }
 
@@ -379,7 +430,9 @@ export function messageView({ id }) {
       step("good", "Accepted", value.createdAt, "on disk before the answer left"),
       firstWait >= 1000 && h("li", { class: "between" }, `waited ${duration(firstWait / 1000)}`),
       shown.map((attempt) => (attempt === null
-        ? h("li", { class: "between", key: "folded" }, button(`Show ${count(log.length - 2 * SHOWN_AT_EACH_END, "more request")}`, () => (isUnfolded = true), { kind: "quiet" }))
+        ? h("li", { class: "between", key: "folded" },
+          button(`Show ${count(log.length - 2 * SHOWN_AT_EACH_END, "more request")}`, () => (isUnfolded = true),
+          { kind: "quiet" }))
         : attemptStep(attempt, most))),
       ending(value));
   }
@@ -388,8 +441,10 @@ export function messageView({ id }) {
     return facts([
       ["Upstream", upstreamLink(value.upstream)],
       ["Kind", foreign(value.kind)],
-      ["Key", value.key === null ? "none" : h("a", { href: address(["messages"], { key: value.key }) }, foreign(value.key))],
-      ["Lane", value.lane === null ? "none" : h("a", { href: address(["messages"], { upstream: value.upstream, lane: value.lane }) }, foreign(value.lane))],
+      ["Key", value.key === null ? "none" : h("a", { href: address(["messages"], { key: value.key }) },
+        foreign(value.key))],
+      ["Lane", value.lane === null ? "none" : h("a",
+        { href: address(["messages"], { upstream: value.upstream, lane: value.lane }) }, foreign(value.lane))],
       ["Accepted", exact(Date.parse(value.createdAt))],
       ["Settled", value.settledAt && exact(Date.parse(value.settledAt))],
       ["Attempts", `${number(value.attempts)} count against it, of ${count(value.attemptLog?.length ?? 0, "request")} that carried it`],
@@ -399,8 +454,10 @@ export function messageView({ id }) {
   function tabs(value) {
     const sent = { delivered: "What was sent", queued: "What will be sent" }[value.state] ?? "What would be sent";
     const names = { payload: "Payload", request: sent, answer: "Answer" };
-    return h("div", { class: "tabs", role: "tablist", "aria-label": "Contents" }, Object.entries(names).map(([name, label]) => h("button", {
-      type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-selected": String(tab === name), "aria-controls": "tabpanel", tabindex: tab === name ? "0" : "-1",
+    return h("div", { class: "tabs", role: "tablist", "aria-label": "Contents" },
+      Object.entries(names).map(([name, label]) => h("button", {
+      type: "button", class: "tab", role: "tab", id: `tab-${name}`, "aria-selected": String(tab === name),
+        "aria-controls": "tabpanel", tabindex: tab === name ? "0" : "-1",
       onclick: () => (tab = name),
       onkeydown: (event) => {
         const all = Object.keys(names);
@@ -413,7 +470,8 @@ export function messageView({ id }) {
   }
 
   function tabContent(value) {
-    return h("div", { class: "panel tab-panel", role: "tabpanel", id: "tabpanel", "aria-labelledby": `tab-${tab}`, key: tab },
+    return h("div", { class: "panel tab-panel", role: "tabpanel", id: "tabpanel", "aria-labelledby": `tab-${tab}`,
+      key: tab },
       tab === "payload" ? payloadPanel() : tab === "request" ? requestPanel(value) : answerPanel(value));
   }
 
@@ -422,10 +480,12 @@ export function messageView({ id }) {
     return loaded(payload, (value) => {
       value.block ??= payloadBlock(value.text);
       return [
-        h("div", { class: "row bar-of-panel" }, h("span", { class: "soft small" }, `${size(value.bytes.length)}, shown as it came`),
+        h("div", { class: "row bar-of-panel" }, h("span", { class: "soft small" },
+          `${size(value.bytes.length)}, shown as it came`),
           h("div", { class: "buttons" },
             button("Copy", () => copy(value.text, "The payload"), { iconName: "copy", kind: "quiet small" }),
-            button("Download", () => save(new Blob([value.bytes], { type: "application/json" }), `${id}.json`), { iconName: "down", kind: "quiet small" }))),
+            button("Download", () => save(new Blob([value.bytes], { type: "application/json" }), `${id}.json`),
+              { iconName: "down", kind: "quiet small" }))),
         value.block,
       ];
     });
@@ -433,33 +493,45 @@ export function messageView({ id }) {
 
   function payloadBlock(text) {
     const { lines: all, isCut } = lines(text);
-    return [codeBlock(all, "Payload", { "data-payload": id }), isCut && h("p", { class: "soft small pad" }, `The first ${number(Math.min(all.length, MOST_LINES))} lines are shown. Download has all of it.`)];
+    return [codeBlock(all, "Payload", { "data-payload": id }), isCut
+      && h("p", { class: "soft small pad" },
+      `The first ${number(Math.min(all.length, MOST_LINES))} lines are shown. Download has all of it.`)];
   }
 
   function requestPanel(value) {
     if (value.state === "delivered") {
       const last = value.attemptLog?.at(-1);
-      return [empty("The body of a delivered request is not kept. "), last && facts([["Batch", foreign(last.batch)], ["Sent", exact(Date.parse(last.startedAt))],
-        ["Status", last.status], ["Messages", number(last.messages)], ["Detail", last.detail && foreign(last.detail)]])];
+      return [empty("The body of a delivered request is not kept. "),
+        last && facts([["Batch", foreign(last.batch)], ["Sent", exact(Date.parse(last.startedAt))],
+        ["Status", last.status], ["Messages", number(last.messages)],
+          ["Detail", last.detail && foreign(last.detail)]])];
     }
     if (value.state === "cancelled" || value.state === "expired") return empty(`The message is ${value.state}; nothing is sent for it.`);
     if (request.problem?.status === 404) return empty("The payload is no longer kept, so no request can be made of it.");
     return loaded(request, ({ requests }) => requests.filter(Boolean).map((one, index) => {
       one.block ??= one.body === undefined ? null : requestBody(one, payload.value?.text, index);
       return [
-        one.unsent && h("p", { class: "notice tone-warning" }, icon("clock"), h("span", null, "Nothing is sent now: ", foreign(one.unsent), ". ", one.waitingFor && `It ${WAITS[one.waitingFor] ?? one.waitingFor}.`)),
+        one.unsent && h("p", { class: "notice tone-warning" }, icon("clock"),
+          h("span", null, "Nothing is sent now: ", foreign(one.unsent), ". ",
+          one.waitingFor && `It ${WAITS[one.waitingFor] ?? one.waitingFor}.`)),
         one.method && h("p", { class: "request-line mono" }, h("b", null, one.method), " ", foreign(one.url)),
-        one.headers && h("dl", { class: "headers mono small" }, Object.entries(one.headers).map(([name, text]) => h("div", null, h("dt", null, foreign(name)), h("dd", null, foreign(text))))),
+        one.headers && h("dl", { class: "headers mono small" },
+          Object.entries(one.headers).map(([name, text]) => h("div", null, h("dt", null, foreign(name)),
+          h("dd", null, foreign(text))))),
         one.block,
-        one.bodyBytesOmitted && h("p", { class: "soft small pad" }, `${size(one.bodyBytesOmitted)} more are not shown.`),
+        one.bodyBytesOmitted && h("p", { class: "soft small pad" },
+          `${size(one.bodyBytesOmitted)} more are not shown.`),
       ];
     }));
   }
 
   function answerPanel(value) {
     const status = value.lastError?.status ?? value.attemptLog?.at(-1)?.status;
-    const head = facts([["Status", status], ["Error", value.lastError && [foreign(value.lastError.class), ": ", foreign(value.lastError.detail)]], ["At", value.lastError && time(value.lastError.at)]]);
-    if (result === null || result === "null") return [h("div", { class: "pad" }, head), empty("No text of the upstream's answer is kept for this message.")];
+    const head = facts([["Status", status],
+      ["Error", value.lastError && [foreign(value.lastError.class), ": ", foreign(value.lastError.detail)]],
+      ["At", value.lastError && time(value.lastError.at)]]);
+    if (result === null || result === "null") return [h("div", { class: "pad" }, head),
+      empty("No text of the upstream's answer is kept for this message.")];
     return [h("div", { class: "pad" }, head), codeBlock(bodyLines(result).lines, "Answer of the upstream")];
   }
 }
@@ -479,14 +551,16 @@ function requestBody({ body }, payloadText, index) {
     }
   }
   return [
-    added.size > 0 && h("p", { class: "soft small pad" }, h("mark", { class: "added" }, "Marked"), " lines are the gateway's."),
+    added.size > 0 && h("p", { class: "soft small pad" }, h("mark", { class: "added" }, "Marked"),
+      " lines are the gateway's."),
     codeBlock(all, `Body of request ${index + 1}`, {}, (line) => added.has(line)),
     isCut && h("p", { class: "soft small pad" }, "The rest is not shown."),
   ];
 }
 
 const step = (tone, title, at, ...below) => h("li", { class: `tone-${tone}` },
-  h("div", { class: "row" }, h("b", null, title), at && h("time", { class: "mono soft small", datetime: at, title: exact(Date.parse(at)) }, precise(at))),
+  h("div", { class: "row" }, h("b", null, title),
+    at && h("time", { class: "mono soft small", datetime: at, title: exact(Date.parse(at)) }, precise(at))),
   h("p", { class: "soft small" }, below));
 
 const precise = (at) => `${clock(Date.parse(at))}.${String(new Date(at).getMilliseconds()).padStart(3, "0")}`;
@@ -495,19 +569,25 @@ function attemptStep(attempt, most) {
   const { batch, startedAt, endedAt, outcome: name, status, detail, messages, step: stepName } = attempt;
   const [words, tone] = outcome(name);
   return h("li", { class: `tone-${tone}`, key: batch, "data-attempt": batch },
-    h("div", { class: "row" }, h("b", null, stepName && [foreign(stepName), ": "], name === "rejected" && messages === 1 ? "Rejected by itself" : words),
-      h("time", { class: "mono soft small", datetime: startedAt, title: exact(Date.parse(startedAt)) }, precise(startedAt))),
+    h("div", { class: "row" }, h("b", null, stepName && [foreign(stepName), ": "],
+      name === "rejected" && messages === 1 ? "Rejected by itself" : words),
+      h("time", { class: "mono soft small", datetime: startedAt, title: exact(Date.parse(startedAt)) },
+        precise(startedAt))),
     detail && h("p", { class: "small" }, foreign(detail, 400)),
     h("p", { class: "soft small carried" },
-      status && h("b", null, status), endedAt ? h("span", null, milliseconds(Date.parse(endedAt) - Date.parse(startedAt))) : h("span", null, "in flight"),
-      h("span", { class: "share", "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(4, (100 * messages) / most)}%` } })),
+      status && h("b", null, status),
+        endedAt ? h("span", null, milliseconds(Date.parse(endedAt) - Date.parse(startedAt))) : h("span", null,
+        "in flight"),
+      h("span", { class: "share", "aria-hidden": "true" }, h("span",
+        { style: { width: `${Math.max(4, (100 * messages) / most)}%` } })),
       h("span", null, messages === 1 ? "alone" : `among ${number(messages)}`), h("span", null, `batch ${batch}`)));
 }
 
 function ending(value) {
   const { state, settledAt, nextAttemptAt, waitingFor } = value;
   switch (state) {
-    case "queued": return step("waiting", nextAttemptAt ? ["Next try ", until(nextAttemptAt)] : waitingFor ? "Waits" : "Is about to be sent", null,
+    case "queued": return step("waiting", nextAttemptAt ? ["Next try ", until(nextAttemptAt)] : waitingFor
+      ? "Waits" : "Is about to be sent", null,
       waitingFor ? `It ${WAITS[waitingFor] ?? waitingFor}.` : "Nothing holds it up.");
     case "delivered": return step("good", "Delivered", settledAt, "its payload is no longer kept");
     case "failed": return step("bad", "Failed", settledAt, "kept with its payload, and can be retried");
@@ -518,7 +598,8 @@ function ending(value) {
 }
 
 const steps = (all) => section("Steps", table([["Step"], ["Outcome"], ["Status"], ["At"], ["Event"]], all.map((one) => [
-  { key: one.step }, foreign(one.step), h("span", { class: { done: "tone-good", failed: "tone-bad" }[one.outcome] }, one.outcome),
+  { key: one.step }, foreign(one.step), h("span", { class: { done: "tone-good", failed: "tone-bad" }[one.outcome] },
+    one.outcome),
   one.status ?? "–", one.at ? time(one.at) : "–", one.event ? foreign(one.event) : "–"])));
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
@@ -530,7 +611,7 @@ function asCurl({ upstream, kind }, text) {
 }
 
 function asCommand({ id, state }) {
-  return `postern outbox ${state === "failed" || state === "dropped" ? "retry" : "show"} ${id} --config /etc/postern/postern.json`;
+  return `postern outbox ${state === "failed" || state === "dropped" ? "retry" : "show"} ${id}`;
 }
 
 // Edit and resend.
@@ -544,7 +625,8 @@ const AROUND = 2;
 function openResend(message, payload) {
   const resend = new Resend(message, payload);
   resend.check();
-  openDialog({ label: "Edit and resend", kind: "wide", attributes: { "data-edit": message.id }, render: (close) => resend.render(close) });
+  openDialog({ label: "Edit and resend", kind: "wide", attributes: { "data-edit": message.id },
+    render: (close) => resend.render(close) });
 }
 
 class Resend {
@@ -553,6 +635,7 @@ class Resend {
   sentID = null;
   #timer;
   #generation = 0;
+  #writtenAt = 0;
 
   constructor(message, payload) {
     this.message = message;
@@ -570,6 +653,7 @@ class Resend {
 
   #typed(text) {
     this.text = text;
+    this.#writtenAt = Date.now();
     this.isChecked = false;
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.check(), CHECK_AFTER);
@@ -585,7 +669,6 @@ class Resend {
     } catch (caught) {
       problem = caught;
     }
-    // A later text is being checked.
     if (generation !== this.#generation) return;
     this.problem = problem;
     this.isChecked = true;
@@ -595,7 +678,8 @@ class Resend {
   send() {
     return once(["resend", this.message.id], async () => {
       try {
-        this.sentID = (await call("POST", "v1/messages", { body: this.#envelope(), patience: 15 })).id;
+        this.sentID = (await call("POST", "v1/messages",
+          { body: this.#envelope(), headers: { "Idempotency-Key": `${this.message.id}-${this.#writtenAt}` }, patience: 15 })).id;
         toast("Sent as a new message.", { link: [address(["messages", this.sentID]), "Open it"] });
       } catch (problem) {
         this.problem = problem;
@@ -612,19 +696,25 @@ class Resend {
     const isChanged = this.text !== this.stored;
     return [
       h("h2", null, "Edit and resend"),
-      h("p", { class: "soft" }, "Sent as a new message to ", foreign(message.upstream), ", kind ", foreign(message.kind),
-        message.key === null ? ", without a key" : [", with the same key ", foreign(message.key)], ". It takes its place at the end of its lane."),
+      h("p", { class: "soft" }, "Sent as a new message to ", foreign(message.upstream), ", kind ",
+        foreign(message.kind),
+        message.key === null ? ", without a key" : [", with the same key ", foreign(message.key)],
+          ". It takes its place at the end of its lane."),
       h("div", { class: "columns" },
         h("div", null,
           h("label", { class: "field" }, h("span", null, "Payload"),
-            h("textarea", { value: this.text, rows: "16", spellcheck: "false", autocomplete: "off", autocapitalize: "off", autofocus: true,
+            h("textarea", { value: this.text, rows: "16", spellcheck: "false", autocomplete: "off",
+              autocapitalize: "off", autofocus: true,
               oninput: (event) => this.#typed(event.target.value) })),
-          h("div", { role: "status", class: "check-result" }, !isChecked ? h("p", { class: "soft" }, "Checking…")
+          h("div", { role: "status" }, !isChecked ? h("p", { class: "soft" }, "Checking…")
             : problem ? this.#faults(problem) : h("p", { class: "tone-good" }, "The gateway would accept it."))),
-        h("div", null, h("h3", null, "Difference to the stored one"), isChanged ? this.#difference() : h("p", { class: "soft" }, "Nothing is changed."))),
+        h("div", null, h("h3", null, "Difference to the stored one"),
+          isChanged ? this.#difference() : h("p", { class: "soft" }, "Nothing is changed."))),
       h("div", { class: "buttons" }, button("Not now", close, { kind: "quiet", "data-action": "dismiss" }),
-        actionButton({ action: "confirm", label: "Send as a new message", iconName: "right", kind: "primary", scope: "write", isBusy: isBusy("resend", message.id),
-          onclick: () => isChecked && !problem && this.send(), ...(isChecked && !problem ? {} : { "aria-disabled": "true" }) })),
+        actionButton({ action: "confirm", label: "Send as a new message", iconName: "right", kind: "primary",
+          scope: "write", isBusy: isBusy("resend", message.id),
+          onclick: () => isChecked && !problem && this.send(),
+            ...(isChecked && !problem ? {} : { "aria-disabled": "true" }) })),
     ];
   }
 
@@ -634,8 +724,10 @@ class Resend {
     // Bytes before the payload are those of the envelope, which is ASCII but for the key.
     const place = offset === undefined ? null : offset - new TextEncoder().encode(this.before).length;
     return h("div", { class: "problem" },
-      h("p", null, problem.errors.length ? `The gateway would reject it: ${count(problem.errors.length, "fault")}.` : foreign(problem.message)),
-      place !== null && place >= 0 && h("p", { class: "soft" }, `At byte ${place} of the payload, line ${this.#lineAt(place)}.`),
+      h("p", null, problem.errors.length
+        ? `The gateway would reject it: ${count(problem.errors.length, "fault")}.` : foreign(problem.message)),
+      place !== null && place >= 0 && h("p", { class: "soft" },
+        `At byte ${place} of the payload, line ${this.#lineAt(place)}.`),
       h("ul", null, problem.errors.slice(0, 20).map(fault)));
   }
 
@@ -644,9 +736,11 @@ class Resend {
   }
 
   #difference() {
-    const near = this.changes.map(({ kind }, index) => kind !== "same" || this.changes.slice(Math.max(0, index - AROUND), index + AROUND + 1).some((line) => line.kind !== "same"));
+    const near = this.changes.map(({ kind }, index) => kind !== "same" || this.changes.slice(Math.max(0,
+      index - AROUND), index + AROUND + 1).some((line) => line.kind !== "same"));
     const signs = { same: " ", removed: "-", added: "+" };
-    return h("div", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Difference" }, h("pre", { class: "text" },
+    return h("div", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Difference" },
+      h("pre", { class: "text" },
       this.changes.slice(0, 2000).map(({ kind, text }, index) => near[index]
         && h(kind === "removed" ? "del" : kind === "added" ? "ins" : "span", null, `${signs[kind]} `, marked(text)))));
   }
@@ -656,8 +750,10 @@ class Resend {
     const isSettled = message.state !== "queued";
     return [
       h("h2", { tabindex: "-1" }, "Sent as a new message"),
-      h("p", null, "The new one is ", h("a", { class: "id", href: address(["messages", sentID]), onclick: close }, foreign(sentID)), ". The old one is still ",
-        foreign(message.state), "; ", isSettled ? "remove it if it is not needed any more." : "cancel it if it must not be sent as well."),
+      h("p", null, "The new one is ", h("a", { class: "id", href: address(["messages", sentID]), onclick: close },
+        foreign(sentID)), ". The old one is still ",
+        foreign(message.state), "; ", isSettled
+          ? "remove it if it is not needed any more." : "cancel it if it must not be sent as well."),
       h("div", { class: "buttons" }, button("Keep the old one", close, { kind: "quiet", "data-action": "dismiss" }),
         isSettled
           ? actionButton({ action: "purge", label: "Remove the old one…", iconName: "trash", onclick: () => {
@@ -745,7 +841,8 @@ function codeBlock(allLines, label, attributes = {}, isMarked = () => false) {
   allLines.forEach((line, number) => {
     const parts = line.map(({ text, kind }) => (kind === "string" || kind === "number" || kind === "word"
       ? h("span", { class: `json-${kind}` }, marked(text)) : marked(text)));
-    body.push(isMarked(number) ? h("mark", { class: "added" }, parts) : parts, number < allLines.length - 1 ? "\n" : "");
+    body.push(isMarked(number) ? h("mark", { class: "added" }, parts) : parts,
+      number < allLines.length - 1 ? "\n" : "");
   });
   return h("div", { class: "code", tabindex: "0", role: "region", "aria-label": label },
     h("pre", { class: "numbers", "aria-hidden": "true" }, allLines.map((_, number) => number + 1).join("\n")),
@@ -755,7 +852,8 @@ function codeBlock(allLines, label, attributes = {}, isMarked = () => false) {
 /** Lines of a text that need not be JSON. */
 function plainLines(text, most = MOST_LINES) {
   const all = text.slice(0, MOST_CHARACTERS).split("\n");
-  return { lines: all.slice(0, most).map((line) => [{ text: line, kind: "mark" }]), isCut: all.length > most || text.length > MOST_CHARACTERS };
+  return { lines: all.slice(0, most).map((line) => [{ text: line, kind: "mark" }]),
+    isCut: all.length > most || text.length > MOST_CHARACTERS };
 }
 
 /** JSON is indented, other text stays as it is. */
@@ -767,7 +865,8 @@ const memberTexts = (text) => new Map(childTexts(text).map(({ name, value }) => 
 const elementTexts = (text) => childTexts(text).map(({ value }) => value);
 
 /** The text with a blank for white space that has line breaks. Strings have none. */
-const onOneLine = (text) => text.replace(TOKEN, (token) => (/^[\r\n\t ]/.test(token) && /[\r\n]/.test(token) ? " " : token));
+const onOneLine = (text) => text.replace(TOKEN,
+  (token) => (/^[\r\n\t ]/.test(token) && /[\r\n]/.test(token) ? " " : token));
 
 function childTexts(text) {
   const children = [];
@@ -800,7 +899,8 @@ function difference(before, after) {
   let start = 0;
   while (start < before.length && start < after.length && before[start] === after[start]) start += 1;
   let end = 0;
-  while (end < before.length - start && end < after.length - start && before.at(-1 - end) === after.at(-1 - end)) end += 1;
+  while (end < before.length - start && end < after.length - start
+    && before.at(-1 - end) === after.at(-1 - end)) end += 1;
   const same = (lines) => lines.map((text) => ({ kind: "same", text }));
   return [
     ...same(before.slice(0, start)),

@@ -41,9 +41,13 @@ const needsAction = ({ health }) => health === "unauthorized" || health === "mis
 export const canTry = (upstream) => needsAction(upstream) || upstream.health === "degraded" || isBehind(upstream);
 
 export function bySeverity(a, b) {
-  const rank = (upstream) => (isBehind(upstream) ? SEVERITY.indexOf("degraded") + 0.5 : SEVERITY.indexOf(upstream.health));
+  const rank = (upstream) => (isBehind(upstream)
+    ? SEVERITY.indexOf("degraded") + 0.5 : SEVERITY.indexOf(upstream.health));
   return rank(a) - rank(b) || (a.name < b.name ? -1 : 1);
 }
+
+/** Failed messages that are still stored: the books also count those that were removed. */
+export const failedOf = (upstreams) => upstreams.reduce((sum, { kept }) => sum + kept.failed, 0);
 
 export const counted = (upstream, state) => upstream.counts?.[state] ?? (state === "queued" ? upstream.queued : 0);
 
@@ -54,17 +58,19 @@ export function verdict(upstreams, gateway, isLost) {
   if (!upstreams) return { tone: "plain", text: "Loading" };
   if (!upstreams.length) return { tone: "plain", text: "No upstream is configured" };
   const acting = upstreams.filter(needsAction).length;
-  if (acting) return { tone: "bad", text: acting === 1 ? "1 upstream needs you" : `${number(acting)} upstreams need you` };
+  if (acting) return { tone: "bad",
+    text: acting === 1 ? "1 upstream needs you" : `${number(acting)} upstreams need you` };
   const late = upstreams.filter((upstream) => upstream.health === "degraded" || isBehind(upstream)).length;
   if (late) return { tone: "warning", text: `${count(late, "upstream")} ${late === 1 ? "has" : "have"} trouble` };
-  const failed = upstreams.reduce((sum, upstream) => sum + counted(upstream, "failed"), 0);
+  const failed = failedOf(upstreams);
   if (failed) return { tone: "bad", text: `${count(failed, "message")} failed` };
   const paused = upstreams.filter(({ health }) => health === "paused").length;
   if (paused) return { tone: "held", text: `${count(paused, "upstream")} ${paused === 1 ? "is" : "are"} paused` };
   return { tone: "good", text: "All is well" };
 }
 
-const pausedBy = ({ pausedBy: by }) => (by ? [" by ", h("b", null, foreign(by.key ?? "a caller without a key")), " ", time(by.at)] : []);
+const pausedBy = ({ pausedBy: by }) => (by ? [" by ", h("b", null, foreign(by.key ?? "a caller without a key")), " ",
+  time(by.at)] : []);
 
 const detailOf = ({ lastError }) => (lastError ? [": ", foreign(lastError.detail, 300)] : []);
 
@@ -95,18 +101,21 @@ export function reason(upstream) {
   const correct = ` Correct upstreams.${name} in the configuration and reload.`;
   switch (upstream.health) {
     case "unauthorized": return ["It rejected our credentials", detailOf(upstream), ".", correct, nextTry];
-    case "misconfigured": return ["It rejects the URL, or settings are missing", detailOf(upstream), ".", correct, nextTry];
+    case "misconfigured": return ["It rejects the URL, or settings are missing", detailOf(upstream), ".", correct,
+      nextTry];
     case "down": return ["It is not responding", detailOf(upstream), ".", nextTry];
     case "degraded": return upstream.endpoints.length
       ? [count(upstream.endpoints.length, "endpoint"), upstream.endpoints.length === 1 ? " waits" : " wait", " alone: ",
-        foreign(upstream.endpoints.slice(0, 3).map((endpoint) => endpoint.name).join(", "), 120), ". The rest is delivered."]
+        foreign(upstream.endpoints.slice(0, 3).map((endpoint) => endpoint.name).join(", "), 120),
+          ". The rest is delivered."]
       : ["Some requests fail", detailOf(upstream), ".", nextTry];
     case "paused": return ["Paused", pausedBy(upstream), ". It still accepts messages."];
     case "disabled": return ["Its messages wait until it is enabled again."];
     default: {
       const parts = lastSuccessAt ? ["Last delivery ", time(lastSuccessAt)] : ["Nothing was delivered since the start"];
       if (isBehind(upstream)) parts.push(". More arrives than it takes, or one lane waits");
-      if (token) parts.push(token.valid ? " · token valid" : " · no valid token", token.valid && token.expiresAt ? [" until ", until(token.expiresAt)] : "");
+      if (token) parts.push(token.valid ? " · token valid" : " · no valid token",
+        token.valid && token.expiresAt ? [" until ", until(token.expiresAt)] : "");
       return [parts, "."];
     }
   }
@@ -132,7 +141,8 @@ export function why(message) {
     case "queued": {
       const next = nextAttemptAt ? [", next try ", until(nextAttemptAt)] : [];
       if (!waitingFor) return ["is about to be sent, or is being sent"];
-      return [WAITS[waitingFor] ?? foreign(waitingFor), next, lastError && waitingFor !== "schedule" ? [": ", error] : ""];
+      return [WAITS[waitingFor] ?? foreign(waitingFor), next, lastError && waitingFor !== "schedule"
+        ? [": ", error] : ""];
     }
     case "failed": return lastError ? error : ["was rejected"];
     case "delivered": return ["delivered ", time(settledAt)];
@@ -152,17 +162,18 @@ const OUTCOMES = {
   "backed-off": ["Lane backs off, sent again", "waiting"],
   suspect: ["Doubtful, sent again alone", "warning"],
   unauthorized: ["Token rejected, sent again with a new one", "waiting"],
-  held: ["Upstream held: an operator has to act", "warning"],
+  held: ["Upstream held", "warning"],
   parked: ["Waits for a credential", "warning"],
   split: ["Batch rejected, so halved", "plain"],
   rejected: ["Rejected", "bad"],
-  cancelled: ["Cut short by a stop of the gateway", "plain"],
+  cancelled: ["Cut short by a stop", "plain"],
   unsent: ["Settled without a request", "plain"],
   expired: ["Expired", "warning"],
-  unknown: ["Outcome unknown: the gateway was killed", "warning"],
+  unknown: ["Outcome unknown", "warning"],
 };
 
-export const outcome = (name) => OUTCOMES[name] ?? [name === null ? "Is being sent" : name, name === null ? "waiting" : "plain"];
+export const outcome = (name) => OUTCOMES[name] ?? [name === null ? "Is being sent" : name,
+  name === null ? "waiting" : "plain"];
 
 export const PROBES = {
   ok: ["good", "accepts the credentials"],
@@ -180,7 +191,6 @@ export const LANES = {
   parked: "waits for a credential from a caller",
 };
 
-/** Events of the stream: words, tone, icon. */
 export const EVENTS = {
   "message.queued": ["accepted", "waiting", "plus"],
   "batch.sent": ["request ended", "plain", "right"],
@@ -230,32 +240,40 @@ const PATHS = {
 };
 
 export const icon = (name) =>
-  s("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true", focusable: "false" }, s("path", { d: PATHS[name] }));
+  s("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true", focusable: "false" },
+    s("path", { d: PATHS[name] }));
 
 export const badge = (tone, iconName, text) => h("span", { class: `badge tone-${tone}` }, icon(iconName), text);
 
-export const healthBadge = (health) => badge(HEALTHS[health]?.tone ?? "plain", HEALTHS[health]?.icon ?? "alert", foreign(health));
+export const healthBadge = (health) => badge(HEALTHS[health]?.tone ?? "plain", HEALTHS[health]?.icon ?? "alert",
+  foreign(health));
 
-export const stateBadge = (state) => badge(STATES[state]?.tone ?? "plain", STATES[state]?.icon ?? "alert", foreign(state));
+export const stateBadge = (state) => badge(STATES[state]?.tone ?? "plain", STATES[state]?.icon ?? "alert",
+  foreign(state));
 
 export const upstreamLink = (name) => h("a", { class: "name", href: address(["upstreams", name]) }, foreign(name));
 
 export const messageLink = (id) => h("a", { class: "id", href: address(["messages", id]) }, foreign(id));
 
 export const countLink = (value, query, props = {}) =>
-  (value ? h("a", { href: address(["messages"], query), ...props }, number(value)) : h("span", { class: "soft", ...props }, number(value)));
+  (value ? h("a", { href: address(["messages"], query), ...props }, number(value)) : h("span",
+    { class: "soft", ...props }, number(value)));
 
 /**
  * A button for something that the gateway does. If the key lacks `scope`, it stays visible and says why it does nothing.
  * `isBusy`: the request has left and was not answered yet.
  */
-export function actionButton({ action, label, iconName, scope = "admin", isBusy = false, name, kind = "", onclick, ...rest }) {
+export function actionButton({ action, label, iconName, scope = "admin", isBusy = false, name, kind = "", onclick,
+  ...rest }) {
   const isAllowed = may(scope);
   const missing = `This key lacks the scope ${scope}.`;
   return h("button", {
-    type: "button", class: `button ${kind}`, "data-action": action, "aria-disabled": isAllowed && !isBusy ? null : "true",
-    title: isAllowed ? null : missing, onclick: isAllowed && !isBusy ? onclick : (event) => event.preventDefault(), ...rest,
-  }, iconName && icon(iconName), isBusy ? h("span", { class: "busy" }, label) : label, name && h("span", { class: "hidden" }, " ", name),
+    type: "button", class: `button ${kind}`, "data-action": action,
+      "aria-disabled": isAllowed && !isBusy ? null : "true",
+    title: isAllowed ? null : missing, onclick: isAllowed && !isBusy ? onclick : (event) => event.preventDefault(),
+      ...rest,
+  }, iconName && icon(iconName), isBusy ? h("span", { class: "busy" }, label) : label,
+    name && h("span", { class: "hidden" }, " ", name),
   !isAllowed && h("span", { class: "hidden" }, ` (${missing})`));
 }
 
@@ -290,7 +308,8 @@ export const facts = (rows) =>
   h("dl", { class: "facts" }, rows.filter(([, value]) => value !== null && value !== undefined && value !== false)
     .map(([term, value]) => h("div", null, h("dt", null, term), h("dd", null, value))));
 
-export const field = (label, control, props = {}) => h("label", { class: "field", ...props }, h("span", null, label), control);
+export const field = (label, control, props = {}) => h("label", { class: "field", ...props }, h("span", null, label),
+  control);
 
 export const select = (value, options, onchange, props = {}) =>
   h("select", { value, onchange: (event) => onchange(event.target.value), ...props },
@@ -298,7 +317,6 @@ export const select = (value, options, onchange, props = {}) =>
 
 export const section = (title, ...children) => h("section", null, h("h2", null, title), children);
 
-/** A column's cell that also says what it is where the table is shown as cards. */
 export const cell = (label, props, ...children) => h("td", { "data-label": label, ...props }, children);
 
 /** A table. A column is `[title, class]`, a row `[props, ...cells]`, whose first cell is its header. */
@@ -310,10 +328,12 @@ export const table = (columns, rows) => h("table", { class: "cards panel" },
 export const notYet = (title) => [h("h1", null, title), data.problem ? problemBox(data.problem, refresh) : skeleton()];
 
 export const upstreamField = (value, onchange) =>
-  field("Upstream", select(value ?? "", [["", "All"], ...(data.upstreams ?? []).map(({ name }) => [name, name])], onchange));
+  field("Upstream", select(value ?? "", [["", "All"], ...(data.upstreams ?? []).map(({ name }) => [name, name])],
+    onchange));
 
 export const lastError = (error) =>
-  (error ? [foreign(error.class), error.status ? ` ${error.status}` : "", ": ", foreign(error.detail, 500), " ", h("span", { class: "soft" }, time(error.at))] : "none");
+  (error ? [foreign(error.class), error.status ? ` ${error.status}` : "", ": ", foreign(error.detail, 500), " ",
+    h("span", { class: "soft" }, time(error.at))] : "none");
 
 // Dialogs and notices above the page. A dialog is a view that gets the focus, keeps it, and gives it back.
 
@@ -325,13 +345,15 @@ let lastNumber = 0;
  * `mayClose` false. Returns a function that closes it.
  */
 export function openDialog({ label, render, attributes = {}, mayClose = true, kind = "" }) {
-  const dialog = { key: `dialog-${++lastNumber}`, label, render, attributes, mayClose, kind, opener: document.activeElement };
+  const dialog = { key: `dialog-${++lastNumber}`, label, render, attributes, mayClose, kind,
+    opener: document.activeElement };
   dialog.close = () => {
     const index = dialogs.indexOf(dialog);
     if (index < 0) return;
     dialogs.splice(index, 1);
     drawNow();
-    const opener = dialog.opener?.isConnected && dialog.opener !== document.body ? dialog.opener : document.querySelector("main");
+    const opener = dialog.opener?.isConnected && dialog.opener !== document.body
+      ? dialog.opener : document.querySelector("main");
     opener?.focus({ preventScroll: true });
   };
   dialogs.push(dialog);
@@ -351,7 +373,8 @@ export const dialogLayer = () => dialogs.map(({ key, label, render, attributes, 
     if (mayClose) close();
   };
   return h("dialog", {
-    key, class: kind, "aria-label": label, oncancel: dismiss, onclose: (event) => (mayClose ? close() : event.currentTarget.isConnected && event.currentTarget.showModal()),
+    key, class: kind, "aria-label": label, oncancel: dismiss,
+      onclose: (event) => (mayClose ? close() : event.currentTarget.isConnected && event.currentTarget.showModal()),
     onclick: (event) => kind === "finder" && event.target === event.currentTarget && close(),
     ref: (element) => queueMicrotask(() => element.isConnected && element.showModal()),
     ...(typeof attributes === "function" ? attributes() : attributes),
@@ -372,7 +395,8 @@ export function toast(text, { isFailure = false, link } = {}) {
 }
 
 export const failed = (what, problem) =>
-  toast([what, ": ", problem.message, problem.requestId ? ` Request ${problem.requestId}.` : ""].join(""), { isFailure: true });
+  toast([what, ": ", problem.message, problem.requestId ? ` Request ${problem.requestId}.` : ""].join(""),
+    { isFailure: true });
 
 function dismissToast(entry) {
   const index = toasts.indexOf(entry);
@@ -383,12 +407,14 @@ function dismissToast(entry) {
 export const toastLayer = (more) =>
   h("div", { class: "toasts", key: "toasts", role: "status", "aria-live": "polite" }, more,
     toasts.map((entry) => h("div", { class: `toast${entry.isFailure ? " tone-bad" : ""}`, key: entry.key },
-      icon(entry.isFailure ? "alert" : "check"), h("span", null, h("bdi", null, entry.text), entry.link && [" ", h("a", { href: entry.link[0] }, entry.link[1])]),
+      icon(entry.isFailure ? "alert" : "check"), h("span", null, h("bdi", null, entry.text),
+        entry.link && [" ", h("a", { href: entry.link[0] }, entry.link[1])]),
       button("Dismiss", () => dismissToast(entry), { kind: "quiet small" }))));
 
 // Operations: the gateway carries out actions on many messages in steps, which go on when the page is closed.
 
-export const VERBS = { retry: ["Retrying", "retried"], cancel: ["Cancelling", "cancelled"], purge: ["Removing", "removed"] };
+export const VERBS = { retry: ["Retrying", "retried"], cancel: ["Cancelling", "cancelled"],
+  purge: ["Removing", "removed"] };
 
 /** Milliseconds between two looks at an operation in progress. */
 const EVERY = 2000;
@@ -415,7 +441,8 @@ async function look(operation) {
     setTimeout(() => look(operation), EVERY);
   } else {
     refresh();
-    if (!operation.skippedCount && !operation.isGone) {
+    operation.after?.();
+    if (!operation.skippedCount && !operation.isGone && !operation.error) {
       followed.splice(followed.indexOf(operation), 1);
       toast(`${finished(operation)}.`, { link: [address(["gateway"]), "Operations"] });
     }
@@ -423,8 +450,8 @@ async function look(operation) {
   changed();
 }
 
-export const finished = ({ action, done, matched, stopped }) =>
-  `${stopped ? "Stopped: " : ""}${number(done)} of ${count(matched, "message")} ${VERBS[action]?.[1] ?? "done"}`;
+export const finished = ({ action, done, matched, stopped, error }) =>
+  `${error ? `Failed, ${error}: ` : stopped ? "Stopped: " : ""}${number(done)} of ${count(matched, "message")} ${VERBS[action]?.[1] ?? "done"}`;
 
 export async function stop(id) {
   try {
@@ -437,17 +464,20 @@ export async function stop(id) {
 }
 
 export const progress = ({ done, matched }) =>
-  h("progress", { max: String(Math.max(1, matched)), value: String(done), "aria-label": `${number(done)} of ${number(matched)}` });
+  h("progress", { max: String(Math.max(1, matched)), value: String(done),
+    "aria-label": `${number(done)} of ${number(matched)}` });
 
 export const skippedList = ({ skipped = [], skippedCount = 0 }) => skippedCount > 0 && h("details", null,
   h("summary", null, `${number(skippedCount)} skipped`),
   h("ul", { class: "sample" }, skipped.map(({ id, detail }) => h("li", null, messageLink(id), " ", foreign(detail)))),
   skippedCount > skipped.length && h("p", { class: "soft" }, `The first ${number(skipped.length)} are listed.`));
 
-export const operationLayer = () => followed.map((operation) => h("div", { class: "toast", key: `operation-${operation.id}` },
+export const operationLayer = () => followed.map((operation) => h("div",
+  { class: "toast", key: `operation-${operation.id}` },
   h("div", { class: "grow" },
     h("b", null, operation.finishedAt ? "" : `${VERBS[operation.action]?.[0] ?? operation.action} `,
-      operation.isGone ? "The gateway was restarted; what was done until then is done" : operation.finishedAt ? finished(operation) : `${number(operation.done)} of ${number(operation.matched)}`),
+      operation.isGone ? "The gateway was restarted; what was done until then is done" : operation.finishedAt
+        ? finished(operation) : `${number(operation.done)} of ${number(operation.matched)}`),
     !operation.finishedAt && progress(operation), skippedList(operation)),
   operation.finishedAt
     ? button("Dismiss", () => {
@@ -486,7 +516,8 @@ const steer = (name, action) => once([action, name], async () => {
     await call("POST", `v1/upstreams/${encodeURIComponent(name)}/${action}`, { patience: 15 });
     const upstream = upstreamNamed(name);
     // What is certain is shown at once; the next poll brings the rest.
-    if (upstream && action === "pause") Object.assign(upstream, { health: "paused", pausedBy: { key: data.gateway?.key?.name ?? null, at: new Date(serverNow()).toISOString() } });
+    if (upstream && action === "pause") Object.assign(upstream, { health: "paused",
+      pausedBy: { key: data.gateway?.key?.name ?? null, at: new Date(serverNow()).toISOString() } });
     toast(STEERING[action].done(name));
   } catch (problem) {
     failed(STEERING[action].failed, problem);
@@ -495,13 +526,14 @@ const steer = (name, action) => once([action, name], async () => {
 });
 
 export const pauseButton = ({ name, health }) => (health === "disabled" ? null : health === "paused"
-  ? actionButton({ action: "resume", label: "Resume", name, iconName: "play", isBusy: isBusy("resume", name), onclick: () => steer(name, "resume") })
-  : actionButton({ action: "pause", label: "Pause", name, iconName: "pause", kind: "quiet", isBusy: isBusy("pause", name), onclick: () => steer(name, "pause") }));
+  ? actionButton({ action: "resume", label: "Resume", name, iconName: "play", isBusy: isBusy("resume", name),
+    onclick: () => steer(name, "resume") })
+  : actionButton({ action: "pause", label: "Pause", name, iconName: "pause", kind: "quiet",
+    isBusy: isBusy("pause", name), onclick: () => steer(name, "pause") }));
 
 export const flushButton = ({ name, health }, kind = "") => health !== "disabled" && health !== "paused"
-  && actionButton({ action: "flush", label: "Try now", name, iconName: "right", kind, isBusy: isBusy("flush", name), onclick: () => steer(name, "flush") });
-
-// Actions on messages.
+  && actionButton({ action: "flush", label: "Try now", name, iconName: "right", kind, isBusy: isBusy("flush", name),
+    onclick: () => steer(name, "flush") });
 
 const BULK = {
   retry: {
@@ -513,18 +545,21 @@ const BULK = {
     consequence: "Cancelled messages are never sent. Those that are being sent now are skipped.",
   },
   purge: {
-    verb: "Remove", done: "purged", iconName: "trash", states: ["failed", "dropped", "cancelled", "expired", "delivered"], isFinal: true,
+    verb: "Remove", done: "purged", iconName: "trash", states: ["failed", "dropped", "cancelled", "expired",
+      "delivered"], isFinal: true,
     dismiss: "Keep them", consequence: "Removed messages are deleted from the store with their payload. The books still count them.",
   },
 };
 
-/** Above this, the count has to be typed for what cannot be taken back. */
+/** Above this, the count has to be typed. */
 const TYPED_ABOVE = 100;
 
 /** Filters of a list that requests for many messages understand. */
-const FILTERS = ["upstream", "state", "kind", "key", "lane", "createdAfter", "createdBefore", "errorClass", "errorText", "group"];
+const FILTERS = ["upstream", "state", "kind", "key", "lane", "createdAfter", "createdBefore", "errorClass", "errorText",
+  "group"];
 
-const FILTER_NAMES = { createdAfter: "Accepted from", createdBefore: "Accepted before", errorClass: "Error class", errorText: "Error text",
+const FILTER_NAMES = { createdAfter: "Accepted from", createdBefore: "Accepted before", errorClass: "Error class",
+  errorText: "Error text",
   kind: "Kind", key: "Key", lane: "Lane", state: "State" };
 
 export const actionsFor = (state) => Object.keys(BULK).filter((action) => BULK[action].states.includes(state));
@@ -534,15 +569,15 @@ export const bulkIcon = (action) => BULK[action].iconName;
 
 /**
  * Opens the preview of an action on messages: on `ids` (each `{id, state}`), or on all that match `filter`. What happens to
- * messages after the preview was made is not part of it.
+ * messages after the preview was made is not part of it. `after` is called when it has begun, and when it has ended.
  */
-export function openBulk(action, { ids, filter }) {
+export function openBulk(action, { ids, filter }, after) {
   const preview = new Preview(action, ids, filter);
   preview.load();
   openDialog({
     label: `${BULK[action].verb} messages`,
     attributes: () => ({ "data-confirm": action, "data-matched": preview.matched ?? null }),
-    render: (close) => preview.render(close),
+    render: (close) => preview.render(close, after),
   });
 }
 
@@ -567,7 +602,8 @@ class Preview {
     const settled = this.action === "cancel" ? {} : { settledBefore: this.settledBefore };
     if (ids) {
       return this.#words.states
-        .map((state) => ({ state, ids: ids.filter((message) => message.state === state).map(({ id }) => id), ...settled }))
+        .map((state) => ({ state, ids: ids.filter((message) => message.state === state).map(({ id }) => id),
+          ...settled }))
         .filter((body) => body.ids.length);
     }
     const matching = Object.fromEntries(FILTERS.filter((name) => filter[name]).map((name) => [name, filter[name]]));
@@ -596,7 +632,8 @@ class Preview {
     const [first] = this.#requests;
     if (!first) return;
     if (first.ids) {
-      this.sample = await Promise.all(first.ids.slice(0, 3).map((id) => call("GET", `v1/messages/${encodeURIComponent(id)}`)));
+      this.sample = await Promise.all(first.ids.slice(0, 3).map((id) => call("GET",
+        `v1/messages/${encodeURIComponent(id)}`)));
     } else {
       const { count: _, settledBefore: __, ...query } = first;
       this.sample = (await call("GET", "v1/messages", { query: { ...query, order: "newest", limit: 3 } })).messages;
@@ -607,14 +644,16 @@ class Preview {
     return call("POST", `v1/messages/${this.action}`, { body, headers, patience: 60 });
   }
 
-  confirm(close) {
+  confirm(close, after) {
     return once(["bulk", this.action], async () => {
       try {
         for (const body of this.#requests) {
           const answer = await this.#send(body, { Prefer: "respond-async" });
-          if (answer.operation) follow({ id: answer.operation, action: this.action, upstream: body.upstream, matched: answer.matched, done: 0 });
+          if (answer.operation) follow({ id: answer.operation, action: this.action, upstream: body.upstream,
+            matched: answer.matched, done: 0, after });
           else toast(`${count(answer[this.#words.done], "message")} ${this.#words.done === "purged" ? "removed" : this.#words.done}.`);
         }
+        after?.();
         close();
       } catch (problem) {
         this.problem = problem;
@@ -624,16 +663,18 @@ class Preview {
     });
   }
 
-  render(close) {
+  render(close, after) {
     const { verb, consequence, isFinal, iconName, dismiss = "Not now" } = this.#words;
     const isTyping = isFinal && this.matched > TYPED_ABOVE;
     const isReady = this.matched > 0 && (!isTyping || this.typed.replace(/\D/g, "") === String(this.matched));
     return [
-      h("h2", { tabindex: "-1", autofocus: true }, this.matched === null ? `${verb}: counting the messages` : `${verb} ${count(this.matched, "message")}?`),
+      h("h2", { tabindex: "-1", autofocus: true }, this.matched === null
+        ? `${verb}: counting the messages` : `${verb} ${count(this.matched, "message")}?`),
       this.problem && problemBox(this.problem),
       this.matched !== null && this.#facts(),
       this.sample.length > 0 && [h("h3", null, "For example"), h("ul", { class: "sample" },
-        this.sample.map((message) => h("li", null, h("code", null, foreign(message.id)), " ", message.lastError ? foreign(message.lastError.detail, 140)
+        this.sample.map((message) => h("li", null, h("code", null, foreign(message.id)), " ",
+          message.lastError ? foreign(message.lastError.detail, 140)
           : foreign(message.key ?? `${message.upstream} ${message.kind}`))))],
       this.matched === 0 && h("p", null, "No message matches any more. Nothing is done."),
       this.matched > 0 && h("p", null, consequence),
@@ -646,7 +687,8 @@ class Preview {
         button(dismiss, close, { "data-action": "dismiss", kind: "quiet" }),
         this.matched > 0 && actionButton({
           action: "confirm", label: `${verb} ${number(this.matched)}`, iconName, kind: isFinal ? "danger" : "primary",
-          isBusy: isBusy("bulk", this.action), onclick: () => isReady && this.confirm(close), ...(isReady ? {} : { "aria-disabled": "true" }),
+          isBusy: isBusy("bulk", this.action), onclick: () => isReady && this.confirm(close, after),
+            ...(isReady ? {} : { "aria-disabled": "true" }),
         })),
     ];
   }
@@ -659,7 +701,8 @@ class Preview {
       ...upstreams.slice(0, 8).map((name) => {
         const upstream = upstreamNamed(name);
         const part = this.#requests.length > 1 ? this.#requests.find((body) => body.upstream === name).count : null;
-        return ["Upstream", [foreign(name), " ", upstream && healthBadge(upstream.health), part !== null && ` ${number(part)}`,
+        return ["Upstream", [foreign(name), " ", upstream && healthBadge(upstream.health),
+          part !== null && ` ${number(part)}`,
           upstream && upstream.health !== "up" && h("span", { class: "soft" }, " It ", condition(upstream), ".")]];
       }),
       upstreams.length > 8 && ["And", `${upstreams.length - 8} more upstreams`],
@@ -690,6 +733,7 @@ export function askForKey(wasRejected) {
   forget();
   useKey(null);
   if (isAsking) return changed();
+  closeDialogs();
   isAsking = true;
   let key = "";
   let keep = false;
@@ -704,15 +748,19 @@ export function askForKey(wasRejected) {
       useKey(key.trim(), keep);
       key = "";
       data.needsKey = false;
-      close();
       dispatchEvent(new Event("key"));
+      close();
       refresh();
     } },
     h("h2", null, "This gateway requires an API key"),
-    wasRejected && h("p", { class: "notice tone-bad", role: "alert" }, "The gateway does not accept this key. It may be wrong or expired."),
+    wasRejected && h("p", { class: "notice tone-bad", role: "alert" },
+      "The gateway does not accept this key. It may be wrong or expired."),
     h("p", { class: "soft" }, "It needs the scope read, and admin for actions. It stays in the memory of this page."),
-    field("Key", h("input", { type: "password", autocomplete: "off", autofocus: true, spellcheck: "false", required: true, oninput: (event) => (key = event.target.value) })),
-    h("label", { class: "check-field" }, h("input", { type: "checkbox", onchange: (event) => (keep = event.target.checked) }), " Keep it until this tab is closed"),
+    field("Key", h("input", { type: "password", autocomplete: "off", autofocus: true, spellcheck: "false",
+      required: true, oninput: (event) => (key = event.target.value) })),
+    h("label", { class: "check-field" },
+      h("input", { type: "checkbox", onchange: (event) => (keep = event.target.checked) }),
+      " Keep it until this tab is closed"),
     h("div", { class: "buttons" }, h("button", { type: "submit", class: "button primary" }, "Use this key"))),
   });
 }
@@ -726,15 +774,18 @@ export function openSettings() {
     label: "Settings",
     render: (close) => [
       h("h2", { tabindex: "-1", autofocus: true }, "Settings"),
-      field("Times", select(settings.times, [["relative", "Relative"], ["local", "Local time"], ["utc", "UTC"]], (times) => set({ times }))),
-      field("Theme", select(settings.theme, [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]], (theme) => set({ theme }))),
-      h("label", { class: "check-field" }, h("input", { type: "checkbox", checked: settings.shortcuts, onchange: (event) => set({ shortcuts: event.target.checked }) }),
+      field("Times", select(settings.times, [["relative", "Relative"], ["local", "Local time"], ["utc", "UTC"]],
+        (times) => set({ times }))),
+      field("Theme", select(settings.theme, [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]],
+        (theme) => set({ theme }))),
+      h("label", { class: "check-field" },
+        h("input", { type: "checkbox", checked: settings.shortcuts,
+        onchange: (event) => set({ shortcuts: event.target.checked }) }),
         " Single keys are shortcuts"),
       data.gateway && facts([
-        ["Key", data.gateway.key ? [foreign(data.gateway.key.name), h("span", { class: "soft" }, ` ${data.gateway.key.scopes.join(", ")}`)] : "none is required"],
-        ["Updates", data.interval > 2 ? `every ${number(Math.round(data.interval))} s, because answers are slow` : "every 2 s"],
+        ["Key", data.gateway.key ? [foreign(data.gateway.key.name),
+          h("span", { class: "soft" }, ` ${data.gateway.key.scopes.join(", ")}`)] : "none is required"],
       ]),
-      h("p", { class: "soft small" }, "Kept in this browser. The key is not."),
       h("div", { class: "buttons" },
         hasKey() && button("Forget the key", () => {
           close();
@@ -768,7 +819,8 @@ export function openShortcuts() {
     render: (close) => [
       h("h2", { tabindex: "-1", autofocus: true }, "Shortcuts"),
       facts(SHORTCUTS.map(([keys, what]) => [h("kbd", null, keys), what])),
-      h("p", { class: "soft small" }, settings.shortcuts ? "Single keys can be switched off in Settings." : "Single keys are switched off in Settings."),
+      h("p", { class: "soft small" },
+        "Single keys can be switched off in Settings."),
       h("div", { class: "buttons" }, button("Close", close, { "data-action": "dismiss" })),
     ],
   });
@@ -810,8 +862,10 @@ export function openFinder() {
       const found = find(text);
       return [
         h("div", { class: "finder-field" }, icon("search"), h("input", {
-          type: "text", role: "combobox", "aria-label": "Find an id, a key, an upstream, a view, or an action", "aria-expanded": "true", "aria-controls": "found",
-          "aria-autocomplete": "list", "aria-activedescendant": found.length ? `found-${selected}` : null, autofocus: true, autocomplete: "off", spellcheck: "false",
+          type: "text", role: "combobox", "aria-label": "Find an id, a key, an upstream, a view, or an action",
+            "aria-expanded": "true", "aria-controls": "found",
+          "aria-autocomplete": "list", "aria-activedescendant": found.length ? `found-${selected}` : null,
+            autofocus: true, autocomplete: "off", spellcheck: "false",
           placeholder: "An id, a key, an upstream, “pause …”", onkeydown: keydown,
           oninput: (event) => {
             text = event.target.value;
@@ -819,9 +873,12 @@ export function openFinder() {
             changed();
           },
         })),
-        h("ul", { id: "found", role: "listbox", "aria-label": "What was found", class: "found" }, found.map((entry, index) => h("li", {
-          id: `found-${index}`, role: "option", "aria-selected": String(index === selected), onclick: () => choose(entry),
-        }, icon(entry.iconName), h("span", { class: "grow" }, foreign(entry.label, 100)), h("span", { class: "soft small" }, entry.what)))),
+        h("ul", { id: "found", role: "listbox", "aria-label": "What was found", class: "found" },
+          found.map((entry, index) => h("li", {
+          id: `found-${index}`, role: "option", "aria-selected": String(index === selected),
+            onclick: () => choose(entry),
+        }, icon(entry.iconName), h("span", { class: "grow" }, foreign(entry.label, 100)),
+          h("span", { class: "soft small" }, entry.what)))),
         !found.length && h("p", { class: "empty" }, "Nothing is called that."),
       ];
     },
@@ -833,11 +890,14 @@ function find(text) {
   const words = wanted.toLowerCase().split(/\s+/).filter(Boolean);
   // What begins with a word that was typed comes first.
   const begins = ({ label }) => words.filter((word) => !` ${label}`.toLowerCase().includes(` ${word}`)).length;
-  const matches = entries().filter(({ label, what }) => words.every((word) => `${label} ${what}`.toLowerCase().includes(word)))
+  const matches = entries().filter(({ label,
+    what }) => words.every((word) => `${label} ${what}`.toLowerCase().includes(word)))
     .sort((a, b) => begins(a) - begins(b));
   const open = (target) => () => go(target);
-  if (MESSAGE_ID.test(wanted)) matches.unshift({ label: wanted, what: "message", iconName: "right", run: open(address(["messages", wanted])) });
-  if (wanted) matches.push({ label: wanted, what: "messages with this key", iconName: "search", run: open(address(["messages"], { key: wanted })) });
+  if (MESSAGE_ID.test(wanted)) matches.unshift({ label: wanted, what: "message", iconName: "right",
+    run: open(address(["messages", wanted])) });
+  if (wanted) matches.push({ label: wanted, what: "messages with this key", iconName: "search",
+    run: open(address(["messages"], { key: wanted })) });
   return matches.slice(0, MOST_FOUND);
 }
 
@@ -852,10 +912,13 @@ function entries() {
   ])) : [];
   return [
     ...VIEWS.map(([, label, target]) => ({ label, what: "view", iconName: "right", run: open(target) })),
-    ...upstreams.map(({ name }) => ({ label: name, what: "upstream", iconName: "right", run: open(address(["upstreams", name])) })),
-    ...settings.views.map((view) => ({ label: view.name, what: "saved view", iconName: "save", run: open(view.address) })),
+    ...upstreams.map(({ name }) => ({ label: name, what: "upstream", iconName: "right",
+      run: open(address(["upstreams", name])) })),
+    ...settings.views.map((view) => ({ label: view.name, what: "saved view", iconName: "save",
+      run: open(view.address) })),
     ...steering,
-    { label: data.isHeld ? "go on with updates" : "hold all updates", what: "action", iconName: data.isHeld ? "play" : "pause", run: () => hold() },
+    { label: data.isHeld ? "go on with updates" : "hold all updates", what: "action",
+      iconName: data.isHeld ? "play" : "pause", run: () => hold() },
     { label: `theme: ${settings.theme}`, what: "change", iconName: "sun", run: () => next("theme") },
     { label: `times: ${settings.times}`, what: "change", iconName: "clock", run: () => next("times") },
   ];
