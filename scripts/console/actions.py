@@ -8,7 +8,11 @@ from states import opened
 
 
 def posted(gateway, path):
-    return [json.loads(body) for _, method, requested, _, body in gateway.requests if method == "POST" and requested == path and body]
+    return [
+        json.loads(body)
+        for _, method, requested, _, body in gateway.requests
+        if method == "POST" and requested == path and body
+    ]
 
 
 def check_retry_of_a_group_is_previewed_and_sends_only_its_messages(page):
@@ -21,7 +25,10 @@ def check_retry_of_a_group_is_previewed_and_sends_only_its_messages(page):
         # Dismissed: nothing is done.
         page.click('dialog [data-action="dismiss"]')
         page.wait_gone("dialog")
-        check(all(body.get("dryRun") for body in posted(gateway, "/v1/messages/retry")), "a dismissed dialog does something")
+        check(
+            all(body.get("dryRun") for body in posted(gateway, "/v1/messages/retry")),
+            "a dismissed dialog does something",
+        )
         page.click(f'[data-group="{group}"] [data-action="retry"]')
         page.wait(f'dialog[data-matched="{size}"]')
         # One more fails while the dialog is open. It is not part of it.
@@ -31,13 +38,23 @@ def check_retry_of_a_group_is_previewed_and_sends_only_its_messages(page):
         page.wait_gone("dialog")
         body = posted(gateway, "/v1/messages/retry")[-1]
         check(body["group"] == group and "dryRun" not in body and body["settledBefore"], body)
-        page.until(lambda: all(one["message"]["id"] == late for one in gateway._matching({"group": [group], "state": ["failed"], "upstream": [upstream["upstream"]]})), "the group is retried, and nothing else")
+        page.until(
+            lambda: all(
+                one["message"]["id"] == late
+                for one in gateway._matching(
+                    {"group": [group], "state": ["failed"], "upstream": [upstream["upstream"]]}
+                )
+            ),
+            "the group is retried, and nothing else",
+        )
 
 
 def check_action_is_done_once_however_often_it_is_pressed(page):
     with opened(page, "healthy") as gateway:
         gateway.delay = 0.5
-        page.run("const b = document.querySelector('[data-upstream=seer] [data-action=pause]'); b.click(); b.click(); b.click()")
+        page.run(
+            "const b = document.querySelector('[data-upstream=seer] [data-action=pause]'); b.click(); b.click(); b.click()"
+        )
         time.sleep(2)
         gateway.delay = 0
         done = [path for _, method, path, *_ in gateway.requests if method == "POST"]
@@ -49,14 +66,18 @@ def check_removal_above_a_hundred_asks_for_the_count(page):
         page.wait("[data-message]")
         page.click("thead input")
         page.wait(".chosen-bar")
-        page.run("[...document.querySelectorAll('.chosen-bar button')].find(b => b.textContent.includes('that match')).click()")
+        page.run(
+            "[...document.querySelectorAll('.chosen-bar button')].find(b => b.textContent.includes('that match')).click()"
+        )
         page.until(lambda: "All 3,000 that match" in page.text(".chosen-bar"), page.text(".chosen-bar"))
         page.click('.chosen-bar [data-action="purge"]')
         page.wait('dialog[data-confirm="purge"][data-matched="3000"]')
         confirm = 'dialog [data-action="confirm"]'
         page.click(confirm)
         time.sleep(0.3)
-        check(all(body.get("dryRun") for body in posted(gateway, "/v1/messages/purge")), "it does not wait for the count")
+        check(
+            all(body.get("dryRun") for body in posted(gateway, "/v1/messages/purge")), "it does not wait for the count"
+        )
         page.click("dialog input")
         page.press("3000")
         page.until(lambda: page.one(confirm).get_attribute("aria-disabled") is None, "the count is accepted")
@@ -86,7 +107,9 @@ def check_chosen_rows_of_several_states_are_counted_by_the_gateway(page):
     with opened(page, "healthy", "#/messages", "messages"):
         page.wait("[data-message]")
         page.click("thead input")
-        failed = len(page.all('[data-message][data-state="failed"]')) + len(page.all('[data-message][data-state="dropped"]'))
+        failed = len(page.all('[data-message][data-state="failed"]')) + len(
+            page.all('[data-message][data-state="dropped"]')
+        )
         page.click('.chosen-bar [data-action="retry"]')
         page.wait(f'dialog[data-confirm="retry"][data-matched="{failed}"]')
 

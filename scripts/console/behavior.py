@@ -17,7 +17,14 @@ def rate(gateway, seconds):
 def check_open_page_asks_little(page):
     with opened(page, "troubled", messages=60) as gateway:
         failed = next(entry["message"]["id"] for entry in gateway.messages if entry["message"]["state"] == "failed")
-        for route, most in (("#/", 0.7), ("#/upstreams/seer", 0.7), (f"#/messages/{failed}", 0.7), ("#/messages", 0.7), ("#/failures", 0.7), ("#/live", 1.5)):
+        for route, most in (
+            ("#/", 0.7),
+            ("#/upstreams/seer", 0.7),
+            (f"#/messages/{failed}", 0.7),
+            ("#/messages", 0.7),
+            ("#/failures", 0.7),
+            ("#/live", 1.5),
+        ):
             page.go(route)
             # What a view reads when it is opened does not count.
             time.sleep(2)
@@ -65,7 +72,9 @@ def check_new_messages_do_not_move_the_rows(page):
         page.until(lambda: "12 new" in page.text("main"), "new messages are counted", 15)
         check(page.one("[data-message]").get_attribute("data-message") == first, "the rows have moved")
         page.click("main .button.wide")
-        page.until(lambda: page.one("[data-message]").get_attribute("data-message") != first, "they are shown when asked for")
+        page.until(
+            lambda: page.one("[data-message]").get_attribute("data-message") != first, "they are shown when asked for"
+        )
 
 
 def check_long_lists_are_quick_and_small(page):
@@ -75,10 +84,14 @@ def check_long_lists_are_quick_and_small(page):
         page.theme("light")
         page.open("#/", "overview")
         for route in ("#/messages?state=queued", "#/messages?state=failed", "#/failures", "#/upstreams/samsara"):
-            page.run("window.blocks = []; new PerformanceObserver(list => window.blocks.push(...list.getEntries().map(e => e.duration))).observe({type: 'longtask'})")
+            page.run(
+                "window.blocks = []; new PerformanceObserver(list => window.blocks.push(...list.getEntries().map(e => e.duration))).observe({type: 'longtask'})"
+            )
             started = time.monotonic()
             page.go(route)
-            selector = "[data-group]" if "failures" in route else "[data-lane]" if "upstreams" in route else "[data-message]"
+            selector = (
+                "[data-group]" if "failures" in route else "[data-lane]" if "upstreams" in route else "[data-message]"
+            )
             page.wait(selector)
             took = time.monotonic() - started
             check(took < 1, f"{route} took {took:.2f} s")
@@ -114,7 +127,10 @@ def check_every_figure_leads_to_its_list(page):
 def check_addresses_hold_what_a_view_shows(page):
     with opened(page, "troubled", "#/messages?state=failed&upstream=samsara", "messages"):
         page.wait("[data-message]")
-        check(page.run("return document.querySelectorAll('.filters select')[0].value") == "samsara", "the filter is not shown")
+        check(
+            page.run("return document.querySelectorAll('.filters select')[0].value") == "samsara",
+            "the filter is not shown",
+        )
         page.go("#/messages?state=failed&createdAfter=2026-01-31T12:00:00.000Z")
         page.until(lambda: page.all("input[type=datetime-local]"), "a range is shown")
         page.run("localStorage.clear()")
@@ -122,7 +138,10 @@ def check_addresses_hold_what_a_view_shows(page):
             page.run("localStorage.setItem('postern.console', JSON.stringify({times: arguments[0]}))", times)
             page.driver.refresh()
             page.wait("input[type=datetime-local]")
-            check(page.one("input[type=datetime-local]").get_attribute("value").startswith(shown), "fields do not follow the zone")
+            check(
+                page.one("input[type=datetime-local]").get_attribute("value").startswith(shown),
+                "fields do not follow the zone",
+            )
         page.run("localStorage.clear()")
 
 
@@ -137,8 +156,13 @@ def check_charts_have_figures_and_a_range(page):
 
         svg = page.one('[data-chart="queued"] > svg')
         page.run("arguments[0].scrollIntoView({block: 'center'})", svg)
-        webdriver.ActionChains(page.driver).move_to_element_with_offset(svg, -100, 0).click_and_hold().move_by_offset(150, 0).release().perform()
-        page.until(lambda: "createdAfter=" in page.driver.current_url and "createdBefore=" in page.driver.current_url, "dragging selects a range")
+        webdriver.ActionChains(page.driver).move_to_element_with_offset(svg, -100, 0).click_and_hold().move_by_offset(
+            150, 0
+        ).release().perform()
+        page.until(
+            lambda: "createdAfter=" in page.driver.current_url and "createdBefore=" in page.driver.current_url,
+            "dragging selects a range",
+        )
         check("messages accepted then" in page.text("main"), "the range offers its messages")
 
 
@@ -156,9 +180,15 @@ def check_saved_views_are_kept_and_limited(page):
         page.wait(".menu summary")
         page.click(".menu summary")
         page.until(lambda: "Failures of samsara" in page.text(".menu"), "the view is kept")
-        page.run("localStorage.setItem('postern.console', JSON.stringify({views: [{name: 'x', address: 'javascript:window.pwned=1'}, {name: 'y', address: '#/live'}]}))")
+        page.run(
+            "localStorage.setItem('postern.console', JSON.stringify({views: [{name: 'x', address: 'javascript:window.pwned=1'}, {name: 'y', address: '#/live'}]}))"
+        )
         page.driver.refresh()
         page.wait(".menu summary")
         page.click(".menu summary")
-        check(page.run("return [...document.querySelectorAll('.menu .panel a')].map(a => a.getAttribute('href')).join()") == "#/live", "a stored address that leads elsewhere is used")
+        check(
+            page.run("return [...document.querySelectorAll('.menu .panel a')].map(a => a.getAttribute('href')).join()")
+            == "#/live",
+            "a stored address that leads elsewhere is used",
+        )
         page.run("localStorage.clear()")

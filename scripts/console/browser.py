@@ -77,8 +77,19 @@ class Page:
         return self.driver.execute_script(script, *arguments)
 
     def click(self, selector):
-        self.until(lambda: self.run(
-            "const e = document.querySelector(arguments[0]); if (!e) return false; e.scrollIntoView({block: 'center'}); return true", selector), selector)
+        """Clicks an element once it has come to rest: what is above it may still be loading."""
+        places = [None]
+
+        def rests():
+            places.append(
+                self.run(
+                    "const e = document.querySelector(arguments[0]); if (!e) return null; e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return [r.x, r.y]",
+                    selector,
+                )
+            )
+            return places[-1] is not None and places[-1] == places[-2]
+
+        self.until(rests, selector)
         self.one(selector).click()
 
     def press(self, *keys):
@@ -113,10 +124,15 @@ class Page:
         return urls
 
     def resize(self, width, height=1000):
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
 
     def theme(self, name):
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]}
+        )
 
     def hide(self, is_hidden):
         """Puts another tab in front, or takes it away."""
@@ -132,8 +148,17 @@ class Page:
 def chromium(url=None, downloads=None):
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-prefers-reduced-motion", "--window-size=1280,1000",
-                     "--disable-background-networking", "--no-first-run", "--lang=en"):
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--force-prefers-reduced-motion",
+        "--window-size=1280,1000",
+        "--disable-background-networking",
+        "--no-first-run",
+        "--lang=en",
+    ):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     if downloads:

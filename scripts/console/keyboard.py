@@ -57,7 +57,12 @@ def check_retry_dialog_takes_and_returns_the_focus(page):
         page.wait("dialog[data-matched]")
         for _ in range(12):
             page.press(Keys.TAB)
-            check(page.run("return document.activeElement === document.body || document.activeElement.closest('dialog') !== null"), "the focus leaves the dialog")
+            check(
+                page.run(
+                    "return document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+                ),
+                "the focus leaves the dialog",
+            )
         page.press(Keys.ESCAPE)
         page.wait_gone("dialog")
         check(page.focused("e.dataset.action") == "retry", "the focus does not return")
@@ -65,8 +70,10 @@ def check_retry_dialog_takes_and_returns_the_focus(page):
 
 def check_time_range_can_be_typed(page):
     with opened(page, "troubled", "#/upstreams/seer", "upstream"):
-        page.run("for (const [name, value] of [['from', '2026-01-31T12:00:00'], ['to', '2026-01-31T13:00:00']]) {"
-                 "const e = document.querySelector(`input[name=${name}]`); e.focus(); e.value = value; e.dispatchEvent(new Event('change', {bubbles: true})) }")
+        page.run(
+            "for (const [name, value] of [['from', '2026-01-31T12:00:00'], ['to', '2026-01-31T13:00:00']]) {"
+            "const e = document.querySelector(`input[name=${name}]`); e.focus(); e.value = value; e.dispatchEvent(new Event('change', {bubbles: true})) }"
+        )
         page.until(lambda: "createdBefore=" in page.driver.current_url, "the range is in the address")
         check("messages accepted then" in page.text("main"), "the range is not shown")
 
@@ -80,7 +87,10 @@ def check_focus_survives_redraws(page):
                 gateway.upstreams["seer"]["health"] = "down" if number % 2 else "up"
             page.press(".", ".")
             time.sleep(0.4)
-            check(page.focused("e.closest('[data-upstream]')?.dataset.upstream") == "seer", f"the focus is lost after {number} redraws")
+            check(
+                page.focused("e.closest('[data-upstream]')?.dataset.upstream") == "seer",
+                f"the focus is lost after {number} redraws",
+            )
 
 
 def check_selection_and_typed_text_survive_redraws(page):
@@ -137,4 +147,7 @@ def check_lists_are_walked_by_keys(page):
         page.wait('main[data-view="live"]')
         page.press("g", "o")
         page.wait('main[data-view="overview"]')
-        check(all(method == "GET" or path.endswith("retry") for _, method, path, *_ in gateway.requests), "something else was done")
+        check(
+            all(method == "GET" or path.endswith("retry") for _, method, path, *_ in gateway.requests),
+            "something else was done",
+        )

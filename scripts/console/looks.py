@@ -17,10 +17,19 @@ MOST_ELEMENTS = 4000
 def views(gateway):
     """(name, route, view) of every view with data of this gateway."""
     messages = [entry["message"] for entry in gateway.messages]
-    pick = {state: next((message["id"] for message in messages if message["state"] == state), None) for state in ("failed", "queued", "delivered")}
+    pick = {
+        state: next((message["id"] for message in messages if message["state"] == state), None)
+        for state in ("failed", "queued", "delivered")
+    }
     upstream = next(iter(gateway.upstreams), None)
-    routes = [("overview", "#/", "overview"), ("messages", "#/messages", "messages"), ("failed messages", "#/messages?state=failed", "messages"),
-              ("failures", "#/failures", "failures"), ("live", "#/live", "live"), ("gateway", "#/gateway", "gateway")]
+    routes = [
+        ("overview", "#/", "overview"),
+        ("messages", "#/messages", "messages"),
+        ("failed messages", "#/messages?state=failed", "messages"),
+        ("failures", "#/failures", "failures"),
+        ("live", "#/live", "live"),
+        ("gateway", "#/gateway", "gateway"),
+    ]
     routes += [(f"{state} message", f"#/messages/{found}", "message") for state, found in pick.items() if found]
     if upstream:
         names = [name for name, value in gateway.upstreams.items() if value["health"] != "up"][:1] + [upstream]
@@ -41,8 +50,14 @@ def violations(page):
     page.run("if (!window.axe) { " + AXE + " }")
     found = page.driver.execute_async_script(
         "const done = arguments[arguments.length - 1];"
-        "axe.run(document, {runOnly: {type: 'tag', values: arguments[0]}, resultTypes: ['violations']}).then(r => done(r.violations), e => done([{id: String(e), nodes: []}]))", TAGS)
-    return [f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}" for one in found for node in one["nodes"][:3]] + [one["id"] for one in found if not one["nodes"]]
+        "axe.run(document, {runOnly: {type: 'tag', values: arguments[0]}, resultTypes: ['violations']}).then(r => done(r.violations), e => done([{id: String(e), nodes: []}]))",
+        TAGS,
+    )
+    return [
+        f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
+        for one in found
+        for node in one["nodes"][:3]
+    ] + [one["id"] for one in found if not one["nodes"]]
 
 
 def examine(page, name):
@@ -52,7 +67,8 @@ def examine(page, name):
     if wide > seen:
         widest = page.run(
             "return [...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.code, .scroll, .tabs, .hidden'))"
-            ".slice(0, 5).map(e => e.outerHTML.slice(0, 160))")
+            ".slice(0, 5).map(e => e.outerHTML.slice(0, 160))"
+        )
         check(False, f"{name}: scrolls sideways, {wide} of {seen}: {widest}")
     elements = page.run("return document.querySelectorAll('*').length")
     check(elements <= MOST_ELEMENTS, f"{name}: {elements} elements")
@@ -73,7 +89,12 @@ def every_view(page, scenario):
         errors = page.errors()
         check(not errors, f"the browser's console has {errors[:5]}")
         origin = urllib.parse.urlsplit(gateway.url).netloc
-        foreign = {url for url in page.requested() if urllib.parse.urlsplit(url).netloc != origin and not url.startswith(("about:", "data:", "blob:", "chrome:"))}
+        foreign = {
+            url
+            for url in page.requested()
+            if urllib.parse.urlsplit(url).netloc != origin
+            and not url.startswith(("about:", "data:", "blob:", "chrome:"))
+        }
         check(not foreign, f"requests to others: {foreign}")
 
 

@@ -27,24 +27,35 @@ def check_payload_is_shown_token_by_token(page):
         check(without_space(shown) == without_space(EXACT_PAYLOAD), shown)
         check(shown.index('"10"') < shown.index('"9"'), "members are sorted")
         page.run("window.copied = null; navigator.clipboard.writeText = async text => { window.copied = text }")
-        page.run("[...document.querySelectorAll('.bar-of-panel button')].find(b => b.textContent.includes('Copy')).click()")
+        page.run(
+            "[...document.querySelectorAll('.bar-of-panel button')].find(b => b.textContent.includes('Copy')).click()"
+        )
         page.until(lambda: page.run("return window.copied"), "it is copied")
         check(page.run("return window.copied") == EXACT_PAYLOAD, "the copy differs")
         page.click("#tab-request")
         page.wait("mark.added")
         added = page.run("return [...document.querySelectorAll('mark.added')].map(e => e.textContent).join()")
-        check("1700000000" in added and "activities" in added and "price" not in added, f"what the gateway adds is not marked: {added}")
+        check(
+            "1700000000" in added and "activities" in added and "price" not in added,
+            f"what the gateway adds is not marked: {added}",
+        )
         check("***" in page.text(".headers"), "headers are not shown")
         page.click("#tab-answer")
         page.until(lambda: "bad item" in page.text(".tab-panel"), "the answer is shown")
 
 
 def check_downloads_have_the_very_bytes(_):
-    with tempfile.TemporaryDirectory() as directory, StandIn("healthy") as gateway, browser.chromium(gateway.url, directory) as page:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        StandIn("healthy") as gateway,
+        browser.chromium(gateway.url, directory) as page,
+    ):
         found = gateway.add("seer", "failed", payload=EXACT_PAYLOAD, key="exact")
         page.open(f"#/messages/{found}", "message")
         page.wait("[data-payload]")
-        page.run("[...document.querySelectorAll('.bar-of-panel button')].find(b => b.textContent.includes('Download')).click()")
+        page.run(
+            "[...document.querySelectorAll('.bar-of-panel button')].find(b => b.textContent.includes('Download')).click()"
+        )
         file = pathlib.Path(directory) / f"{found}.json"
         page.until(file.exists, "the payload is downloaded")
         check(file.read_bytes() == EXACT_PAYLOAD.encode(), "the download differs")
@@ -81,11 +92,19 @@ def check_edited_payload_is_checked_and_sent_as_it_is_written(page):
         page.wait("[data-payload]")
         page.click('[data-action="edit"]')
         page.until(lambda: "/actor" in page.text("dialog"), "the fault is shown at its pointer")
-        check(page.one('dialog [data-action="confirm"]').get_attribute("aria-disabled") == "true", "what is rejected can be sent")
+        check(
+            page.one('dialog [data-action="confirm"]').get_attribute("aria-disabled") == "true",
+            "what is rejected can be sent",
+        )
         text = '{"actor":1,"big":12345678901234567890,"price":1.10}'
-        page.run("const e = document.querySelector('dialog textarea'); e.value = arguments[0]; e.dispatchEvent(new Event('input', {bubbles: true}))", text)
+        page.run(
+            "const e = document.querySelector('dialog textarea'); e.value = arguments[0]; e.dispatchEvent(new Event('input', {bubbles: true}))",
+            text,
+        )
         page.until(lambda: "would accept it" in page.text("dialog"), "it is accepted")
-        lines = page.run("return ['del', 'ins'].map(tag => [...document.querySelectorAll('.diff ' + tag)].map(e => e.textContent).join())")
+        lines = page.run(
+            "return ['del', 'ins'].map(tag => [...document.querySelectorAll('.diff ' + tag)].map(e => e.textContent).join())"
+        )
         check("wrong" in lines[0] and "actor" in lines[1], lines)
         page.click('dialog [data-action="confirm"]')
         page.until(lambda: "Remove the old one" in page.text("dialog"), "it offers to remove the old one")

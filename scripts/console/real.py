@@ -54,7 +54,10 @@ def event(number, name="good"):
 
 
 def values(page):
-    return {element.get_attribute("data-count"): int(element.get_attribute("data-value")) for element in page.all(".books [data-count]")}
+    return {
+        element.get_attribute("data-count"): int(element.get_attribute("data-value"))
+        for element in page.all(".books [data-count]")
+    }
 
 
 def check_views_show_what_has_happened(page, binary):
@@ -64,13 +67,23 @@ def check_views_show_what_has_happened(page, binary):
         bad = send(gateway, event(1, "bad"), event(2, "bad"))
         call(gateway.port, "POST", "/v1/hooks/thing", json.dumps({"n": 1}), JSON)
         open_console(page, gateway)
-        page.until(lambda: values(page) and values(page)["accepted"] == 23 and values(page)["failed"] == 2, "the books are those of the gateway")
+        page.until(
+            lambda: values(page) and values(page)["accepted"] == 23 and values(page)["failed"] == 2,
+            "the books are those of the gateway",
+        )
         found = values(page)
         check(found["accepted"] == sum(value for name, value in found.items() if name != "accepted"), found)
         page.wait('[data-upstream="hooks"]')
-        for name, route, view in (("overview", "#/", "overview"), ("upstream", "#/upstreams/samsara", "upstream"), ("messages", "#/messages?state=failed", "messages"),
-                                  ("failures", "#/failures", "failures"), ("live", "#/live", "live"), ("gateway", "#/gateway", "gateway"),
-                                  ("message", f"#/messages/{bad[0]}", "message"), ("delivered", f"#/messages/{good[0]}", "message")):
+        for name, route, view in (
+            ("overview", "#/", "overview"),
+            ("upstream", "#/upstreams/samsara", "upstream"),
+            ("messages", "#/messages?state=failed", "messages"),
+            ("failures", "#/failures", "failures"),
+            ("live", "#/live", "live"),
+            ("gateway", "#/gateway", "gateway"),
+            ("message", f"#/messages/{bad[0]}", "message"),
+            ("delivered", f"#/messages/{good[0]}", "message"),
+        ):
             page.go(route)
             page.wait(f'main[data-view="{view}"]')
             page.until(lambda: not page.all(".skeleton"), f"{name} has its data")
@@ -125,12 +138,19 @@ def check_payload_is_exact_and_edited_payload_is_sent(page, binary):
         page.wait("[data-payload]")
         from payloads import without_space
 
-        check(without_space(page.content("[data-payload]")) == without_space(EXACT_PAYLOAD), page.content("[data-payload]"))
+        check(
+            without_space(page.content("[data-payload]")) == without_space(EXACT_PAYLOAD),
+            page.content("[data-payload]"),
+        )
         page.click('[data-action="edit"]')
         page.until(lambda: "would accept it" in page.text("dialog"), "the dry run accepts it")
-        page.run("const e = document.querySelector('dialog textarea'); e.value = '{\"n\": 1e400'; e.dispatchEvent(new Event('input', {bubbles: true}))")
+        page.run(
+            "const e = document.querySelector('dialog textarea'); e.value = '{\"n\": 1e400'; e.dispatchEvent(new Event('input', {bubbles: true}))"
+        )
         page.until(lambda: "line 1" in page.text("dialog"), "the fault is shown")
-        page.run("const e = document.querySelector('dialog textarea'); e.value = '{\"n\": 1.10}'; e.dispatchEvent(new Event('input', {bubbles: true}))")
+        page.run(
+            "const e = document.querySelector('dialog textarea'); e.value = '{\"n\": 1.10}'; e.dispatchEvent(new Event('input', {bubbles: true}))"
+        )
         page.until(lambda: "would accept it" in page.text("dialog"), "it is accepted")
         page.click('dialog [data-action="confirm"]')
         page.until(lambda: "Sent as a new message" in page.text("dialog"), "it is sent")
@@ -180,4 +200,10 @@ def check_key_is_in_no_log_line(page, binary):
         page.go("#/messages")
         time.sleep(1)
         check(gateway.key not in gateway.log.read_text(errors="replace"), "the key is in the log")
-        check(gateway.key not in page.run("return location.href + document.cookie + JSON.stringify({...localStorage}) + JSON.stringify({...sessionStorage}) + document.documentElement.outerHTML"), "the key is in the page")
+        check(
+            gateway.key
+            not in page.run(
+                "return location.href + document.cookie + JSON.stringify({...localStorage}) + JSON.stringify({...sessionStorage}) + document.documentElement.outerHTML"
+            ),
+            "the key is in the page",
+        )

@@ -28,7 +28,10 @@ def check_loading_is_shown_as_a_shape(page):
         page.go("#/failures")
         page.go("#/messages")
         page.wait(".skeleton")
-        page.until(lambda: page.run("return getComputedStyle(document.querySelector('.skeleton')).opacity") == "1", "the shape is shown")
+        page.until(
+            lambda: page.run("return getComputedStyle(document.querySelector('.skeleton')).opacity") == "1",
+            "the shape is shown",
+        )
         gateway.delay = 0
         page.wait("[data-message]")
 
@@ -84,7 +87,9 @@ def check_key_is_asked_for_and_nothing_is_shown_behind(page):
         page.press("postern_secret", "\ue007")
         page.wait("[data-upstream]")
         page.wait_gone("dialog")
-        everything = page.run("return document.documentElement.outerHTML + location.href + document.cookie + JSON.stringify({...localStorage}) + JSON.stringify({...sessionStorage})")
+        everything = page.run(
+            "return document.documentElement.outerHTML + location.href + document.cookie + JSON.stringify({...localStorage}) + JSON.stringify({...sessionStorage})"
+        )
         check("postern_secret" not in everything, "the key is in the page, its address, or a store")
         check(all("postern_secret" not in path for _, _, path, _, _ in gateway.requests), "the key is in an address")
         check(all("Cookie" not in headers for _, _, _, headers, _ in gateway.requests), "a cookie is sent")
@@ -107,8 +112,16 @@ def check_missing_scope_is_named_and_the_action_stays(page):
         page.wait('dialog[data-view="key"]')
         page.press("k", "\ue007")
         button = page.wait('[data-upstream="samsara"] [data-action="pause"]')
-        page.until(lambda: page.one('[data-upstream="samsara"] [data-action="pause"]').get_attribute("aria-disabled") == "true", "the action is disabled")
-        check("scope admin" in page.one('[data-upstream="samsara"] [data-action="pause"]').get_attribute("title"), "the scope is not named")
+        page.until(
+            lambda: (
+                page.one('[data-upstream="samsara"] [data-action="pause"]').get_attribute("aria-disabled") == "true"
+            ),
+            "the action is disabled",
+        )
+        check(
+            "scope admin" in page.one('[data-upstream="samsara"] [data-action="pause"]').get_attribute("title"),
+            "the scope is not named",
+        )
         button.click()
         time.sleep(0.3)
         check(all(method == "GET" for _, method, *_ in gateway.requests), "a reader steers")
@@ -130,11 +143,29 @@ def check_limit_is_waited_for(page):
 def check_health_of_upstreams_is_said_in_words(page):
     with opened(page, "troubled"):
         text = page.text("main")
-        for words in ("streamone rejected our credentials", "curio is not responding", "samsara-eu is paused by ops-anna", "push-dev rejects our requests", "old-hooks is disabled"):
+        for words in (
+            "streamone rejected our credentials",
+            "curio is not responding",
+            "samsara-eu is paused by ops-anna",
+            "push-dev rejects our requests",
+            "old-hooks is disabled",
+        ):
             check(words in text, f"{words!r} is not in {text}")
-        for name, health in (("streamone", "unauthorized"), ("curio", "down"), ("samsara-eu", "paused"), ("push-dev", "misconfigured"), ("push-prod", "degraded"), ("old-hooks", "disabled")):
+        for name, health in (
+            ("streamone", "unauthorized"),
+            ("curio", "down"),
+            ("samsara-eu", "paused"),
+            ("push-dev", "misconfigured"),
+            ("push-prod", "degraded"),
+            ("old-hooks", "disabled"),
+        ):
             check(page.all(f'[data-upstream="{name}"][data-health="{health}"]'), name)
-        for name, words in (("curio", "None of the messages that wait is blamed"), ("samsara-eu", "Paused by ops-anna"), ("streamone", "It rejected our credentials"), ("old-hooks", "until it is enabled again")):
+        for name, words in (
+            ("curio", "None of the messages that wait is blamed"),
+            ("samsara-eu", "Paused by ops-anna"),
+            ("streamone", "It rejected our credentials"),
+            ("old-hooks", "until it is enabled again"),
+        ):
             page.go(f"#/upstreams/{name}")
             page.until(lambda: words in page.text("main"), f"{name}: {words}")
         check(page.driver.title.startswith("old-hooks · 3 upstreams need you"), page.driver.title)
@@ -155,7 +186,10 @@ def check_lost_gateway_is_said_and_recovers_without_a_reload(page):
         page.run("window.stayed = true")
         gateway.is_mute = True
         page.wait('[data-banner="lost"]', 12)
-        check(page.run("return getComputedStyle(document.querySelector('main > section')).opacity") == "0.55", "the figures do not look old")
+        check(
+            page.run("return getComputedStyle(document.querySelector('main > section')).opacity") == "0.55",
+            "the figures do not look old",
+        )
         check("does not respond" in page.driver.title, page.driver.title)
         gateway.is_mute = False
         page.wait_gone('[data-banner="lost"]', 12)
@@ -164,7 +198,10 @@ def check_lost_gateway_is_said_and_recovers_without_a_reload(page):
 
 def check_books_are_on_the_page_and_balance(page):
     with opened(page, "troubled") as gateway:
-        values = {element.get_attribute("data-count"): int(element.get_attribute("data-value")) for element in page.all(".books [data-count]")}
+        values = {
+            element.get_attribute("data-count"): int(element.get_attribute("data-value"))
+            for element in page.all(".books [data-count]")
+        }
         check(values["accepted"] == len(gateway.messages), values)
         check(values["accepted"] == sum(value for name, value in values.items() if name != "accepted"), values)
         check("balances" in page.text(".books"), page.text(".books"))
