@@ -3,7 +3,8 @@
 import time
 
 from browser import check
-from stand_in import StandIn
+from looks import examine
+from stand_in import StandIn, message_id
 from states import opened
 
 
@@ -48,6 +49,7 @@ def check_held_page_asks_nothing(page):
     with opened(page, "healthy") as gateway:
         page.press(".")
         page.until(lambda: "Updates are held" in page.text(), "it says that it is held")
+        examine(page, "held page")
         time.sleep(1)
         check(rate(gateway, 5) == 0, "a held page asks")
         page.press(".")
@@ -164,6 +166,25 @@ def check_charts_have_figures_and_a_range(page):
             "dragging selects a range",
         )
         check("messages accepted then" in page.text("main"), "the range offers its messages")
+
+
+def check_groups_of_several_pages_are_merged_by_the_minute(page):
+    def group(count, last, minutes):
+        """Of the minutes before its last one: {minutes ago: failures}."""
+        return {
+            "id": "0123456789abcdef", "class": "refused", "status": 400, "detail": "HTTP 400", "count": count,
+            "sample": message_id(1), "firstAt": f"2026-11-21T10:{last}:01.000Z", "lastAt": f"2026-11-21T10:{last}:59.000Z",
+            "perMinute": [minutes.get(59 - index, 0) for index in range(60)],
+        }
+
+    with opened(page, "fresh") as gateway:
+        # The same failures of 10:20 are four minutes before the end of the first page, and the last of the second.
+        gateway.failure_pages = [[group(7, 24, {4: 3, 0: 4})], [group(5, 20, {0: 4, 57: 1})]]
+        page.go("#/failures?upstream=samsara")
+        page.wait('[data-group][data-value="12"]')
+        check(page.one(".group-bars svg").get_attribute("aria-label") == "At most 7 failures a minute", "they are added")
+        bars = page.one(".group-bars .chart-bars").get_attribute("d").count("Z")
+        check(bars == 2, f"{bars} bars; what lies before the hour is left out")
 
 
 def check_saved_views_are_kept_and_limited(page):

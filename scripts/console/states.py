@@ -4,6 +4,7 @@ import contextlib
 import time
 
 from browser import check
+from looks import examine
 from stand_in import StandIn
 
 
@@ -67,6 +68,7 @@ def check_failed_action_stays_until_it_is_read(page):
         gateway.faults["/v1/upstreams/samsara/pause"] = (503, {}, "The gateway is stopping.")
         page.click('[data-upstream="samsara"] [data-action="pause"]')
         page.wait(".toast.tone-bad")
+        examine(page, "failed action")
         check("The gateway is stopping." in page.text(".toast"), page.text(".toast"))
         time.sleep(9)
         check(page.all(".toast.tone-bad"), "the notice has left")
@@ -80,6 +82,7 @@ def check_key_is_asked_for_and_nothing_is_shown_behind(page):
         page.open("#/")
         page.wait('dialog[data-view="key"]')
         check(not page.all("[data-upstream]"), "data is shown without a key")
+        examine(page, "key dialog")
         page.press("\ue00c")
         check(page.all('dialog[data-view="key"][open]'), "Escape closes the key dialog")
         page.press("wrong", "\ue007")
@@ -177,6 +180,7 @@ def check_unready_gateway_is_said_with_its_reasons(page):
         text = page.text('[data-banner="unready"]')
         check("the disk is full" in text and "worker seer is stalled" in text and "507" in text, text)
         check("accepts no messages" in page.text("h1"), page.text("h1"))
+        examine(page, "unready gateway")
         gateway.ready = True
         page.wait_gone('[data-banner="unready"]', 15)
 
