@@ -85,7 +85,7 @@ import Testing
                 let statuses: Set<Int> = route.method == .get ? [500] : [500, 503, 507]
                 expected[name] = statuses
             case .payloads: expected[name] = [503, 507]
-            case .plain, .upstream, .upstreamRoute: continue
+            case .plain, .upstream, .upstreamRoute, .console: continue
             }
         }
         for resource in try Self.upstreams().flatMap(\.traits.routes) {

@@ -1,5 +1,6 @@
 import CConsole
 import PosternCompression
+import PosternCore
 
 /// A file of the operator's console, as it is sent.
 struct ConsoleFile: Sendable {
@@ -17,7 +18,7 @@ struct ConsoleFile: Sendable {
 
     private init(_ file: postern_console_file) {
         let body = Array(UnsafeBufferPointer(start: file.bytes, count: file.count))
-        let digest = body.withUnsafeBufferPointer { sha256([], $0).prefix(16).hexadecimal }
+        let digest = sha256([], body).prefix(16).hexadecimal
         path = String(cString: file.path)
         mediaType = String(cString: file.type)
         plain = Form(body: body, tag: "\"\(digest)\"")

@@ -21,7 +21,7 @@ final class Router: Sendable {
         let context = handlers.context
         func served(_ routes: [Route]) -> [Route] {
             routes.filter { route in
-                (listener.map(route.listeners.contains) ?? true) && (context.servesConsole || !route.isConsole)
+                (listener.map { route.listeners.contains($0) } ?? true) && (context.servesConsole || !route.isConsole)
             }
         }
         common = served(Route.common)

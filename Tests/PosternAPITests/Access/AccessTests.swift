@@ -126,10 +126,12 @@ import Testing
         return (common + own).map { route, upstream in
             let values = [
                 "upstream": upstream, "kind": "event", "name": upstream, "id": id, "batch": "1", "command": "c",
+                "file": "main.js",
             ]
             let path = values.reduce(route.template.text) { $0.replacing("{\($1.key)}", with: $1.value) }
             return Row(
-                method: route.method.rawValue, path: path, access: route.access, isForeign: path != route.template.text,
+                method: route.method.rawValue, path: path, access: route.access,
+                isForeign: path != route.template.text,
                 body: route.method == .get || route.method == .delete ? nil : #"{"n":1}"#)
         }
     }

@@ -24,7 +24,7 @@ import Testing
     private func isServed(_ route: Route, on port: UInt16, _ id: String) throws -> Bool {
         let name = route.template.text.contains("api/") || route.template.text.contains("shelf") ? "shop" : "picky"
         let values = [
-            "upstream": name, "kind": "event", "name": name, "id": id, "batch": "1", "command": "c",
+            "upstream": name, "kind": "event", "name": name, "id": id, "batch": "1", "command": "c", "file": "main.js",
         ]
         let path = values.reduce(route.template.text) { $0.replacing("{\($1.key)}", with: $1.value) }
         let body = [.get, .delete].contains(route.method) ? nil : Array(#"{"n":1}"#.utf8)

@@ -13,6 +13,7 @@ import Testing
 @Suite struct RouterTests {
     private static let samples = [
         "upstream": "plain", "kind": "thing", "name": "plain", "id": "00697znkr0001", "batch": "7",
+        "file": "main.js",
     ]
     private static let methods = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 
