@@ -16,7 +16,9 @@ extension AnyUpstream {
         case .tokenRefreshed: named(isFirst ? [.tokenFetched, .ready] : [.tokenFetched], isSuccess: true)
         case .tokenFailed: named([.tokenFetched], isSuccess: false)
         case .flushFinished: named([.flushFinished])
-        case .batchSent, .messageDropped, .messageExpired, .upstreamDown, .upstreamUp: nil
+        case .batchSent, .messageDropped, .messageExpired, .messageCancelled, .upstreamDown, .upstreamUp,
+            .upstreamPaused, .upstreamResumed, .operationFinished, .configurationReloaded:
+            nil
         }
     }
 

@@ -84,7 +84,8 @@ extension EventFeed.Collected {
         let first = isCrowded ? 0 : (events.lastIndex { $0.segment != segment } ?? -1) + 1
         let index = events[first...].lastIndex { earlier in
             earlier.event.type == event.type && earlier.event.upstream == event.upstream
-                && earlier.event.named == event.named
+                && earlier.event.named == event.named && earlier.event.by == event.by
+                && earlier.event.operation == event.operation
         }
         let room = min(limits.ids - ids, limits.idsPerEvent - (index.map { events[$0].event.ids.count } ?? 0))
         let kept = event.ids.prefix(max(0, room))
@@ -93,8 +94,9 @@ extension EventFeed.Collected {
             events[index].event.ids += kept
             events[index].event.count += event.count
         } else {
-            events.append(
-                (Event(event.type, event.upstream, ids: Array(kept), count: event.count, named: event.named), segment))
+            var event = event
+            event.ids = Array(kept)
+            events.append((event, segment))
         }
         if isOrdered, !isCrowded { segment += 1 }
     }

@@ -204,7 +204,7 @@ public final class Outbox: Sendable {
         for run in events.runs {
             guard let name = names[run.upstream] else { continue }
             let named = target(run.upstream)?.upstream.named(run.type, kind: run.kind)
-            self.events.record(Event(run.type, name, ids: run.ids, named: named), isOrdered: run.isAgain)
+            self.events.record(Event(run.type, name, ids: run.ids, named: named, by: run.by), isOrdered: run.isAgain)
         }
     }
 

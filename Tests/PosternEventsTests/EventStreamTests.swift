@@ -222,6 +222,66 @@ import Testing
             late.read().isEmpty && late.parser.comments == 2, "one heartbeat is owed, however long it does not read")
     }
 
+    // MARK: Polls
+
+    @Test func poll_getsWhatHasHappened_pageByPage_andMissesNothing() {
+        let bench = Bench()
+        func poll(
+            _ id: String?, _ filter: StreamListener.Filter = .init(), limit: Int = 3, maxBytes: Int = 1 << 20
+        ) -> String {
+            let found = bench.stream.poll(after: id, filter, limit: limit, maxBytes: maxBytes)
+            let ids = found.events.map { JSON(Array($0.utf8))["id"].string ?? "" }
+            return "\(ids.joined(separator: ",")) \(found.last)\(found.hasGap ? " gap" : "")"
+        }
+        #expect(poll(nil) == " a-1")
+        for _ in 0..<5 { bench.emit() }
+        #expect(poll("a-1") == "a-2,a-3,a-4 a-4")
+        #expect(poll("a-4") == "a-5,a-6 a-6")
+        #expect(poll("a-6") == " a-6")
+        #expect(poll(nil) == "a-4,a-5,a-6 a-6", "the latest")
+        #expect(poll("a-1", maxBytes: 1) == "a-2 a-2")
+        #expect(poll("a-1", .init(types: [.messageFailed])) == " a-6")
+        #expect(poll("b-1") == "a-2,a-3,a-4 a-4 gap")
+    }
+
+    @Test func event_isTheSameAsJSON() {
+        let bench = Bench()
+        let listener = bench.listen()
+        bench.emit(.messageDelivered, count: 2)
+        let told = listener.read()[0]
+        let polled = bench.stream.poll(after: nil, .init(), limit: 1, maxBytes: 1).events
+        #expect(polled == [#"{"id":"\#(told.id)","type":"\#(told.type)","data":\#(told.data)}"#])
+    }
+
+    @Test func polls_keepTheRingAlive_asListenersDo() {
+        let bench = Bench()
+        func poll(_ id: String?) -> (events: [String], last: String, hasGap: Bool) {
+            bench.stream.poll(after: id, .init(), limit: 10, maxBytes: 1 << 20)
+        }
+        var last = poll(nil).last
+        for _ in 0..<5 {
+            bench.threads.advance(by: .seconds(58))
+            bench.emit()
+            let found = poll(last)
+            #expect(found.events.count == 1 && !found.hasGap)
+            last = found.last
+        }
+        bench.threads.advance(by: .seconds(80))
+        #expect(!bench.feed.isCollecting)
+        #expect(poll(last).hasGap && bench.feed.isCollecting)
+    }
+
+    /// A key of some upstreams learns nothing about others.
+    @Test func eventThatConcernsNoSingleUpstream_isForThoseWhoMaySeeAll() {
+        let bench = Bench()
+        let (all, some) = (bench.listen(), bench.listen(.init(visible: [UpstreamName("one")!])))
+        bench.feed.record(Event(.operationFinished, nil, count: 3, by: "a\"b", operation: "x-1"))
+        bench.threads.advance(by: .seconds(1))
+        #expect(
+            all.read().map(\.data) == [#"{"upstream":null,"ids":[],"count":3,"operation":"x-1","by":"a\"b"}"#])
+        #expect(some.read().isEmpty)
+    }
+
     // MARK: Slow readers
 
     @Test func slowReader_isDropped_whenTheRingOvertakesIt_andHoldsUpNoOther() {

@@ -12,7 +12,16 @@ struct StreamHandler: Sendable {
     func listen(_ responder: MeteredResponder) {
         do throws(Problem) {
             guard !context.isDraining.load(ordering: .acquiring) else { throw Self.shuttingDown }
-            let filter = try filter(responder)
+            let isStream = accepts(Self.mediaType, responder.head.header("Accept"))
+            var query = responder.request.query
+            if isStream {
+                for name in ["after", "limit"] where query.text(name) != nil {
+                    query.refuse(name, "is for responses in JSON; accept application/json alone")
+                }
+            }
+            let limit = query.limit(upTo: Self.maxEvents)
+            let filter = try filter(responder, &query)
+            guard isStream else { return responder.send(poll(filter, after: query.text("after"), limit: limit)) }
             guard let place = StreamPlace.take(in: context.stream, for: responder.caller?.key.name) else {
                 throw Self.noPlace
             }
@@ -36,9 +45,26 @@ struct StreamHandler: Sendable {
         }
     }
 
-    private func filter(_ responder: MeteredResponder) throws(Problem) -> StreamListener.Filter {
+    /// What has happened, at once.
+    private func poll(_ filter: StreamListener.Filter, after id: String?, limit: Int) -> HTTPResponse {
+        let found = context.stream.poll(after: id, filter, limit: limit, maxBytes: Self.pollBytes)
+        return .json(
+            200,
+            JSONWriter.object { json in
+                json.raw("events", JSONWriter.array(found.events))
+                json.string("last", found.last)
+                json.flag("gap", found.hasGap)
+            })
+    }
+
+    private static let maxEvents = 1000
+    /// With the one event more that `EventStream.poll` may return, a response has at most 1 MiB.
+    private static let pollBytes = MessageHandler.pageBytes - (128 << 10)
+
+    private func filter(
+        _ responder: MeteredResponder, _ query: inout QueryReader
+    ) throws(Problem) -> StreamListener.Filter {
         var filter = StreamListener.Filter(visible: responder.caller?.key.upstreams)
-        var query = responder.request.query
         for name in query.texts("type") {
             if let type = EventType(rawValue: name) {
                 filter.types = (filter.types ?? []).union([type])

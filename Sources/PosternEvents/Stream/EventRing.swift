@@ -5,8 +5,10 @@ import PosternCore
 struct EventRing {
     struct Entry {
         let type: EventType
-        let upstream: UpstreamName
+        let upstream: UpstreamName?
         let text: [UInt8]
+        /// Its data, which is JSON, in `text`.
+        let data: Range<Int>
     }
 
     /// What a ring holds at most.
@@ -33,9 +35,16 @@ struct EventRing {
     mutating func append(_ event: Event) {
         let ids = event.ids.map { "\"\($0)\"" }.joined(separator: ",")
         let sdk = event.named.map { ",\"sdk\":\($0.json(event.ids))" } ?? ""
-        let data = "{\"upstream\":\"\(event.upstream)\",\"ids\":[\(ids)],\"count\":\(event.count)\(sdk)}"
-        let text = Array("id: \(id(next))\nevent: \(event.type.rawValue)\ndata: \(data)\n\n".utf8)
-        entries.append(Entry(type: event.type, upstream: event.upstream, text: text))
+        let upstream = event.upstream.map { "\"\($0)\"" } ?? "null"
+        let operation = event.operation.map { ",\"operation\":\(JSONEscapes.quoted($0))" } ?? ""
+        let by = event.by.map { ",\"by\":\(JSONEscapes.quoted($0))" } ?? ""
+        let data = "{\"upstream\":\(upstream),\"ids\":[\(ids)],\"count\":\(event.count)\(sdk)\(operation)\(by)}"
+        var text = Array("id: \(id(next))\nevent: \(event.type.rawValue)\ndata: ".utf8)
+        let start = text.count
+        text += data.utf8
+        let end = text.count
+        text += "\n\n".utf8
+        entries.append(Entry(type: event.type, upstream: event.upstream, text: text, data: start..<end))
         bytes += text.count
     }
 
@@ -58,9 +67,36 @@ struct EventRing {
         bytes = 0
     }
 
+    // MARK: As JSON
+
+    /// Events that `filter` admits, as JSON objects, oldest first: those after `id`, or else the latest ones. At most
+    /// `limit`, and one more than fits into `maxBytes`. `last` is the id after which to go on, `hasGap` whether events
+    /// are missing in between.
+    func events(
+        after id: String?, _ filter: StreamListener.Filter, limit: Int, maxBytes: Int
+    ) -> (events: [String], last: String, hasGap: Bool) {
+        var (events, bytes) = ([String](), 0)
+        /// Returns whether there is room for more.
+        func take(_ number: Int) -> Bool {
+            let entry = self[number]
+            guard filter.admits(entry) else { return true }
+            let data = String(decoding: entry.text[entry.data], as: UTF8.self)
+            events.append("{\"id\":\"\(self.id(number))\",\"type\":\"\(entry.type.rawValue)\",\"data\":\(data)}")
+            bytes += entry.text.count
+            return events.count < limit && bytes < maxBytes
+        }
+        guard let id else {
+            for number in (first..<next).reversed() where !take(number) { break }
+            return (events.reversed(), self.id(next - 1), false)
+        }
+        let start = number(after: id)
+        let end = ((start ?? first)..<next).first { !take($0) } ?? next - 1
+        return (events, self.id(end), start == nil)
+    }
+
     // MARK: Ids
 
-    private func id(_ number: Int) -> String { "\(run)-\(number)" }
+    func id(_ number: Int) -> String { "\(run)-\(number)" }
 
     /// The number of the event after the one with this id; nil if events are missing in between, or the id is not one of
     /// this run.

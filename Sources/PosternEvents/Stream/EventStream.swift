@@ -55,6 +55,31 @@ package final class EventStream: Sendable {
     /// How many listen at the moment.
     package var listenerCount: Int { state.withLock { $0.listeners.count } }
 
+    // MARK: Polls
+
+    /// What has happened, as `EventRing.events` returns it, for a client that asks again. Events are collected from the
+    /// first call on, and as long after each as after a listener has left.
+    package func poll(
+        after id: String?, _ filter: StreamListener.Filter, limit: Int, maxBytes: Int
+    ) -> (events: [String], last: String, hasGap: Bool) {
+        let (isFirst, found) = state.withLock { state in
+            let isFirst = !state.isClosed && collect(&state)
+            state.heartbeatsAlone = 0
+            return (isFirst, state.ring.events(after: id, filter, limit: limit, maxBytes: maxBytes))
+        }
+        if isFirst { timer.run(after: Self.heartbeat) { [weak self] in self?.sendHeartbeat() } }
+        return found
+    }
+
+    /// Returns whether events are collected from now on, and were not before.
+    private func collect(_ state: inout State) -> Bool {
+        guard !state.isCollecting else { return false }
+        state.isCollecting = true
+        state.ring.interrupt()
+        feed.open { [weak self] in self?.scheduleRound() }
+        return true
+    }
+
     // MARK: Listeners
 
     /// From now on, `listener` gets what happens.
@@ -78,13 +103,8 @@ package final class EventStream: Sendable {
             listener.finish()
             return false
         }
-        let isFirst = !state.isCollecting
-        if isFirst {
-            state.isCollecting = true
-            state.ring.interrupt()
-            listener.next = state.ring.next
-            feed.open { [weak self] in self?.scheduleRound() }
-        }
+        let isFirst = collect(&state)
+        listener.next = state.ring.next
         if let id = listener.lastID {
             if let next = state.ring.number(after: id) { listener.next = next } else { listener.send(state.ring.gap) }
         }

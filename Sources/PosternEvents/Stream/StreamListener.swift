@@ -13,8 +13,8 @@ package protocol StreamConnection: Sendable {
 package final class StreamListener: @unchecked Sendable {
     // @unchecked: protected by the lock of `place.stream`.
 
-    /// Which events a listener gets. Nil means all.
-    package struct Filter {
+    /// Which events a client gets. Nil means all.
+    package struct Filter: Sendable {
         package var types: Set<EventType>?
         package var upstream: UpstreamName?
         /// The upstreams of its key.
@@ -30,7 +30,7 @@ package final class StreamListener: @unchecked Sendable {
 
         func admits(_ entry: EventRing.Entry) -> Bool {
             types?.contains(entry.type) ?? true && upstream.map { $0 == entry.upstream } ?? true
-                && visible?.contains(entry.upstream) ?? true
+                && visible.map { visible in entry.upstream.map(visible.contains) ?? false } ?? true
         }
     }
 

@@ -10,17 +10,19 @@ struct MessageEvents {
         let kind: Kind
         /// Whether an operator queued the messages again: they had an end before.
         let isAgain: Bool
+        /// The key of the operator; nil if none has caused it, or without a key.
+        let by: String?
         var ids: [MessageID]
     }
     private(set) var runs: [Run] = []
 
-    mutating func add(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool) {
+    mutating func add(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool, by key: String? = nil) {
         if let last = runs.indices.last, runs[last].type == type, runs[last].upstream == id.upstream,
-            runs[last].isAgain == isAgain, runs[last].kind == kind
+            runs[last].isAgain == isAgain, runs[last].kind == kind, runs[last].by == key
         {
             runs[last].ids.append(id)
         } else {
-            runs.append(Run(type: type, upstream: id.upstream, kind: kind, isAgain: isAgain, ids: [id]))
+            runs.append(Run(type: type, upstream: id.upstream, kind: kind, isAgain: isAgain, by: key, ids: [id]))
         }
     }
 
@@ -43,14 +45,15 @@ struct MessageEvents {
 }
 
 extension EventType {
-    /// The event for the end of a message; nil for an end that a caller requested.
+    /// The event for the end of a message.
     init?(_ state: MessageState) {
         switch state {
         case .delivered: self = .messageDelivered
         case .failed: self = .messageFailed
         case .dropped: self = .messageDropped
         case .expired: self = .messageExpired
-        case .queued, .cancelled: return nil
+        case .cancelled: self = .messageCancelled
+        case .queued: return nil
         }
     }
 }

@@ -33,6 +33,8 @@ final class Transaction {
     var reports: [SettledMessage] = []
     /// The events that were stored.
     var callbackCounts: [CallbackCount] = []
+    /// The key of the operator whose request is carried out, for events; nil for others, and without a key.
+    var operatorKey: String?
     private let isWaitedFor: Bool
     private let collectsEvents: Bool
 
@@ -96,7 +98,7 @@ final class Transaction {
 
     /// `isAgain`: the message had an end before.
     func emit(_ type: EventType, of id: MessageID, _ kind: Kind, isAgain: Bool = false) {
-        if collectsEvents { events.add(type, of: id, kind, isAgain: isAgain) }
+        if collectsEvents { events.add(type, of: id, kind, isAgain: isAgain, by: operatorKey) }
     }
 
     func lanesAreDue(of queue: QueueTarget, at moment: Timestamp) { lanesDue.append((queue.number, moment)) }

@@ -24,10 +24,11 @@ import Testing
         events.add(.messageFailed, of: id(5), "b", isAgain: true)
         events.add(.messageFailed, of: id(6, of: 2), "b", isAgain: true)
         events.add(.messageFailed, of: id(7, of: 2), "b", isAgain: true)
+        events.add(.messageFailed, of: id(8, of: 2), "b", isAgain: true, by: "key")
         #expect(
             shown(events) == [
                 "message.queued 1 a 2", "message.queued 1 b 1", "message.queued 1 b again 1",
-                "message.failed 1 b again 1", "message.failed 2 b again 2",
+                "message.failed 1 b again 1", "message.failed 2 b again 2", "message.failed 2 b again 1",
             ])
     }
 
