@@ -118,6 +118,10 @@ extension Outbox {
         try readMessages { try $0.message(id, payload: payload) }
     }
 
+    /// A queued message, or one that could be queued again, as a worker would claim it. Nil if there is none, or its
+    /// payload is no longer kept. Blocks.
+    public func unsent(_ id: MessageID) throws(StoreError) -> Message? { try readMessages { try $0.unsent(id) } }
+
     /// The requests that carried it, oldest first. The more messages a page has, the fewer requests are examined for
     /// each. Blocks.
     public func attempts(of id: MessageID, onPageOf messages: Int = 1) throws(StoreError) -> [AttemptRow] {

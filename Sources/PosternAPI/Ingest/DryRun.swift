@@ -54,6 +54,12 @@ struct DryRun {
             })
     }
 
+    /// The request for a stored message, as if it were sent alone.
+    func answer(_ message: Message, of upstream: ConfiguredUpstream) -> HTTPResponse {
+        let (request, _) = plan([message], upstream, [:], within: MessageHandler.pageBytes - Self.otherBytes)
+        return .json(200, JSONWriter.object { $0.raw("requests", JSONWriter.array([request])) })
+    }
+
     /// As if the messages were accepted after all that are stored.
     private func preview(_ message: NewMessage, index: Int, of upstream: ConfiguredUpstream) -> Message {
         Message(

@@ -18,13 +18,26 @@ struct QueueRows {
 
     // MARK: Messages
 
-    func row(_ id: MessageID) throws -> QueueRow? {
+    /// - Parameter lane: Its separate lane, whose name the row does not have.
+    func row(_ id: MessageID, in lane: Lane? = nil) throws -> QueueRow? {
         try sql.first(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
               tried, checksum, payload, traceParent FROM queue_# WHERE id = ?
             """, of: number, id
-        ) { queueRow($0) }
+        ) { queueRow($0, lane) }
+    }
+
+    /// An ended message, as if it were queued again.
+    func endedRow(_ id: MessageID, in lane: Lane) throws -> QueueRow? {
+        try sql.first(
+            """
+            SELECT id, kind, 0, acceptedAtMs, 0, NULL, NULL, 0, key, progress,
+              tried | CASE WHEN state = ? THEN ? ELSE ? END, checksum, payload, traceParent
+            FROM ended_# WHERE id = ?
+            """, of: number, MessageState.failed, MessageFlags.requeued(from: .failed),
+            MessageFlags.requeued(from: .dropped), id
+        ) { queueRow($0, lane) }
     }
 
     func exists(_ id: MessageID) throws -> Bool { try sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: number, id) }
@@ -99,12 +112,16 @@ struct QueueRows {
     }
 
     /// The message of a visited row, with a copy of its payload.
-    func queueRow(_ row: borrowing SQLRow, lane: ReadyLane? = nil) -> QueueRow {
+    func queueRow(_ row: borrowing SQLRow, lane: ReadyLane) -> QueueRow {
+        queueRow(row, .named(lane.name, group: lane.group))
+    }
+
+    func queueRow(_ row: borrowing SQLRow, _ lane: Lane? = nil) -> QueueRow {
         let flags: MessageFlags = row[10]
         return QueueRow(
             message: Message(
                 id: row[0], kind: kinds.kind(row[1]),
-                lane: lane.map { .named($0.name, group: $0.group) } ?? Lane(number: row.lane),
+                lane: lane ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
                 mayHaveArrived: flags.contains(.mayHaveArrived), wasRetried: flags.contains(.wasRetried),
                 isCallback: flags.contains(.isCallback), traceParent: row[13]),

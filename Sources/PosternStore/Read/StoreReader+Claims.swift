@@ -12,6 +12,23 @@ extension StoreReader {
         return ids
     }
 
+    /// See `Outbox.unsent`.
+    func unsent(_ id: MessageID) throws -> Message? {
+        guard names[id.upstream] != nil else { return nil }
+        let rows = QueueRows(sql: sql, kinds: kinds, number: id.upstream)
+        let found = try sql.first(
+            "SELECT name, laneGroup FROM lanes WHERE upstream = ? AND number = (SELECT lane FROM queue_# WHERE id = ?)",
+            of: id.upstream, id.upstream, id
+        ) { Lane.named($0[0], group: $0[1]) }
+        if let queued = try rows.row(id, in: found) { return queued.message }
+        let lane = try sql.first(
+            """
+            SELECT lane, laneGroup FROM ended_# WHERE id = ? AND payload IS NOT NULL AND state IN (?, ?)
+            """, of: id.upstream, id, MessageState.failed, MessageState.dropped
+        ) { Lane(stored: $0[0], group: $0[1]) }
+        return try lane.flatMap { try rows.endedRow(id, in: $0) }?.message
+    }
+
     func lanes(of messages: Set<MessageID>, in number: UpstreamNumber) throws -> Set<Int64> {
         var lanes: Set<Int64> = []
         for id in messages {

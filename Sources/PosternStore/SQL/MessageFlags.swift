@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The bits of the column `tried` of a message.
 struct MessageFlags: OptionSet, SQLInteger {
     let rawValue: Int64
@@ -12,6 +14,11 @@ struct MessageFlags: OptionSet, SQLInteger {
     static let isCallback = Self(rawValue: 8)
 
     init(rawValue: Int64) { self.rawValue = rawValue }
+
+    /// What is added when an operator queues a message again that has ended as `state`.
+    static func requeued(from state: MessageState) -> Self {
+        state == .failed ? [.wasRequeued, .wasRetried] : .wasRequeued
+    }
 
     @inline(__always) var sqlInteger: Int64 { rawValue }
     @inline(__always) init(sqlInteger: Int64) { rawValue = sqlInteger }
