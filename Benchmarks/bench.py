@@ -667,6 +667,131 @@ class Bench:
         self.add(f"memory, {what}, after a start", memory, "MiB", limit=100)
         shutil.rmtree(directory, ignore_errors=True)
 
+    def consoles(self):
+        """What open consoles cost: single ingest next to 50 of them, and one poll with an empty and a full store."""
+        url = self.dead_url()
+
+        def speed(count):
+            with self.gateway(url, self.subject) as gateway, polling(gateway.port, count):
+                return self.wrk(gateway.port, self.subject.path, self.single)["perSecond"]
+
+        without, speeds, ratios = self.interleaved(lambda: speed(0), lambda: speed(50))
+        note = versus(speeds, without, "none")
+        self.add("single ingest next to 50 consoles", ratios, "× none", limit=0.97, at_least=True, note=note)
+
+        def poll(gateway):
+            """(milliseconds until the answer, milliseconds of the gateway's CPU) of a poll, of 500 in a row."""
+            console, times, cpu = Console(gateway.port), [], gateway.cpu_seconds()
+            for _ in range(500):
+                began = time.perf_counter()
+                console.ask(Console.POLL)
+                times.append((time.perf_counter() - began) * 1000)
+            return statistics.median(times), (gateway.cpu_seconds() - cpu) / len(times) * 1000
+
+        with self.gateway(url) as empty, self.gateway(url) as full:
+            options = {"requests": self.queued // 1000, "header": "Prefer: return=minimal", "seconds": 1800}
+            self.load(full.port, "/v1/samsara/event", self.fill, 8, **options)
+            pairs = [(poll(empty), poll(full)) for _ in range(self.rounds)]
+        self.add("CPU of a console's poll", [none[1] for none, _ in pairs], "ms", limit=1)
+        what = f"a console's poll with {shown(self.queued)} queued"
+        self.add(f"CPU of {what}", [many[1] for _, many in pairs], "ms", limit=1)
+        note = f"{shown(statistics.median(none[0] for none, _ in pairs))} ms with none"
+        self.add(f"time of {what}", [many[0] for _, many in pairs], "ms", note=note)
+
+    def operations(self):
+        """The slowest write to one upstream while all messages of another are retried, cancelled, and removed in steps."""
+        count, url, worst = (20_000 if self.options.quick else 100_000), self.dead_url(), {}
+        full = {"url": url, "queue": {"maxMessages": 1000, "whenFull": "dropOldest"}}
+
+        def during(gateway, action, state):
+            """The slowest write while `action` goes on, in milliseconds. Nil action: while nothing does."""
+            if action:
+                request = json.dumps({"upstream": "samsara", "state": state})
+                headers = {"Content-Type": "application/json", "Prefer": "respond-async"}
+                began = time.monotonic()
+                status, _, answer = call(gateway.port, "POST", f"/v1/messages/{action}", request, headers)
+                if status != 202:
+                    raise Failure(f"{action}: {status} {answer.decode()}")
+                path = f"/v1/operations/{json.loads(answer)['operation']}"
+            slowest = 0
+            while True:
+                options = {"rate": 500, "seconds": 1}
+                slowest = max(slowest, self.load(gateway.port, self.subject.path, self.single, 16, **options)["maxMs"])
+                if not action:
+                    return slowest
+                operation = json.loads(call(gateway.port, "GET", path)[2])
+                if operation["finishedAt"]:
+                    if operation["done"] < count:
+                        raise Failure(f"not all {count} messages: {operation}")
+                    self.say(f"  {action}: {operation['done']} messages in {time.monotonic() - began:.1f} s")
+                    return slowest
+
+        for _ in range(self.rounds):
+            with self.gateway(url, self.subject, {"upstreams": {"samsara": full}}) as gateway:
+                options = {"requests": count // 1000 + 2, "header": "Prefer: return=minimal"}
+                self.load(gateway.port, "/v1/samsara/event", self.fill, 4, **options)
+                for action, state in [("", ""), ("retry", "dropped"), ("cancel", "queued"), ("purge", "cancelled")]:
+                    worst.setdefault(action, []).append(during(gateway, action, state))
+        idle = f"{shown(statistics.median(worst.pop('')))} ms while nothing is"
+        for action, values in worst.items():
+            name = f"slowest write at 500/s while {shown(count)} messages of another upstream are in `{action}`"
+            self.add(name, values, "ms", limit=25, note=idle)
+
+
+class Console:
+    """An open console, as the gateway sees it: the same requests on one connection."""
+
+    POLL = "/v1/upstreams?include=history&since="
+
+    def __init__(self, port):
+        self.port = port
+        self.connection = socket.create_connection(("127.0.0.1", port))
+        self.since = ""
+
+    def ask(self, path):
+        if path is self.POLL:
+            path += self.since or "2026-01-01T00:00:00.000Z"
+        lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", "Accept: application/json", *key_headers(self.port)]
+        self.connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = b""
+        while (end := answer.find(b"\r\n\r\n")) < 0:
+            answer += self.connection.recv(1 << 16)
+        rest = end + 4 + int(re.search(rb"(?i)content-length: (\d+)", answer)[1]) - len(answer)
+        while rest > 0:
+            rest -= len(part := self.connection.recv(1 << 16))
+            answer += part
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise Failure(f"{path}: {answer[:200]}")
+        if found := re.search(rb'"to":"([^"]+)"', answer):
+            self.since = found[1].decode()
+
+
+@contextlib.contextmanager
+def polling(port, count):
+    """`count` consoles with the overview open: a poll every 2 s, and what is rarer every 10 s."""
+    # What a console asks in ten seconds.
+    turn = [Console.POLL, "/v1/gateway", Console.POLL, "/v1/stream?limit=50", *[Console.POLL] * 3]
+    consoles, stopping, failures = [Console(port) for _ in range(count)], threading.Event(), []
+
+    def run():
+        number, began = 0, time.monotonic()
+        try:
+            while consoles and not stopping.wait(max(0, began + number * 10 / len(turn) / count - time.monotonic())):
+                consoles[number % count].ask(turn[number // count % len(turn)])
+                number += 1
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
 
 def key_headers(port):
     """The header line with the key of the gateway on that port, if it requires one."""
@@ -698,6 +823,8 @@ FIGURES = {
     "proxy": Bench.proxy,
     "connections": Bench.connections,
     "idle": Bench.idle,
+    "operations": Bench.operations,
+    "consoles": Bench.consoles,
 }
 
 
@@ -740,6 +867,7 @@ says otherwise.
 * **Proxied calls**: `latency/latency.c` asks the simulator directly and through the gateway in turns, each on one kept-alive connection,
   with pauses between; the figure is the difference of the medians. The gateway parses, signs it again, and keeps nothing. The
   cache: wrk as for ingest, one call whose answer of 25 items is kept.
+* **Consoles**: the requests of `Console` on connections of their own, from one thread of the generator: 0.7 a second each.
 * **Millions queued**: filled through the bulk API for an upstream that refuses connections; the empty store has the same dead upstream.
 * **Memory** is VmRSS; **start** is from creating the process to the first 200 of `/readyz`, asked every 5 ms, the page cache warm;
   **CPU** is user + system time of the process.

@@ -45,6 +45,7 @@ public final class APIContext: Sendable {
     let isDraining = Atomic<Bool>(false)
     let pendingReplies: PendingReplies
     let idempotentRequests = IdempotentRequests()
+    let operations: Operations
     /// Sends events to the clients of `GET /v1/stream`.
     let stream: EventStream
     /// The setting `cloudevents.types`: `<upstream>.<kind>` by the type of a CloudEvent.
@@ -95,8 +96,9 @@ public final class APIContext: Sendable {
             .init(maxBodyBytes: limits.maxBodyBytes, memory: memory.limit), on: outbox.threads)
         directory = Mutex(UpstreamDirectory(upstreams.map { ConfiguredUpstream($0, metrics: metrics) }))
         pendingReplies = PendingReplies(outbox, timer)
-        stream = EventStream(
-            outbox.events, run: UInt64(clamping: time.now.milliseconds), timer: timer, time: time)
+        let run = UInt64(clamping: time.now.milliseconds)
+        stream = EventStream(outbox.events, run: run, timer: timer, time: time)
+        operations = Operations(run: run)
     }
 
     /// Sets the gauge of the certificate's expiry.
@@ -115,13 +117,20 @@ public final class APIContext: Sendable {
         directory.withLock { $0 = UpstreamDirectory(upstreams) }
     }
 
+    /// Tells listeners that a new configuration is in force.
+    public func wasReloaded() { outbox.events.record(Event(.configurationReloaded, nil), isOrdered: true) }
+
     /// Makes the gateway unready. Requests that are running are still answered; those that wait for their messages are
-    /// answered at once, and streams end.
+    /// answered at once, and operations and streams end.
     public func beginDraining() {
         isDraining.store(true, ordering: .releasing)
         pendingReplies.close()
+        operations.close()
         stream.close()
     }
+
+    /// Whether no operation is running. After `beginDraining`, each ends with its current step.
+    public var areOperationsIdle: Bool { operations.areIdle }
 
     /// Ends the threads that work for requests. Call it when every request has been answered or aborted.
     public func stop() {

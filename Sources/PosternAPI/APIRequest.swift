@@ -37,9 +37,11 @@ final class APIRequest: AdmittedRequest {
         let body = match.route.body
         form = body.form(head)
         if body.holdsMessages { try handler.handlers.ingest.checkReadiness(for: form, of: body) }
-        if let mediaType = match.route.mediaType, !accepts(mediaType, head.header("Accept")) {
+        let types = match.route.mediaTypes
+        if !types.isEmpty, !types.contains(where: { accepts($0, head.header("Accept")) }) {
             throw Problem(
-                slug: .notAcceptable, status: 406, detail: "Responses are \(mediaType); `Accept` excludes it.")
+                slug: .notAcceptable, status: 406,
+                detail: "Responses are \(types.joined(separator: " or ")); `Accept` excludes it.")
         }
         if match.route.checksItsCallers {
             guard let lease = MemoryLease(Self.announcedBytes(head, handler), ifFreeIn: handler.context.unprovenBodies)

@@ -242,6 +242,7 @@ final class Handlers: Sendable {
     let console = ConsoleHandler()
     let keys: KeyHandler
     let stream: StreamHandler
+    let operations: OperationHandler
 
     init(_ context: APIContext) {
         self.context = context
@@ -252,5 +253,6 @@ final class Handlers: Sendable {
         probes = ProbeHandler(context: context)
         keys = KeyHandler(context: context)
         stream = StreamHandler(context: context)
+        operations = OperationHandler(context: context)
     }
 }

@@ -145,7 +145,9 @@ final class Services: Sendable {
         context.beginDraining()
         listeners.stopAccepting()
         workerGroup.beginStopping()
-        wait(until: deadline, or: isHurried) { listeners.runningRequests == 0 }
+        wait(until: deadline, or: isHurried) {
+            listeners.runningRequests == 0 && context.areOperationsIdle
+        }
         listeners.stop()
         wait(until: deadline, or: isHurried) { workerGroup.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
         workerGroup.stop(deadline: time.instant) { transport.stop() }
@@ -201,6 +203,7 @@ final class Services: Sendable {
         for upstream in upstreams { upstream.client.renewConnections() }
         if !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
+        context.wasReloaded()
         return plan
     }
 

@@ -1,27 +1,108 @@
 public import PosternCore
 public import PosternUpstream
 
+/// What an operator may do with many messages.
+public enum MessageAction: String, Sendable, CaseIterable {
+    /// Queues failed or dropped messages again.
+    case retry
+    /// Settles queued messages that are not being sent.
+    case cancel
+    /// Deletes settled messages, and counts them in the ledger as removed.
+    case purge
+
+    /// The states that messages may be in.
+    public var states: [MessageState] {
+        switch self {
+        case .retry: [.failed, .dropped]
+        case .cancel: [.queued]
+        case .purge: MessageState.allCases.filter { $0 != .queued }
+        }
+    }
+
+    /// What was done with the messages, as a member of a response.
+    public var past: String {
+        switch self {
+        case .retry: "retried"
+        case .cancel: "cancelled"
+        case .purge: "purged"
+        }
+    }
+
+    /// Which messages it is for, in a sentence.
+    public var rule: String {
+        switch self {
+        case .retry: "only failed or dropped ones can be sent again"
+        case .cancel: "only a queued one can be cancelled"
+        case .purge: "only a settled one can be removed"
+        }
+    }
+
+    /// Why a message was not changed, without a full stop. `record`: what is stored of it; nil if nothing is.
+    public func refusal(of record: MessageRecord?) -> String {
+        guard let record else { return "there is no such message" }
+        guard states.contains(record.state) else { return "the message is \(record.state.name); \(rule)" }
+        return switch self {
+        case .retry: "the payload of the message is no longer kept"
+        case .cancel: "the message is being sent"
+        case .purge: "the message has changed meanwhile"
+        }
+    }
+}
+
 extension Outbox {
-    /// Cancels those of `ids` that are queued and not being sent, all in one transaction, and returns them. The
-    /// completion runs on the writer's thread after the commit.
+    /// Does `action` with those of `ids` that allow it, all in one transaction, and returns them. The completion runs on
+    /// the writer's thread after the commit.
+    ///
+    /// - Parameters:
+    ///   - state: The state of messages that are purged; nil means any but `queued`.
+    ///   - key: The name of the caller's key, for events.
+    public func perform(
+        _ action: MessageAction, on ids: [MessageID], in state: MessageState? = nil, by key: String? = nil,
+        completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+    ) {
+        switch action {
+        case .retry: requeue(ids, by: key, completion: completion)
+        case .cancel: cancel(ids, by: key, completion: completion)
+        case .purge: purge(ids, in: state, completion: completion)
+        }
+    }
+
+    /// Deletes settled messages; the ledger still counts them.
+    private func purge(
+        _ ids: [MessageID], in state: MessageState?,
+        completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+    ) {
+        writer.change(
+            { [self] transaction in
+                try ids.filter { id in try names[id.upstream] != nil && transaction.purge(id, in: state) }
+            }, completion: completion)
+    }
+
+    /// Cancels those of `ids` that are queued and not being sent.
     public func cancel(
-        _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+        _ ids: [MessageID], by key: String? = nil,
+        completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
         let now = time.now
         writer.change(
             { [self] transaction in
-                try ids.filter { id in
+                transaction.operatorKey = key
+                defer { transaction.operatorKey = nil }
+                return try ids.filter { id in
                     try target(id.upstream).map { try transaction.cancel(id, in: $0, at: now) } ?? false
                 }
             }, completion: completion)
     }
 
-    /// Queues failed or dropped messages again, all in one transaction, and returns them.
+    /// Queues failed or dropped messages again.
     public func requeue(
-        _ ids: [MessageID], completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+        _ ids: [MessageID], by key: String? = nil,
+        completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
         let now = time.now
         writer.change { [self] transaction in
+            transaction.operatorKey = key
+            defer { transaction.operatorKey = nil }
             var done: [MessageID] = []
             for id in ids.sorted() {
                 guard let queue = target(id.upstream), try transaction.requeue(id, in: queue, at: now) else { continue }

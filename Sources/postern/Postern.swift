@@ -17,6 +17,7 @@ import PosternThreads
             Outbox.self,
             Upstreams.self,
             Failures.self,
+            Operations.self,
             Keys.self,
             Healthcheck.self,
             Simulate.self,

@@ -134,3 +134,26 @@ struct Failures: AsyncParsableCommand {
             })
     }
 }
+
+struct Operations: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "operations",
+        abstract: "Lists what a running gateway retries, cancels, or removes step by step, and has done so lately.",
+        discussion: "The key in POSTERN_KEY needs the scope read, and admin for --stop.")
+
+    @Option(help: ArgumentHelp("Stop this operation after its current step.", valueName: "id")) var stop: String?
+    @OptionGroup var options: RunningGatewayOptions
+
+    func validate() throws {
+        guard stop?.allSatisfy({ $0.isASCII && ($0.isHexDigit || $0 == "-") }) ?? true else {
+            throw ValidationError("--stop takes the id of an operation.")
+        }
+    }
+
+    func run() async throws {
+        try writeResult(
+            await reportingAsync { () async throws(CommandFailure) in
+                try await options.console().operations(stopping: stop, asJSON: options.json)
+            })
+    }
+}

@@ -77,6 +77,7 @@ import Testing
         var expected: [String: Set<Int>] = [
             "GET /v1/messages": [500], "GET /v1/upstreams": [500], "GET /v1/upstreams/{name}": [500],
             "POST /v1/messages/retry": [503, 507], "POST /v1/messages/cancel": [503, 507],
+            "POST /v1/messages/purge": [503, 507],
         ]
         for route in Route.common {
             let name = "\(route.method.rawValue) \(route.template.text)"
@@ -85,7 +86,7 @@ import Testing
                 let statuses: Set<Int> = route.method == .get ? [500] : [500, 503, 507]
                 expected[name] = statuses
             case .payloads: expected[name] = [503, 507]
-            case .plain, .upstream, .upstreamRoute, .console: continue
+            case .plain, .operation, .upstream, .upstreamRoute, .console: continue
             }
         }
         for resource in try Self.upstreams().flatMap(\.traits.routes) {

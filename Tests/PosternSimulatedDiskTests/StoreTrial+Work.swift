@@ -171,12 +171,12 @@ extension StoreTrial {
     }
 
     func purge() {
-        guard let outbox, let queue else { return }
+        guard let outbox else { return }
         threads.turnAll()
         guard !disk.hasStopped else { return }
         let ids = book.ids(thatMayBeIn: .stored(.delivered))
         book.mayBe(.nowhere, ids)
-        outbox.purge(.init(.delivered, of: queue.number)) { [unowned self] result in
+        outbox.perform(.purge, on: ids, in: .delivered) { [unowned self] result in
             guard !disk.hasStopped else { return }
             switch result {
             case .success: book.isNot(.stored(.delivered), ids)

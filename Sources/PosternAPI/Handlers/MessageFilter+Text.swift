@@ -6,7 +6,8 @@ extension MessageFilter {
     /// The names that `set` accepts. `upstream` and `state` are read separately, because which of their values are
     /// allowed depends on the caller and the request.
     static let names = [
-        "kind", "key", "lane", "createdAfter", "createdBefore", "errorClass", "errorText", "group",
+        "kind", "key", "lane", "createdAfter", "createdBefore", "settledBefore", "errorClass", "errorText",
+        "group",
     ]
     private static let longestText = 200
     private static let timeRule = "must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z"
@@ -23,6 +24,9 @@ extension MessageFilter {
         case "createdBefore":
             createdBefore = Timestamp(rfc3339: text)
             if createdBefore == nil { return Self.timeRule }
+        case "settledBefore":
+            settledBefore = Timestamp(rfc3339: text)
+            if settledBefore == nil { return Self.timeRule }
         case "errorClass":
             errorClass = AttemptError.Class(rawValue: text)
             if errorClass == nil { return QueryReader.oneOf(AttemptError.Class.allCases.map(\.rawValue)) }

@@ -25,6 +25,54 @@ struct MessageHandler: Sendable {
         }
     }
 
+    /// The stored bytes, exactly.
+    func payload(of id: MessageID, _ responder: MeteredResponder) {
+        var query = responder.request.query
+        let isDownload =
+            query.value("download", "must be true, false, or empty") { text in
+                ["", "true", "false"].contains(text) ? text != "false" : nil
+            } ?? false
+        do throws(Problem) { try query.check() } catch { return responder.send(error) }
+        context.read(responder) { [context] () throws(StoreError) in
+            guard let record = try context.outbox.message(id, payload: true) else {
+                return Self.noSuchMessage.response(to: responder.head)
+            }
+            guard let payload = record.payload else { return Self.noPayload.response(to: responder.head) }
+            let file = isDownload ? "attachment; filename=\"\(id).json\"" : ""
+            return HTTPResponse(
+                status: 200, headers: [("Content-Type", "application/json"), ("Content-Disposition", file)],
+                body: payload)
+        }
+    }
+
+    /// The request that would be sent for it now, if nothing had to be waited for.
+    func request(for id: MessageID, _ responder: MeteredResponder) {
+        context.read(responder) { [context] () throws(StoreError) in
+            guard let record = try context.outbox.message(id) else {
+                return Self.noSuchMessage.response(to: responder.head)
+            }
+            guard let message = try context.outbox.unsent(id) else {
+                let isSettled = [.cancelled, .expired].contains(record.state)
+                let problem =
+                    isSettled ? Self.conflict("The message is \(record.state.name); it is not sent.") : Self.noPayload
+                return problem.response(to: responder.head)
+            }
+            guard let upstream = context.upstream(id.upstream) else {
+                return Self.conflict("\(record.upstream) is disabled or no longer configured; nothing is sent to it.")
+                    .response(to: responder.head)
+            }
+            return DryRun(context: context).answer(message, of: upstream)
+        }
+    }
+
+    private static func conflict(_ detail: String) -> Problem {
+        Problem(slug: .conflict, status: 409, detail: detail)
+    }
+
+    static let noPayload = Problem(
+        slug: .notFound, status: 404,
+        detail: "The payload of the message is no longer kept: it was delivered, or deleted to make room.")
+
     func list(_ responder: MeteredResponder) {
         let query: ListQuery
         do throws(Problem) { query = try ListQuery(responder, context) } catch { return responder.send(error) }
@@ -97,7 +145,7 @@ struct MessageHandler: Sendable {
     // MARK: POST, DELETE
 
     func cancel(_ id: MessageID, _ responder: MeteredResponder) {
-        context.outbox.cancel([id]) { result in
+        context.outbox.cancel([id], by: responder.caller?.key.name) { result in
             switch result {
             case .success([]) where context.outbox.isInFlight(id):
                 responder.send(
@@ -134,7 +182,7 @@ struct MessageHandler: Sendable {
             return refuse(
                 id, asked, detail, unless: { request.action.states.contains($0.state) ? request.response(1) : nil })
         }
-        context.outbox.requeue([id]) { result in
+        context.outbox.requeue([id], by: responder.caller?.key.name) { result in
             switch result {
             case .success([]): refuse(id, responder, detail)
             case .success(let ids): responder.send(request.response(ids.count))
@@ -154,49 +202,47 @@ struct MessageHandler: Sendable {
                 return Self.noSuchMessage.response(to: responder.head)
             }
             return allowed(record)
-                ?? Problem(slug: .conflict, status: 409, detail: detail(record.state.name)).response(to: responder.head)
+                ?? Self.conflict(detail(record.state.name)).response(to: responder.head)
         }
     }
 
-    func changeMany(_ action: BulkRequest.Action, _ body: [UInt8], _ responder: MeteredResponder) {
+    /// Counts, or changes, the messages of a bulk request: until its end, or with `Prefer: respond-async` as an operation
+    /// that goes on after the response.
+    func changeMany(_ action: MessageAction, _ body: [UInt8], _ responder: MeteredResponder) {
+        let request: BulkRequest
         do throws(Problem) {
-            let request = try BulkRequest.read(body, action, context)
+            request = try BulkRequest.read(body, action, context)
             if let caller = responder.caller, let name = request.filter.upstream, !caller.mayUse(name) {
                 throw Gatekeeper.foreign(name, to: caller)
             }
-            let visible = request.visible(to: responder.caller)
-            var asked = responder
-            asked.isPreview = request.isDryRun
-            context.readers.run { [self, asked] in change(visible, after: nil, count: 0, asked) }
         } catch {
-            responder.send(error)
+            return responder.send(error)
         }
-    }
-
-    private func change(_ request: BulkRequest, after cursor: MessageID?, count: Int, _ responder: MeteredResponder) {
-        let goOn: @Sendable (MessageID?, Int) -> Void = { [self] next, count in
-            guard let next else { return responder.send(request.response(count)) }
-            context.readers.run { [self] in change(request, after: next, count: count, responder) }
-        }
-        let fail: @Sendable (StoreError) -> Void = { error in
-            // The messages of earlier pages are changed.
-            responder.send(Problem(error), isCarriedOut: count > 0 && !request.isDryRun)
-        }
-        do throws(StoreError) {
-            let (ids, next) = try request.page(of: context.outbox, after: cursor)
-            guard !request.isDryRun else { return goOn(next, count + ids.count) }
-            let completion: @Sendable (Result<[MessageID], StoreError>) -> Void = { result in
+        let run = BulkRun(request.bounded(for: responder.caller, in: context.outbox), context)
+        var asked = responder
+        asked.isPreview = request.isDryRun
+        if request.isDryRun {
+            run.count { [asked] result in
                 switch result {
-                case .success(let done): goOn(next, count + done.count)
-                case .failure(let error): fail(error)
+                case .success(let count): asked.send(request.response(count))
+                case .failure(let error): asked.send(Problem(error))
                 }
             }
-            switch request.action {
-            case .retry: context.outbox.requeue(ids, completion: completion)
-            case .cancel: context.outbox.cancel(ids, completion: completion)
+        } else if Preferences(responder.head).isAsynchronous {
+            run.count { [context] result in
+                switch result {
+                case .success(let count): context.operations.begin(run, matched: count, responder)
+                case .failure(let error): responder.send(Problem(error))
+                }
             }
-        } catch {
-            fail(error)
+        } else {
+            let operation = BulkOperation(request, by: responder.caller?.key.name, at: context.time.now)
+            run.change(operation) { error in
+                let done = operation.progress.done
+                guard let error else { return responder.send(request.response(done)) }
+                // The messages of earlier steps are changed.
+                responder.send(Problem(error), isCarriedOut: done > 0)
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternDelivery
+import PosternEvents
 import PosternHTTP
 import PosternStore
 import PosternThreads
@@ -62,6 +63,17 @@ struct UpstreamHandler: Sendable {
             return flush(upstream, seconds: seconds, responder)
         }
         upstream.served.steer(action, in: context.outbox)
+        let event: EventType? =
+            switch action {
+            case .pause: .upstreamPaused
+            case .resume: .upstreamResumed
+            // Its end is told.
+            case .flush: nil
+            }
+        if let event {
+            context.outbox.events.record(
+                Event(event, upstream.name, by: responder.caller?.key.name), isOrdered: true)
+        }
         responder.send(
             .json(
                 202,

@@ -10,6 +10,8 @@ struct Preferences: Equatable {
     var isLenient = false
     /// Whether the ids are left out.
     var isMinimal = false
+    /// Whether the response does not wait until everything is done.
+    var isAsynchronous = false
 
     init(_ head: RequestHead) { self.init(head.headers("Prefer")) }
 
@@ -19,6 +21,7 @@ struct Preferences: Equatable {
         wait = header.wait
         isLenient = header["handling"]?.lowercased() == "lenient"
         isMinimal = header["return"]?.lowercased() == "minimal"
+        isAsynchronous = header["respond-async"] != nil
     }
 
     /// For `Preference-Applied` (RFC 7240, section 3); nil when there was nothing to apply. One message alone is either

@@ -67,6 +67,8 @@ struct Route: Sendable {
         case plain(@Sendable (Handlers, [UInt8], MeteredResponder) -> Void)
         /// `{id}`
         case message(@Sendable (Handlers, MessageID, [UInt8], MeteredResponder) -> Void)
+        /// `{operation}`. The handler finds it, because what a caller may see depends on its messages.
+        case operation(@Sendable (Handlers, String, MeteredResponder) -> Void)
         /// `{name}`
         case upstream(@Sendable (Handlers, ConfiguredUpstream, MeteredResponder) -> Void)
         /// `{name}`, including that of an upstream of which the store holds messages although it is not configured
@@ -119,12 +121,12 @@ struct Route: Sendable {
         return statuses
     }
 
-    /// The media type of the representation that is read; a client that does not accept it is refused. Nil for probes,
-    /// metrics, and what speaks an SDK's protocol, which respond in any case, and for what changes something: a client
-    /// that prefers another receipt is no reason to lose its messages.
-    var mediaType: String? {
-        guard case .scope = access, method == .get, template.text != "/metrics" else { return nil }
-        return template.text == "/v1/stream" ? StreamHandler.mediaType : "application/json"
+    /// The media types of what is read; a client that accepts none of them is refused. Empty for probes, metrics, and what
+    /// speaks an SDK's protocol, which respond in any case, and for what changes something: a client that prefers another
+    /// receipt is no reason to lose its messages.
+    var mediaTypes: [String] {
+        guard case .scope = access, method == .get, template.text != "/metrics" else { return [] }
+        return (template.text == "/v1/stream" ? [StreamHandler.mediaType] : []) + ["application/json"]
     }
 
     init(
@@ -169,7 +171,8 @@ struct Route: Sendable {
             .post, "/v1/{upstream}/{kind}", query: ["dryRun"], .scope(.write), body: .messages, successes: [200, 202],
             .payloads { $0.ingest.payloads(of: $1, $2, $3, $4) }),
         Route(
-            .post, "/v1/messages", query: ["dryRun"], .scope(.write), body: .messages, successes: [200, 202],
+            .post, "/v1/messages", query: ["dryRun"], .scope(.write), on: [.main, .admin], body: .messages,
+            successes: [200, 202],
             .plain { $0.ingest.envelopes($1, $2) }),
 
         Route(
@@ -193,8 +196,19 @@ struct Route: Sendable {
             .post, "/v1/messages/retry", .scope(.admin), body: .json, successes: [200, 202],
             .plain { $0.messages.changeMany(.retry, $1, $2) }),
         Route(
-            .post, "/v1/messages/cancel", .scope(.admin), body: .json,
+            .post, "/v1/messages/cancel", .scope(.admin), body: .json, successes: [200, 202],
             .plain { $0.messages.changeMany(.cancel, $1, $2) }),
+        Route(
+            .post, "/v1/messages/purge", .scope(.admin), body: .json, successes: [200, 202],
+            .plain { $0.messages.changeMany(.purge, $1, $2) }),
+        Route(
+            .get, "/v1/messages/{id}/payload", query: ["download"], readsQuery: true, .scope(.read),
+            .message { $0.messages.payload(of: $1, $3) }),
+        Route(.get, "/v1/messages/{id}/request", .scope(.read), .message { $0.messages.request(for: $1, $3) }),
+
+        Route(.get, "/v1/operations", .scope(.read), .plain { $0.operations.list($2) }),
+        Route(.get, "/v1/operations/{operation}", .scope(.read), .operation { $0.operations.show($1, $2) }),
+        Route(.delete, "/v1/operations/{operation}", .scope(.admin), .operation { $0.operations.stop($1, $2) }),
 
         Route(.get, "/v1/upstreams", .scope(.read), .plain { $0.upstreams.list($2) }),
         Route(.get, "/v1/upstreams/{name}", .scope(.read), .upstream { $0.upstreams.show($1, $2) }),
@@ -221,7 +235,8 @@ struct Route: Sendable {
             .upstream { $0.upstreams.probe($1, $2) }),
 
         Route(
-            .get, "/v1/stream", query: ["upstream", "type"], repeatable: ["type"], readsQuery: true, .scope(.read),
+            .get, "/v1/stream", query: ["upstream", "type", "after", "limit"], repeatable: ["type"], readsQuery: true,
+            .scope(.read),
             .plain { $0.stream.listen($2) }),
 
         Route(.get, "/v1/keys", .scope(.admin), .plain { $0.keys.list($2) }),

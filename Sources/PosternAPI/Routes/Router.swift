@@ -61,7 +61,7 @@ final class Router: Sendable {
                         }
                     }
                 }
-            case .message, .upstream, .backlog, .batch, .upstreamRoute, .console: continue
+            case .message, .operation, .upstream, .backlog, .batch, .upstreamRoute, .console: continue
             }
         }
         return matches
@@ -131,6 +131,9 @@ final class Router: Sendable {
             guard let id = MessageID(values["id"] ?? "") else { return .failure(.noSuchMessage) }
             let subject = RouteMatch.Subject.message(id, context.outbox.names[id.upstream])
             return .success(Bound(subject) { respond(handlers, id, $0, $1) })
+        case .operation(let respond):
+            let id = values["operation"] ?? ""
+            return .success(Bound { respond(handlers, id, $1) })
         case .upstream(let respond):
             let name = values["name"] ?? ""
             if let disabled = context.disabledUpstream(named: name) {

@@ -3,7 +3,7 @@ public import PosternCore
 import PosternProcess
 import PosternUpstream
 
-/// What `postern upstreams` and `postern failures` ask of a running gateway, whose answers they show as text for people or
+/// What `postern upstreams`, `failures`, and `operations` ask of a running gateway, whose answers they show as text for people or
 /// as the JSON of the API.
 public struct UpstreamConsole: Sendable {
     private let address: GatewayAddress
@@ -104,6 +104,27 @@ public struct UpstreamConsole: Sendable {
                 ? nil : "Older ones: postern failures \(name) --cursor \(answer.object["next"])"
         }
         return ([table.text] + more).joined(separator: "\n")
+    }
+
+    /// The operations that are running, and the last that have ended; stops the one called `id` before.
+    public func operations(stopping id: String?, asJSON: Bool) async throws(CommandFailure) -> String {
+        let answer = try await asking { (client) async throws(CommandFailure) in
+            if let id { _ = try await client.result(.delete, "/v1/operations/\(id)") }
+            return try await client.result(.get, "/v1/operations")
+        }
+        guard !asJSON else { return answer.text }
+        var table = TextTable([
+            "OPERATION", "ACTION", "UPSTREAM", "BY", "STARTED", "FINISHED", .number("MATCHED"), .number("DONE"),
+            .number("SKIPPED"), "STOPPED",
+        ])
+        for operation in answer.objects("operations") {
+            table.add([
+                operation["id"], operation["action"], operation["upstream"], operation["by"], operation["startedAt"],
+                operation["finishedAt"], operation["matched"], operation["done"], operation["skippedCount"],
+                operation["stopped"],
+            ])
+        }
+        return table.text
     }
 
     private func asking<Value>(

@@ -50,35 +50,26 @@ struct OfflineStore {
         return try onStore { () throws(StoreError) in try result.get() }
     }
 
-    // MARK: Retrying and cancelling
+    // MARK: Retrying, cancelling, and purging
 
     func edit(
-        _ action: OutboxEditResult.Action, _ selection: OutboxEditor.Selection, isPreview: Bool
+        _ action: MessageAction, _ selection: OutboxEditor.Selection, isPreview: Bool
     ) async throws(CommandFailure) -> OutboxEditResult {
         var edit = OutboxEditResult(action, isPreview: isPreview)
         switch selection {
         case .ids(let ids):
-            let done = Set(try await change(action, ids))
+            let done = Set(try await result { outbox.perform(action, on: ids, completion: $0) })
             edit.count = done.count
             for id in ids where !done.contains(id) { edit.refused.append(.init(id, try reason(id, action))) }
         case .all(let filter):
             try await forEachPage(of: filter) { (ids) async throws(CommandFailure) in
-                edit.count += isPreview ? ids.count : try await change(action, ids).count
+                edit.count +=
+                    isPreview
+                    ? ids.count
+                    : try await result { outbox.perform(action, on: ids, in: filter.state, completion: $0) }.count
             }
         }
         return edit
-    }
-
-    /// Returns the messages that were changed.
-    private func change(
-        _ action: OutboxEditResult.Action, _ ids: [MessageID]
-    ) async throws(CommandFailure) -> [MessageID] {
-        try await result { completion in
-            switch action {
-            case .retried: outbox.requeue(ids, completion: completion)
-            case .cancelled: outbox.cancel(ids, completion: completion)
-            }
-        }
     }
 
     /// Page by page, so that no transaction grows with the number of messages.
@@ -95,21 +86,7 @@ struct OfflineStore {
         } while cursor != nil
     }
 
-    private func reason(
-        _ id: MessageID, _ action: OutboxEditResult.Action
-    ) throws(CommandFailure) -> String {
-        let rule =
-            switch action {
-            case .retried: "only failed or dropped ones can be sent again"
-            case .cancelled: "only a queued one can be cancelled"
-            }
-        let record = try onStore { () throws(StoreError) in try outbox.message(id) }
-        return record.map { "the message is \($0.state.name); \(rule)" } ?? "there is no such message in the store"
-    }
-
-    // MARK: Purging
-
-    func purge(_ request: PurgeRequest) async throws(CommandFailure) -> Int {
-        try await result { outbox.purge(request, completion: $0) }
+    private func reason(_ id: MessageID, _ action: MessageAction) throws(CommandFailure) -> String {
+        action.refusal(of: try onStore { () throws(StoreError) in try outbox.message(id) })
     }
 }

@@ -1,9 +1,8 @@
 import PosternCore
+import PosternStore
 
-/// The result of `postern outbox retry` or `cancel`.
+/// The result of `postern outbox retry`, `cancel`, or `purge`.
 public struct OutboxEditResult: Sendable, Equatable {
-    public enum Action: String, Sendable { case retried, cancelled }
-
     /// A message that was not changed.
     struct Rejection: Sendable, Equatable {
         let id: MessageID
@@ -16,7 +15,7 @@ public struct OutboxEditResult: Sendable, Equatable {
         }
     }
 
-    let action: Action
+    let action: MessageAction
     /// How many messages were changed, or would be in a preview.
     var count: Int
     /// The messages that were not changed, in the order of the request.
@@ -27,7 +26,8 @@ public struct OutboxEditResult: Sendable, Equatable {
     let isPreview: Bool
 
     init(
-        _ action: Action, count: Int = 0, refused: [Rejection] = [], gatewayURL: String? = nil, isPreview: Bool = false
+        _ action: MessageAction, count: Int = 0, refused: [Rejection] = [], gatewayURL: String? = nil,
+        isPreview: Bool = false
     ) {
         self.isPreview = isPreview
         self.action = action
@@ -45,9 +45,11 @@ public struct OutboxEditResult: Sendable, Equatable {
         let done: String
         switch action {
         case _ where isPreview:
-            done = "\(messages) would be \(action.rawValue); nothing was changed. Add --yes to do it."
-        case .retried: done = "\(messages) queued again" + (gatewayURL == nil ? "; sent when the gateway runs." : ".")
-        case .cancelled: done = "\(messages) cancelled."
+            let past = action == .purge ? "removed" : action.past
+            return "\(messages) would be \(past); nothing was changed. Add --yes to do it."
+        case .retry: done = "\(messages) queued again" + (gatewayURL == nil ? "; sent when the gateway runs." : ".")
+        case .cancel: done = "\(messages) cancelled."
+        case .purge: done = "\(messages) removed."
         }
         return ([done] + refused.map { "\($0.id): \($0.reason)" }).joined(separator: "\n")
     }
@@ -55,7 +57,7 @@ public struct OutboxEditResult: Sendable, Equatable {
     /// One JSON object with the same content.
     public var json: String {
         JSONWriter.object { json in
-            json.number(action.rawValue, count)
+            json.number(action.past, count)
             if isPreview { json.flag("preview", true) }
             json.raw(
                 "refused",

@@ -15,10 +15,11 @@ public struct OutboxEditor: Sendable {
 
     public init(_ location: StoreLocation) { self.location = location }
 
-    /// Queues messages again, which have to be failed or dropped, or cancels them, which have to be queued and not being
-    /// sent. Of `.ids`, others are reported and not changed. With `isPreview`, those of `.all` are only counted.
+    /// Queues messages again, which have to be failed or dropped, cancels them, which have to be queued and not being
+    /// sent, or removes settled ones. Of `.ids`, others are reported and not changed. With `isPreview`, those of `.all` are
+    /// only counted.
     public func edit(
-        _ action: OutboxEditResult.Action, _ selection: Selection, isPreview: Bool = false
+        _ action: MessageAction, _ selection: Selection, isPreview: Bool = false
     ) async throws(CommandFailure) -> OutboxEditResult {
         if case .all(let filter) = selection, let upstream = filter.upstream {
             _ = try location.summaries().upstream(upstream)
@@ -36,44 +37,6 @@ public struct OutboxEditor: Sendable {
         defer { client.close() }
         return try await client.edit(action, selection, isPreview: isPreview)
     }
-
-    /// Deletes settled messages, and returns how many. Fails while a gateway is running, because its API has no such
-    /// request.
-    public func purge(
-        _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
-    ) async throws(CommandFailure) -> Int {
-        guard let store = try OfflineStore(location.path) else {
-            throw CommandFailure(
-                CommandFailure.running,
-                """
-                Another process is running on the store at \(location.path). Stop the gateway, purge, and start it \
-                again; nothing that is queued is lost. Or lower outbox.deliveredRetentionSeconds or \
-                outbox.failedRetentionSeconds and restart it: it then removes settled messages that are older by itself.
-                """)
-        }
-        defer { store.close() }
-        let number = try location.summaries().upstream(upstream).number
-        return try await store.purge(PurgeRequest(state, of: number, settledBefore: settledBefore))
-    }
-
-    /// How many messages `purge` would remove. Also next to a running gateway.
-    public func previewOfPurge(
-        _ state: MessageState, of upstream: UpstreamName, settledBefore: Timestamp?
-    ) throws(CommandFailure) -> Int {
-        let ledger = try location.summaries().upstream(upstream).ledger
-        guard let settledBefore else { return ledger.counts[state] - ledger.purged[state] }
-        return try onStore { () throws(StoreError) in
-            let view = try StoreView(path: location.path)
-            let filter = MessageFilter(upstream: upstream, state: state)
-            var (count, next) = (0, MessageID?.none)
-            repeat {
-                let page = try view.messages(filter, after: next, limit: 500, payload: false)
-                count += page.messages.count { $0.settledAt.map { $0 < settledBefore } ?? false }
-                next = page.next
-            } while next != nil
-            return count
-        }
-    }
 }
 
 extension GatewayClient {
@@ -81,7 +44,7 @@ extension GatewayClient {
     private static let patience = Duration.seconds(600)
 
     fileprivate func edit(
-        _ action: OutboxEditResult.Action, _ selection: OutboxEditor.Selection, isPreview: Bool
+        _ action: MessageAction, _ selection: OutboxEditor.Selection, isPreview: Bool
     ) async throws(CommandFailure) -> OutboxEditResult {
         switch selection {
         case .ids(let ids): try await edit(action, ids)
@@ -90,14 +53,15 @@ extension GatewayClient {
     }
 
     private func edit(
-        _ action: OutboxEditResult.Action, _ ids: [MessageID]
+        _ action: MessageAction, _ ids: [MessageID]
     ) async throws(CommandFailure) -> OutboxEditResult {
         var edit = OutboxEditResult(action, gatewayURL: url)
         for id in ids {
             let answer =
                 switch action {
-                case .retried: try await answer(to: .post, "/v1/messages/\(id)/retry")
-                case .cancelled: try await answer(to: .delete, "/v1/messages/\(id)")
+                case .retry: try await answer(to: .post, "/v1/messages/\(id)/retry")
+                case .cancel: try await answer(to: .delete, "/v1/messages/\(id)")
+                case .purge: preconditionFailure("the command removes no single messages")
                 }
             switch answer.status {
             case 200..<300: edit.count += 1
@@ -109,7 +73,7 @@ extension GatewayClient {
     }
 
     private func edit(
-        _ action: OutboxEditResult.Action, _ filter: MessageFilter, isPreview: Bool
+        _ action: MessageAction, _ filter: MessageFilter, isPreview: Bool
     ) async throws(CommandFailure) -> OutboxEditResult {
         let body = JSONWriter.object { json in
             let members = [
@@ -118,13 +82,13 @@ extension GatewayClient {
                 ("createdAfter", filter.createdAfter?.description),
                 ("createdBefore", filter.createdBefore?.description), ("errorClass", filter.errorClass?.rawValue),
                 ("errorText", filter.errorText), ("group", filter.group?.description),
+                ("settledBefore", filter.settledBefore?.description),
             ]
             for case (let name, let value?) in members { json.string(name, value) }
             json.flag("dryRun", isPreview)
         }
-        let path = action == .retried ? "/v1/messages/retry" : "/v1/messages/cancel"
-        let answer = try await answer(to: .post, path, json: body)
-        guard (200..<300).contains(answer.status), let count = answer.member(action.rawValue).flatMap({ Int($0) })
+        let answer = try await answer(to: .post, "/v1/messages/\(action.rawValue)", json: body)
+        guard (200..<300).contains(answer.status), let count = answer.member(action.past).flatMap({ Int($0) })
         else { throw refusal(answer) }
         return OutboxEditResult(action, count: count, gatewayURL: url, isPreview: isPreview)
     }

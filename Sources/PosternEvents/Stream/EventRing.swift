@@ -7,6 +7,8 @@ struct EventRing {
         let type: EventType
         let upstream: UpstreamName?
         let text: [UInt8]
+        /// When it was told.
+        let at: Timestamp
         /// Its data, which is JSON, in `text`.
         let data: Range<Int>
     }
@@ -32,7 +34,7 @@ struct EventRing {
 
     subscript(_ number: Int) -> Entry { entries[number - first] }
 
-    mutating func append(_ event: Event) {
+    mutating func append(_ event: Event, at moment: Timestamp) {
         let ids = event.ids.map { "\"\($0)\"" }.joined(separator: ",")
         let sdk = event.named.map { ",\"sdk\":\($0.json(event.ids))" } ?? ""
         let upstream = event.upstream.map { "\"\($0)\"" } ?? "null"
@@ -44,7 +46,7 @@ struct EventRing {
         text += data.utf8
         let end = text.count
         text += "\n\n".utf8
-        entries.append(Entry(type: event.type, upstream: event.upstream, text: text, data: start..<end))
+        entries.append(Entry(type: event.type, upstream: event.upstream, text: text, at: moment, data: start..<end))
         bytes += text.count
     }
 
@@ -81,7 +83,8 @@ struct EventRing {
             let entry = self[number]
             guard filter.admits(entry) else { return true }
             let data = String(decoding: entry.text[entry.data], as: UTF8.self)
-            events.append("{\"id\":\"\(self.id(number))\",\"type\":\"\(entry.type.rawValue)\",\"data\":\(data)}")
+            let (id, type) = (self.id(number), entry.type.rawValue)
+            events.append("{\"id\":\"\(id)\",\"type\":\"\(type)\",\"at\":\"\(entry.at)\",\"data\":\(data)}")
             bytes += entry.text.count
             return events.count < limit && bytes < maxBytes
         }

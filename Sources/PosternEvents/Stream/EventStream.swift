@@ -133,7 +133,7 @@ package final class EventStream: Sendable {
         let (woken, slow) = state.withLock { state in
             let (first, now) = (state.ring.next, time.now)
             for listener in state.listeners where listener.hasExpired(at: now) { listener.finish() }
-            for event in events { state.ring.append(event) }
+            for event in events { state.ring.append(event, at: now) }
             return (state.takeListeners(forEventsFrom: first), state.ring.trim() ? state.dropSlow() : [])
         }
         for listener in woken { listener.connection.wake() }

@@ -78,7 +78,7 @@ extension GatewayConfiguration.Admin: SettingsSection {
         .text(
             "host", \.host,
             "Address of a second listener for operators, with the same keys and TLS; empty: none. If there is one, probes, "
-                + "metrics and steering are served there only, and reads on both."),
+                + "metrics and steering are served there only; reads and POST /v1/messages on both."),
         .integer("port", 0...65_535, \.port, "Its TCP port; 0: any free port."),
     ]
 }

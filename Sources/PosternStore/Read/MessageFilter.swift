@@ -16,6 +16,8 @@ public struct MessageFilter: Sendable, Equatable {
     public var createdAfter: Timestamp?
     /// Messages that were accepted before that time.
     public var createdBefore: Timestamp?
+    /// Messages that were settled before that time. None is queued.
+    public var settledBefore: Timestamp?
     /// Messages up to this one, in the order of acceptance.
     public var last: MessageID?
     /// Only messages whose latest attempt failed with this class; nil for all.
@@ -45,8 +47,12 @@ public struct MessageFilter: Sendable, Equatable {
     }
 
     /// Everything but the upstream and the error.
-    func matches(_ state: MessageState, _ acceptedAt: Timestamp, kind: Kind, key: String?) -> Bool {
+    func matches(
+        _ state: MessageState, _ acceptedAt: Timestamp, settledAt: Timestamp?, kind: Kind,
+        key: String?
+    ) -> Bool {
         if let wanted = self.state, wanted != state { return false }
+        if let settledBefore, settledAt.map({ $0 >= settledBefore }) ?? true { return false }
         if let createdAfter, acceptedAt < createdAfter { return false }
         if let createdBefore, acceptedAt >= createdBefore { return false }
         if let wanted = self.kind, wanted != kind { return false }
@@ -71,7 +77,8 @@ public struct MessageFilter: Sendable, Equatable {
 
     public func matches(_ record: MessageRecord) -> Bool {
         UpstreamName(stored: record.upstream).map(shows) == true
-            && matches(record.state, record.acceptedAt, kind: record.kind, key: record.key)
+            && matches(
+                record.state, record.acceptedAt, settledAt: record.settledAt, kind: record.kind, key: record.key)
             && matches(record.lastError) && isOfLane(record)
     }
 }

@@ -17,6 +17,7 @@ extension StoreReader {
         func mayHold(_ filter: MessageFilter) -> Bool {
             // Receipts have neither a lane nor an error.
             if self == .delivered, filter.lane != nil || filter.needsError { return false }
+            if self == .queue, filter.settledBefore != nil { return false }
             return filter.state.map(holds) ?? true
         }
     }
@@ -175,7 +176,8 @@ extension StoreReader {
 
     func matches(_ row: borrowing SQLRow, _ filter: MessageFilter) -> Bool {
         filter.matches(
-            row[2], row[5], kind: filter.kind == nil ? "" : kinds.kind(row[1]),
+            row[2], row[5], settledAt: filter.settledBefore == nil ? nil : row[7],
+            kind: filter.kind == nil ? "" : kinds.kind(row[1]),
             key: filter.key == nil ? nil : row[3])
     }
 

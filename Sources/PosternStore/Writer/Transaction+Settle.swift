@@ -283,6 +283,25 @@ extension Transaction {
         return try end(id, in: queue, as: .cancelled, error: nil, at: moment)
     }
 
+    /// Deletes a settled message. Returns false if it is not settled, or in another state than `wanted`.
+    func purge(_ id: MessageID, in wanted: MessageState?) throws -> Bool {
+        var state: MessageState?
+        if wanted != .delivered {
+            state = try sql.first(
+                "DELETE FROM ended_# WHERE id = ? AND state = coalesce(?, state) RETURNING state", of: id.upstream, id,
+                wanted
+            ) { $0[0] }
+        }
+        if state == nil, wanted == nil || wanted == .delivered,
+            try sql.run("DELETE FROM delivered_# WHERE id = ?", of: id.upstream, id) > 0
+        {
+            state = .delivered
+        }
+        guard let state else { return false }
+        writeStates[id.upstream].change.purge(1, of: state)
+        return true
+    }
+
     /// Queues an ended message again, under its old id and therefore at its old position. Returns false if there is no
     /// such message, or its payload has been deleted.
     func requeue(_ id: MessageID, in queue: QueueTarget, at moment: Timestamp) throws -> Bool {
@@ -322,7 +341,7 @@ extension Transaction {
             FROM ended_#
             WHERE id = ?
             """, of: queue.number, lane, expiresAt,
-            found.state == .failed ? [.wasRequeued, .wasRetried] as MessageFlags : .wasRequeued,
+            MessageFlags.requeued(from: found.state),
             waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
         if sql.admitsLate { try nameLane(found.lane, of: id) }
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)

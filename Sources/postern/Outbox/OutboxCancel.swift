@@ -30,10 +30,10 @@ struct OutboxCancel: AsyncParsableCommand {
     func run() async throws {
         let edit = try await reportingAsync { () async throws(CommandFailure) in
             let editor = OutboxEditor(try options.location(gateway.choice))
-            guard ids.isEmpty else { return try await editor.edit(.cancelled, .ids(ids)) }
+            guard ids.isEmpty else { return try await editor.edit(.cancel, .ids(ids)) }
             var filter = filter.filter
             filter.state = .queued
-            return try await editor.edit(.cancelled, .all(filter), isPreview: !yes)
+            return try await editor.edit(.cancel, .all(filter), isPreview: !yes)
         }
         try writeResult(options.json ? edit.json : edit.text)
         throw ExitCode(edit.exitCode)

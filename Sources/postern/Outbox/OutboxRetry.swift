@@ -27,10 +27,10 @@ struct OutboxRetry: AsyncParsableCommand {
     func run() async throws {
         let edit = try await reportingAsync { () async throws(CommandFailure) in
             let editor = OutboxEditor(try options.location(gateway.choice))
-            guard ids.isEmpty else { return try await editor.edit(.retried, .ids(ids)) }
+            guard ids.isEmpty else { return try await editor.edit(.retry, .ids(ids)) }
             var filter = filter.filter
             filter.state = filter.state ?? .failed
-            return try await editor.edit(.retried, .all(filter))
+            return try await editor.edit(.retry, .all(filter))
         }
         try writeResult(options.json ? edit.json : edit.text)
         throw ExitCode(edit.exitCode)

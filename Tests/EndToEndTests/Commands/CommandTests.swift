@@ -147,7 +147,7 @@ import Testing
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed"], 73, "cannot open"),
         (
             ["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "failed", "--yes"], 73,
-            "no store at"
+            "cannot open"
         ),
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64, "not purged"),
         (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
@@ -230,13 +230,14 @@ import Testing
         #expect(again.exitCode == 1)
         #expect(again.output.contains("\(ids[0]): The message is cancelled; only failed or dropped ones"))
         let purge = ["outbox", "purge", "--config", config, "--upstream", "samsara", "--state", "cancelled"]
-        let preview = try await Binary.run(purge)
-        #expect(
-            preview.output
-                == "1 cancelled message of samsara would be removed; nothing was changed. Add --yes to do it.\n")
-        let early = try await Binary.run(purge + ["--yes"])
-        #expect(early.exitCode == 75)
-        #expect(early.errors.contains("Stop the gateway, purge, and start it again"))
+        let preview = try await Binary.run(purge + ["--url", url])
+        #expect(preview.output == "1 message would be removed; nothing was changed. Add --yes to do it.\n")
+        let early = try await Binary.run(purge + ["--url", url, "--older-than", "3600", "--yes"])
+        #expect(early.output == "0 messages removed.\n", "\(early.errors)")
+        let purged = try await Binary.run(purge + ["--url", url, "--yes"])
+        #expect(purged.output == "1 message removed.\n", "\(purged.errors)")
+        let gone = try await Binary.run(["outbox", "show", ids[0], "--config", config])
+        #expect(gone.exitCode == 1)
 
         let backlog = ["outbox", "cancel", "--upstream", "samsara", "--config", config, "--url", url, "--json"]
         let counted = try await Binary.run(backlog)
@@ -248,15 +249,15 @@ import Testing
         let second = try await Binary.run(["outbox", "cancel", ids[1], ids[0], "--config", config, "--json"])
         #expect(second.exitCode == 1)
         #expect(
-            second.output.hasPrefix(#"{"cancelled":1,"refused":[{"id":"\#(ids[0])","detail":"the message is cancelled"#)
-        )
+            second.output
+                == #"{"cancelled":1,"refused":[{"id":"\#(ids[0])","detail":"there is no such message"}]}"# + "\n")
         let export = try await Binary.run(["outbox", "export", "--config", config, "--state", "queued"])
         let lines = export.output.split(separator: "\n")
         #expect(lines.count == 1)
         #expect(lines.first?.contains(#""payload":\#(events[2])"#) == true)
         let removed = try await Binary.run(purge + ["--yes", "--json"])
         #expect(removed.exitCode == 0, "\(removed.errors)")
-        #expect(removed.output == "{\"purged\":2}\n")
+        #expect(removed.output == #"{"purged":1,"refused":[]}"# + "\n")
         let left = try await stats(config)
         #expect(left.queued == 1)
         #expect(left.accepted == 3)

@@ -62,6 +62,26 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        @Test(.timeLimit(.minutes(10))) func operations_areListed_andStopped_onTheCommandLine() async throws {
+            let directory = try GatewayDirectory(Settings())
+            let gateway = try await directory.start()
+            let begun = try gateway.client().post(
+                "/v1/messages/retry", #"{"upstream":"samsara"}"#,
+                headers: [("Content-Type", "application/json"), ("Prefer", "respond-async")])
+            let id = try #require(begun.json["operation"].string, "\(begun.text)")
+            for arguments in [["operations"], ["operations", "--stop", id]] {
+                let text = try await run(arguments, gateway)
+                let row = text.output.split(separator: "\n").last?.split(separator: " ").prefix(3).map(String.init)
+                #expect(row == [id, "retry", "samsara"], "\(text.output)\(text.errors)")
+            }
+            let json = try await run(["operations", "--json"], gateway)
+            #expect(JSON(Array(json.output.utf8))["operations"][0]["id"].string == id, "\(json.output)")
+            let unknown = try await run(["operations", "--stop", "1-1"], gateway)
+            #expect(unknown.exitCode == 1 && unknown.errors.contains("no such operation"), "\(unknown.errors)")
+            #expect(try await run(["operations", "--stop", "a/b"], gateway).exitCode == 64)
+            try await gateway.stop()
+        }
+
         @Test(.timeLimit(.minutes(10))) func refusal_isReported_withExitCode1() async throws {
             let directory = try GatewayDirectory(Settings())
             let gateway = try await directory.start()

@@ -21,10 +21,13 @@ import Testing
         try withPausedGateway(setup, body)
     }
 
-    private func isServed(_ route: Route, on port: UInt16, _ id: String) throws -> Bool {
+    private func isServed(
+        _ route: Route, on port: UInt16, _ id: String, _ operation: String
+    ) throws -> Bool {
         let name = route.template.text.contains("api/") || route.template.text.contains("shelf") ? "shop" : "picky"
         let values = [
             "upstream": name, "kind": "event", "name": name, "id": id, "batch": "1", "command": "c", "file": "main.js",
+            "operation": operation,
         ]
         let path = values.reduce(route.template.text) { $0.replacing("{\($1.key)}", with: $1.value) }
         let body = [.get, .delete].contains(route.method) ? nil : Array(#"{"n":1}"#.utf8)
@@ -37,9 +40,12 @@ import Testing
         try withListeners { gateway in
             // Of probes.
             gateway.transport.answerAll { _ in .status(200) }
+            let operation = try HTTPClient(port: gateway.adminPort).post(
+                "/v1/messages/retry", #"{"upstream":"picky"}"#, headers: OperationTests.asynchronously
+            ).json["operation"].string
             for route in Route.common + Self.resources.map({ Route($0) }) {
                 for (listener, port) in [(Route.Listener.main, gateway.port), (.admin, gateway.adminPort)] {
-                    let isServed = try self.isServed(route, on: port, gateway.accept())
+                    let isServed = try self.isServed(route, on: port, gateway.accept(), try #require(operation))
                     let label: Comment = "\(route.method.rawValue) \(route.template.text) on \(listener)"
                     #expect(isServed == route.listeners.contains(listener), label)
                 }
@@ -54,7 +60,7 @@ import Testing
             ("GET", "/console", [.admin]), ("GET", "/console/{file}", [.admin]),
             ("GET", "/v1/keys", [.admin]), ("POST", "/v1/upstreams/{name}/pause", [.admin]),
             ("POST", "/v1/messages/{id}/retry", [.admin]), ("DELETE", "/v1/messages/{id}", [.admin]),
-            ("POST", "/v1/{upstream}/{kind}", [.main]), ("POST", "/v1/messages", [.main]),
+            ("POST", "/v1/{upstream}/{kind}", [.main]), ("POST", "/v1/messages", [.main, .admin]),
             ("GET", "/v1/messages", [.main, .admin]), ("GET", "/v1/upstreams", [.main, .admin]),
             ("GET", "/openapi.yaml", [.main, .admin]),
         ] as [(String, String, Set<Route.Listener>)])

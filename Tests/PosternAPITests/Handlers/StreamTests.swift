@@ -68,16 +68,43 @@ import Testing
         }
     }
 
-    /// A cancelled message has no event of its own; see the list in the design, section 3.2.
-    @Test func cancelledMessage_isNotTold() throws {
-        try withPausedGateway { gateway in
-            let client = try EventClient(gateway.port)
+    @Test func messagesThatAnOperatorChanges_areToldWithTheKey() throws {
+        var setup = Setup()
+        setup.results = [.status(422), .status(503)]
+        try withGateway(setup) { gateway in
             let id = try gateway.accept()
-            #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
-            _ = try gateway.accept("/v1/plain/thing", "{}")
-            #expect(try client.next().type == "message.queued")
-            let next = try client.next()
-            #expect(next.type == "message.queued" && next.json["upstream"].string == "plain")
+            try gateway.waitForState("failed", of: id)
+            gateway.handler.replaceKeys(
+                [APIKey(name: "olga", sha256: KeyText.digest(of: "k"), scopes: [.read, .admin])], opensMetrics: false)
+            let bearer = [("Authorization", "Bearer k")]
+            let client = try EventClient(gateway.port, "?type=message.queued&type=message.cancelled", headers: bearer)
+            #expect(try gateway.client.post("/v1/messages/\(id)/retry", headers: bearer).status == 202)
+            let data = #"{"upstream":"picky","ids":["\#(id)"],"count":1,"by":"olga"}"#
+            #expect(try client.next(.messageQueued).data == data)
+            try #require(
+                try eventually {
+                    try gateway.client.ask("DELETE", "/v1/messages/\(id)", headers: bearer).status == 200
+                })
+            #expect(try client.next(.messageCancelled).data == data)
+        }
+    }
+
+    @Test func pauseAndResumption_areTold_withTheKey() throws {
+        try withGateway { gateway in
+            let keys = ["olga", "ben"].map {
+                APIKey(name: $0, sha256: KeyText.digest(of: $0), scopes: [.read, .admin])
+            }
+            gateway.handler.replaceKeys(keys, opensMetrics: false)
+            let client = try EventClient(gateway.port, headers: [("Authorization", "Bearer olga")])
+            for (action, name, type) in [
+                ("pause", "olga", EventType.upstreamPaused), ("resume", "ben", .upstreamResumed),
+            ] {
+                let headers = [("Authorization", "Bearer \(name)")]
+                #expect(try gateway.client.post("/v1/upstreams/plain/\(action)", headers: headers).status == 202)
+                #expect(try client.next(type).data == #"{"upstream":"plain","ids":[],"count":0,"by":"\#(name)"}"#)
+            }
+            gateway.context.wasReloaded()
+            #expect(try client.next(.configurationReloaded).data == #"{"upstream":null,"ids":[],"count":0}"#)
         }
     }
 
@@ -196,7 +223,9 @@ import Testing
             ("GET", "?kind=event", [], 400, "bad-request"),
             ("GET", "?upstream=picky&upstream=picky", [], 400, "bad-request"),
             ("GET", "?upstream=absent", [], 404, "unknown-upstream"),
-            ("GET", "", [("Accept", "application/json")], 406, "not-acceptable"),
+            ("GET", "", [("Accept", "text/plain")], 406, "not-acceptable"),
+            ("GET", "?after=1-1", [], 400, "bad-request"), ("GET", "?limit=7", [], 400, "bad-request"),
+            ("GET", "?limit=0", [("Accept", "application/json")], 400, "bad-request"),
             ("POST", "", [], 405, "method-not-allowed"), ("DELETE", "", [], 405, "method-not-allowed"),
         ] as [(String, String, [(String, String)], Int, String)])
     func requestThatIsNotValid_isRefused(
@@ -215,6 +244,43 @@ import Testing
         try withPausedGateway { gateway in
             let client = try EventClient(gateway.port, headers: [("Accept", accept)])
             #expect(client.head.status == 200)
+        }
+    }
+
+    @Test func clientThatAcceptsJSONAlone_getsWhatHasHappened_atOnce() throws {
+        try withPausedGateway { gateway in
+            func poll(_ query: String = "", _ headers: [(String, String)] = []) throws -> JSON {
+                let accept = [("Accept", "application/json")]
+                let answer = try gateway.client.ask("GET", "/v1/stream" + query, headers: accept + headers)
+                #expect(answer.status == 200 && answer.header("Content-Type") == "application/json", "\(answer.text)")
+                #expect(answer.json.keys == ["events", "last", "gap"])
+                return answer.json
+            }
+            let first = try poll()
+            #expect(first["events"].array.isEmpty && first["gap"].bool == false)
+            var last = try #require(first["last"].string)
+            let (picky, plain) = (try gateway.accept(), try gateway.accept("/v1/plain/thing", "{}"))
+            var events: [JSON] = []
+            try #require(
+                try eventually {
+                    let more = try poll("?after=\(last)")
+                    last = more["last"].string ?? ""
+                    events += more["events"].array
+                    return events.count >= 2
+                })
+            #expect(events.map { $0["type"].string } == ["message.queued", "message.queued"])
+            #expect(events.map { $0["data"]["ids"][0].string } == [picky, plain])
+            #expect(events[1]["id"].string == last)
+            #expect(try poll("?limit=1")["events"].array.map { $0["data"]["ids"][0].string } == [plain])
+            #expect(try poll("?upstream=picky&type=message.queued")["events"].array.count == 1)
+            #expect(try poll("?type=message.failed")["events"].array.isEmpty)
+            #expect(try poll("?after=0-1")["gap"].bool == true)
+            #expect(gateway.context.stream.listenerCount == 0)
+            let key = APIKey(
+                name: "p", sha256: KeyText.digest(of: "p"), scopes: [.read], upstreams: [UpstreamName("plain")!])
+            gateway.handler.replaceKeys([key], opensMetrics: false)
+            let own = try poll("", [("Authorization", "Bearer p")])["events"].array
+            #expect(own.map { $0["data"]["upstream"].string } == ["plain"])
         }
     }
 

@@ -82,14 +82,14 @@ import Testing
         let ids = try await makeStore(
             [.failed, .dropped, .cancelled, .delivered, .queued], laneRule: hasLanes ? .perLane : .acrossLanes)
         let unknown = MessageID(rawValue: 257)
-        let edit = try await editor.edit(.retried, .ids(ids + [unknown]))
+        let edit = try await editor.edit(.retry, .ids(ids + [unknown]))
         #expect(edit.count == 2)
         #expect(
             edit.refused.map(\.reason) == [
                 "the message is cancelled; only failed or dropped ones can be sent again",
                 "the message is delivered; only failed or dropped ones can be sent again",
                 "the message is queued; only failed or dropped ones can be sent again",
-                "there is no such message in the store",
+                "there is no such message",
             ])
         #expect(edit.exitCode == 1)
         #expect(try states(of: ids) == [.queued, .queued, .cancelled, .delivered, .queued])
@@ -99,8 +99,8 @@ import Testing
     @Test func allDeadLettersOfAnUpstream_areQueuedAgain_beyondOnePage() async throws {
         let ids = try await makeStore(Array(repeating: .failed, count: 1203) + [.dropped])
         let plain = try #require(UpstreamName("plain"))
-        let edit = try await editor.edit(.retried, .all(MessageFilter(upstream: plain, state: .failed)))
-        #expect(edit == OutboxEditResult(.retried, count: 1203))
+        let edit = try await editor.edit(.retry, .all(MessageFilter(upstream: plain, state: .failed)))
+        #expect(edit == OutboxEditResult(.retry, count: 1203))
         #expect(edit.text == "1203 messages queued again; sent when the gateway runs.")
         #expect(try states(of: [ids[0], ids[1202], ids[1203]]) == [.queued, .queued, .dropped])
         try expectBalance()
@@ -110,7 +110,7 @@ import Testing
         _ = try await makeStore([.failed])
         let other = try #require(UpstreamName("other"))
         let failure = await #expect(throws: CommandFailure.self) {
-            try await editor.edit(.retried, .all(MessageFilter(upstream: other, state: .failed)))
+            try await editor.edit(.retry, .all(MessageFilter(upstream: other, state: .failed)))
         }
         #expect(failure == CommandFailure(1, "The store has no upstream other; it has: plain."))
     }
@@ -120,7 +120,7 @@ import Testing
     @Test(arguments: [true, false])
     func queuedMessage_isCancelled_aSettledOneRefused(hasLanes: Bool) async throws {
         let ids = try await makeStore([.queued, .failed], laneRule: hasLanes ? .perLane : .acrossLanes)
-        let edit = try await editor.edit(.cancelled, .ids(ids))
+        let edit = try await editor.edit(.cancel, .ids(ids))
         #expect(edit.count == 1)
         #expect(edit.refused == [.init(ids[1], "the message is failed; only a queued one can be cancelled")])
         #expect(try states(of: ids) == [.cancelled, .failed])
@@ -133,13 +133,13 @@ import Testing
             Array(repeating: .queued, count: 1203) + [.failed], laneRule: hasLanes ? .perLane : .acrossLanes)
         let plain = try #require(UpstreamName("plain"))
         let filter = MessageFilter(upstream: plain, state: .queued)
-        let preview = try await editor.edit(.cancelled, .all(filter), isPreview: true)
+        let preview = try await editor.edit(.cancel, .all(filter), isPreview: true)
         #expect(preview.text == "1203 messages would be cancelled; nothing was changed. Add --yes to do it.")
         #expect(preview.json == #"{"cancelled":1203,"preview":true,"refused":[]}"#)
         #expect(try states(of: [ids[0]]) == [.queued])
         #expect(
-            try await editor.edit(.cancelled, .all(filter), isPreview: false)
-                == OutboxEditResult(.cancelled, count: 1203))
+            try await editor.edit(.cancel, .all(filter), isPreview: false)
+                == OutboxEditResult(.cancel, count: 1203))
         #expect(try states(of: [ids[0], ids[1202], ids[1203]]) == [.cancelled, .cancelled, .failed])
         try expectBalance()
     }
@@ -148,19 +148,25 @@ import Testing
         _ = try await makeStore([.queued])
         let plain = try #require(UpstreamName("plain"))
         let filter = MessageFilter(upstream: plain, kind: "other", state: .queued)
-        #expect(try await editor.edit(.cancelled, .all(filter), isPreview: false).count == 0)
+        #expect(try await editor.edit(.cancel, .all(filter), isPreview: false).count == 0)
     }
 
     // MARK: purge
 
-    @Test func purge_isPreviewed_alsoNextToARunningGateway() async throws {
+    private func purge(
+        _ state: MessageState, settledBefore: Timestamp? = nil, isPreview: Bool = false
+    ) async throws -> OutboxEditResult {
+        var filter = MessageFilter(upstream: UpstreamName("plain"), state: state)
+        filter.settledBefore = settledBefore
+        return try await editor.edit(.purge, .all(filter), isPreview: isPreview)
+    }
+
+    @Test func purge_isPreviewed() async throws {
         let ids = try await makeStore([.failed, .failed, .delivered])
-        let outbox = try open()
-        defer { outbox.close() }
-        let plain = try #require(UpstreamName("plain"))
-        #expect(try editor.previewOfPurge(.failed, of: plain, settledBefore: nil) == 2)
-        #expect(try editor.previewOfPurge(.failed, of: plain, settledBefore: Self.noon) == 0)
-        #expect(try editor.previewOfPurge(.failed, of: plain, settledBefore: Self.noon + .milliseconds(1)) == 2)
+        #expect(try await purge(.failed, isPreview: true).count == 2)
+        #expect(try await purge(.failed, settledBefore: Self.noon, isPreview: true).count == 0)
+        let preview = try await purge(.failed, settledBefore: Self.noon + .milliseconds(1), isPreview: true)
+        #expect(preview.text == "2 messages would be removed; nothing was changed. Add --yes to do it.")
         #expect(try states(of: ids) == [.failed, .failed, .delivered])
     }
 
@@ -168,46 +174,39 @@ import Testing
     func purge_removesOneState_andTheBooksAgree(state: MessageState) async throws {
         let all = MessageState.allCases + MessageState.allCases
         let ids = try await makeStore(all)
-        let plain = try #require(UpstreamName("plain"))
-        #expect(try await editor.purge(state, of: plain, settledBefore: nil) == 2)
+        #expect(try await purge(state).text == "2 messages removed.")
         #expect(try states(of: ids) == all.map { $0 == state ? nil : $0 })
         try expectBalance()
     }
 
     @Test func purge_sparesWhatWasSettledLater() async throws {
         let ids = try await makeStore([.failed, .failed])
-        let plain = try #require(UpstreamName("plain"))
-        #expect(try await editor.purge(.failed, of: plain, settledBefore: Self.noon) == 0)
-        #expect(try await editor.purge(.failed, of: plain, settledBefore: Self.noon + .milliseconds(1)) == 2)
+        #expect(try await purge(.failed, settledBefore: Self.noon).count == 0)
+        #expect(try await purge(.failed, settledBefore: Self.noon + .milliseconds(1)).count == 2)
         #expect(try states(of: ids) == [nil, nil])
         try expectBalance()
     }
 
-    @Test func purge_continues_beyondOneTransaction() async throws {
-        _ = try await makeStore(Array(repeating: .failed, count: 2 * PosternStore.Outbox.rowsPerPurge + 1))
-        let plain = try #require(UpstreamName("plain"))
-        let count = try await editor.purge(.failed, of: plain, settledBefore: nil)
-        #expect(count == 2 * PosternStore.Outbox.rowsPerPurge + 1)
+    @Test func purge_continues_beyondOnePage() async throws {
+        _ = try await makeStore(Array(repeating: .failed, count: 1203))
+        #expect(try await purge(.failed).count == 1203)
         try expectBalance()
     }
 
-    @Test func purge_isRefused_with75_whileAnotherProcessHoldsTheStore() async throws {
+    @Test func purge_asksForTheGateway_with75_whileAnotherProcessHoldsTheStore() async throws {
         _ = try await makeStore([.failed])
         let outbox = try open()
         defer { outbox.close() }
-        let plain = try #require(UpstreamName("plain"))
-        let failure = await #expect(throws: CommandFailure.self) {
-            try await editor.purge(.failed, of: plain, settledBefore: nil)
-        }
+        let failure = await #expect(throws: CommandFailure.self) { try await purge(.failed) }
         #expect(failure?.exitCode == 75)
-        #expect(failure?.description.contains("Stop the gateway, purge, and start it again") == true)
+        #expect(failure?.description.hasSuffix("Specify its address with --url.") == true)
     }
 
     // MARK: Missing stores
 
     @Test func missingStore_isRefused_with73_andNotMade() async throws {
         let failure = await #expect(throws: CommandFailure.self) {
-            try await editor.edit(.cancelled, .ids([MessageID(rawValue: 257)]))
+            try await editor.edit(.cancel, .ids([MessageID(rawValue: 257)]))
         }
         #expect(failure?.exitCode == 73)
         #expect(throws: CommandFailure.self) { try OutboxInspection(index, now: Self.noon) }
@@ -228,7 +227,7 @@ import Testing
         let ids = try await makeStore([.queued])
         let outbox = try open()
         defer { outbox.close() }
-        let failure = await #expect(throws: CommandFailure.self) { try await editor.edit(.cancelled, .ids(ids)) }
+        let failure = await #expect(throws: CommandFailure.self) { try await editor.edit(.cancel, .ids(ids)) }
         #expect(failure?.exitCode == 75)
         #expect(failure?.description.hasSuffix("Specify its address with --url.") == true)
     }

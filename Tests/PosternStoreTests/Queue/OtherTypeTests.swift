@@ -32,12 +32,12 @@ import Testing
     @Test func failedMessages_forbidIt_untilTheyArePurged() throws {
         let store = try TestStore()
         let queue = try store.register()
-        try store.append(to: queue)
+        let id = try store.append(to: queue)
         try store.fail(store.claim(queue, most: 1).messages, of: queue)
         try store.reopen()
         #expect(error(store) != nil)
-        let again = try store.register()
-        _ = try store.threads.result { store.outbox.purge(PurgeRequest(.failed, of: again.number), completion: $0) }
+        _ = try store.register()
+        _ = try store.threads.result { store.outbox.perform(.purge, on: [id], completion: $0) }
         try store.reopen()
         #expect(error(store) == nil)
     }

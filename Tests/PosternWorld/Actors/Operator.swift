@@ -63,7 +63,7 @@ final class Operator {
             world.rateCheck.willResume(name)
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
-        case .retry: retry(action.type)
+        case .retry: retry(action.type, asOperation: random.chance(0.5))
         case .cancel: cancel(random)
         case .reload: reload()
         case .removeUpstream:
@@ -84,12 +84,14 @@ final class Operator {
         case .killInsideDisk, .powerCutInsideDisk:
             world.death = action.kind == .killInsideDisk ? .kill : .powerCut
             world.disk.strike(.stop, on: nil, after: random.from(0...200))
-        case .purge: purge(name)
+        case .purge:
+            world.purged.insert(name)
+            steer("purge", #"{"upstream":"\#(name)","state":"delivered"}"#, asOperation: random.chance(0.5))
         case .changeKey:
             world.changeKey()
             world.stop()
         case .retryDropped:
-            retry(action.type, #","state":"dropped""#)
+            retry(action.type, #","state":"dropped""#, asOperation: random.chance(0.5))
         case .probe: world.credentials.probe(name)
         case .clockBack: world.time.setWallClock(back: random.span(1...7200))
         case .clockForward: world.time.setWallClock(back: .zero - random.span(1...7200))
@@ -115,17 +117,25 @@ final class Operator {
         }
     }
 
-    private func retry(_ type: any TypeScenarios, _ more: String = "") {
+    private func retry(_ type: any TypeScenarios, _ more: String = "", asOperation: Bool) {
         let kind = type.traits.contains(.sendsOnce) ? #","kind":"\#(type.kind)""# : ""
-        Self.post("/v1/messages/retry", #"{"upstream":"\#(type.name)"\#(kind)\#(more)}"#, in: world)
+        steer("retry", #"{"upstream":"\#(type.name)"\#(kind)\#(more)}"#, asOperation: asOperation)
     }
 
-    private func purge(_ upstream: String) {
-        guard let outbox = world.run?.gateway.outbox,
-            let number = outbox.names.first(where: { "\($0.value)" == upstream })?.key
-        else { return }
-        world.purged.insert(upstream)
-        outbox.purge(PurgeRequest(.delivered, of: number)) { _ in }
+    /// An operation is looked at once it has begun, and now and then stopped. The latest events are, too.
+    private func steer(_ action: String, _ body: String, asOperation: Bool) {
+        let headers: [(name: String, value: String)] = asOperation ? [("Prefer", "respond-async")] : []
+        Self.post("/v1/messages/\(action)", headers: headers, body, in: world) { [world] response, text in
+            guard asOperation, let path = response.headers.first(where: { $0.name == "Location" })?.value else {
+                return
+            }
+            Self.post("/v1/stream", method: "GET", headers: [("Accept", "application/json")], "", in: world)
+            Self.post(path, method: text.hasBytes(of: "7") ? "DELETE" : "GET", "", in: world) { response, text in
+                let isShown = text.hasBytes(of: "\"action\":\"\(action)\"")
+                guard response.status == 200 ? !isShown : response.status == 404 else { return }
+                world.promises.fail("an operation can be looked at", "\(response.status) \(text)")
+            }
+        }
     }
 
     private func cancel(_ random: SeededRandom) {
@@ -168,12 +178,14 @@ final class Operator {
     }
 
     static func post(
-        _ path: String, method: String = "POST", _ body: String = "{}", in world: World,
+        _ path: String, method: String = "POST", headers: [(name: String, value: String)] = [],
+        _ body: String = "{}",
+        in world: World,
         then: @escaping (HTTPResponse, String) -> Void = { _, _ in }
     ) {
         let post = Post(
-            path: path, headers: body.isEmpty ? [] : [("Content-Type", "application/json")], body: body, method: method,
-            entries: [])
+            path: path, headers: headers + (body.isEmpty ? [] : [(name: "Content-Type", value: "application/json")]),
+            body: body, method: method, entries: [])
         world.run?.ingress.send(post.bytes) { [weak world] response in
             guard let world, let response else { return }
             world.history.record("operator gets \(response.status) of \(path)")
