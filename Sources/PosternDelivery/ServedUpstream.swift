@@ -37,21 +37,24 @@ public struct ServedUpstream: Sendable {
     /// Carries out the request of an operator, soon. If no worker takes it, its effect on the queue is stored. The next
     /// worker begins with that, also one that has begun meanwhile.
     ///
-    /// - Parameter completion: Called when a flush has ended, as that of `UpstreamWorker.flush`. With nil if no worker takes
-    ///   it, since this process does not know how it ends.
+    /// - Parameters:
+    ///   - key: The name of the operator's key.
+    ///   - completion: Called when a flush has ended, as that of `UpstreamWorker.flush`. With nil if no worker takes it,
+    ///     since this process does not know how it ends.
     public func steer(
-        _ action: UpstreamAction, in outbox: Outbox,
+        _ action: UpstreamAction, in outbox: Outbox, by key: String? = nil, at now: Timestamp,
         completion: @escaping @Sendable (FlushReport?) -> Void = { _ in }
     ) {
-        if let worker, worker.take(action, completion: completion) { return }
+        let order = Pause(by: key, at: now)
+        if let worker, worker.take(action, order, completion: completion) { return }
         switch action {
         case .flush:
             client.renewConnections()
             outbox.flush(queue) { completion(nil) }
-        case .pause: outbox.setPaused(true, of: queue)
+        case .pause: outbox.setPause(order, of: queue)
         case .resume:
             client.renewConnections()
-            outbox.setPaused(false, of: queue)
+            outbox.setPause(nil, of: queue)
         }
     }
 

@@ -8,7 +8,7 @@ extension UpstreamSnapshot {
     public init?(stored summary: UpstreamSummary, now: Timestamp) {
         guard let record = summary.circuit else { return nil }
         self.init()
-        isPaused = summary.isPaused
+        pause = summary.pause
         circuit = record.reopensAtMs.map { .open(until: Timestamp(milliseconds: $0)) } ?? .closed
         failures = record.failures
         hold =

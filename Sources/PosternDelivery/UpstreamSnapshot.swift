@@ -1,4 +1,5 @@
 public import PosternCore
+public import PosternStore
 public import PosternUpstream
 
 /// The status of an upstream, as last published by its worker.
@@ -10,8 +11,9 @@ public struct UpstreamSnapshot: Sendable, Equatable {
 
     /// Whether the gateway does not deliver to it: it is disabled, or no longer configured.
     var isDisabled = false
-    /// Whether an operator has paused it.
-    public var isPaused = false
+    /// Nil unless an operator has paused it.
+    public var pause: Pause?
+    public var isPaused: Bool { pause != nil }
     /// The number of requests in flight.
     public var inFlight = 0
     /// The circuit of the upstream as a whole, not those of its endpoints.

@@ -123,20 +123,22 @@ extension Outbox {
         writer.change { transaction in try transaction.save(record, of: number) }
     }
 
-    /// Stores whether an upstream is paused.
-    public func setPaused(
-        _ isPaused: Bool, of number: UpstreamNumber,
+    /// Stores that an upstream is paused; nil: that it is not.
+    public func setPause(
+        _ pause: Pause?, of number: UpstreamNumber,
         completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
     ) {
         writer.change(
             { transaction in
-                try transaction.sql.run("UPDATE upstreams SET isPaused = ? WHERE number = ?", isPaused, number)
+                try transaction.sql.run(
+                    "UPDATE upstreams SET isPaused = ?, pausedBy = ?, pausedAtMs = ? WHERE number = ?", pause != nil,
+                    pause?.key, pause?.at, number)
             }, completion: completion)
     }
 
-    /// Stores whether an upstream is paused for which no worker sends, and tells one that has begun to meanwhile.
-    public func setPaused(_ isPaused: Bool, of target: QueueTarget) {
-        setPaused(isPaused, of: target.number) { [queues] _ in queues.adopted(target.number)?.paused(isPaused) }
+    /// Does so for an upstream for which no worker sends, and tells one that has begun to meanwhile.
+    public func setPause(_ pause: Pause?, of target: QueueTarget) {
+        setPause(pause, of: target.number) { [queues] _ in queues.adopted(target.number)?.paused(pause) }
     }
 
     /// Makes everything due now in a queue from which no worker sends, stores what the flush covers, and tells a worker

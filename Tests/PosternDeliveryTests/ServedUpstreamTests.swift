@@ -78,11 +78,14 @@ import Testing
     }
 
     @Test func upstreamWithoutAWorker_isShownAsStored() throws {
-        harness.worker.pause()
+        let order = Pause(by: "ops", at: harness.time.now)
+        harness.worker.pause(order)
+        harness.worker.pause(Pause(by: "other", at: harness.time.now + .seconds(1)))
         try harness.turn()
         endWorker()
         let snapshot = served.snapshot(in: harness.outbox, now: harness.time.now)
         #expect(snapshot.health == .paused)
+        #expect(snapshot.pause == order)
         #expect(!snapshot.isDisabled)
     }
 
@@ -90,13 +93,13 @@ import Testing
         // A request may have found the worker before it ended.
         let served = isKnown ? ServedUpstream(type: "plain", worker: harness.worker) : served
         endWorker()
-        served.steer(.pause, in: harness.outbox)
+        served.steer(.pause, in: harness.outbox, by: "ops", at: harness.time.now)
         try harness.accept(1)
         let next = try beginWorker()
         turn(next)
-        #expect(next.snapshot.isPaused)
+        #expect(next.snapshot.pause?.key == "ops")
         #expect(harness.sent.isEmpty)
-        served.steer(.resume, in: harness.outbox)
+        served.steer(.resume, in: harness.outbox, at: harness.time.now)
         harness.commit()
         turn(next)
         #expect(!next.snapshot.isPaused)
@@ -108,7 +111,7 @@ import Testing
         try harness.turn()
         try harness.answer(.status(503))
         endWorker()
-        served.steer(.flush, in: harness.outbox)
+        served.steer(.flush, in: harness.outbox, at: harness.time.now)
         harness.commit()
         let summary = try #require(try harness.outbox.summary(of: harness.queue.number))
         #expect(summary.flushedThrough.rawValue == Int64(harness.ledger.lastID))
@@ -121,7 +124,7 @@ import Testing
         let served = isKnown ? ServedUpstream(type: "plain", worker: harness.worker) : served
         endWorker()
         let reports = Inbox<FlushReport?>()
-        served.steer(.flush, in: harness.outbox) { reports.put($0) }
+        served.steer(.flush, in: harness.outbox, at: harness.time.now) { reports.put($0) }
         #expect(reports.takeAll().isEmpty)
         harness.commit()
         #expect(reports.takeAll() == [nil])
@@ -148,7 +151,7 @@ import Testing
         endWorker()
         let queue = try harness.outbox.adopt(harness.queue.target)
         let early = hasBegun ? try beginWorker(on: queue) : nil
-        served.steer(.flush, in: harness.outbox)
+        served.steer(.flush, in: harness.outbox, at: harness.time.now)
         harness.commit()
         turn(try early ?? beginWorker(on: queue))
         #expect(harness.sent.count == 2)

@@ -36,7 +36,7 @@ import WebhookAdapter
             $1.isInFlight = true; $0.circuit = .open(until: later)
         },
         row("paused", .pause) {
-            $0.isPaused = true; $1.nextAttemptAt = soon
+            $0.pause = Pause(); $1.nextAttemptAt = soon
         },
         row("settings are missing", .credentials) { snapshot, _ in snapshot.hold = .credentials },
         row("parked", .token) {

@@ -62,7 +62,8 @@ struct UpstreamHandler: Sendable {
         if action == .flush, let seconds = Preferences(responder.head).wait {
             return flush(upstream, seconds: seconds, responder)
         }
-        upstream.served.steer(action, in: context.outbox)
+        let key = responder.caller?.key.name
+        upstream.served.steer(action, in: context.outbox, by: key, at: context.time.now)
         let event: EventType? =
             switch action {
             case .pause: .upstreamPaused
@@ -71,8 +72,7 @@ struct UpstreamHandler: Sendable {
             case .flush: nil
             }
         if let event {
-            context.outbox.events.record(
-                Event(event, upstream.name, by: responder.caller?.key.name), isOrdered: true)
+            context.outbox.events.record(Event(event, upstream.name, by: key), isOrdered: true)
         }
         responder.send(
             .json(
@@ -88,9 +88,8 @@ struct UpstreamHandler: Sendable {
     private func flush(_ upstream: ConfiguredUpstream, seconds: Int, _ responder: MeteredResponder) {
         let answer = FlushReply(upstream, seconds: seconds, responder, context)
         context.pendingReplies.hold(answer, seconds: seconds)
-        upstream.served.steer(.flush, in: context.outbox) { [context] report in
-            // Without a report it goes on, and this process does not know until when.
-            if let report { answer.ended(report) }
+        upstream.served.steer(.flush, in: context.outbox, at: context.time.now) { [context] report in
+            answer.ended(report)
             context.pendingReplies.release(answer)
         }
     }

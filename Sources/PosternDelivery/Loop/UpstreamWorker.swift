@@ -88,16 +88,19 @@ public final class UpstreamWorker: Sendable {
     }
 
     /// Carries out the request of an operator. Returns false if the worker does not, because it has ended, or is about to.
-    func take(_ action: UpstreamAction, completion: @escaping @Sendable (FlushReport?) -> Void) -> Bool {
+    /// `order`: who pauses, and when.
+    func take(
+        _ action: UpstreamAction, _ order: Pause, completion: @escaping @Sendable (FlushReport?) -> Void
+    ) -> Bool {
         switch action {
-        case .pause: pause()
+        case .pause: pause(order)
         case .resume: resume()
         case .flush: flush(completion: completion)
         }
     }
 
     /// Stops sending; messages are still accepted. Requests in flight finish. The result: see `take`.
-    @discardableResult public func pause() -> Bool { put(.pause) }
+    @discardableResult public func pause(_ order: Pause = Pause()) -> Bool { put(.pause(order)) }
     /// Ends a pause, and probes now what waits for a circuit or an operator.
     @discardableResult func resume() -> Bool {
         client.renewConnections()

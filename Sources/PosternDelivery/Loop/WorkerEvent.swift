@@ -9,7 +9,8 @@ enum WorkerEvent: Sendable {
     case answered(InFlightBatch, TransferResult)
     case recorded(InFlightBatch, Settlement, Result<[StateChange], StoreError>)
     case tokenAnswered(TransferResult, fetch: Int)
-    case pause, resume, stop, end
+    case pause(Pause)
+    case resume, stop, end
     case pauseStored(Result<Void, StoreError>)
     /// How long a claim waits could not be stored, so that it does not wait.
     case waitNotStored(StoreError)

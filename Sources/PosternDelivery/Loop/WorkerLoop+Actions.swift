@@ -28,7 +28,7 @@ extension WorkerLoop {
     }
 
     private func storePause() {
-        outbox.setPaused(machine.isPaused, of: queue.number) { [inbox] in inbox.put(.pauseStored($0)) }
+        outbox.setPause(machine.pause, of: queue.number) { [inbox] in inbox.put(.pauseStored($0)) }
     }
 
     /// What an operator has asked for must outlast a restart: retry as long as the store is open.

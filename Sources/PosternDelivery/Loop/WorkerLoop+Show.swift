@@ -7,7 +7,7 @@ import PosternUpstream
 extension WorkerLoop {
     func show() {
         var snapshot = UpstreamSnapshot()
-        snapshot.isPaused = machine.isPaused
+        snapshot.pause = machine.pause
         snapshot.inFlight = machine.inFlight
         snapshot.circuit = machine.health.shown
         snapshot.failures = machine.health.upstream.failures

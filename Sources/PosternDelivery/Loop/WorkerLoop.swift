@@ -69,11 +69,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         logger = gatewayLogger.at(settings.logLevel)
         random = dependencies.random
         // What is stored before the summary is read is in it.
-        queue.onStoredRequests { [inbox] isPaused in
-            inbox.put(isPaused ? .pause : .resume)
-        } flush: { [inbox] in
-            inbox.put(.flush { _ in })
-        }
+        queue.onPause { [inbox] pause in inbox.put(pause.map { WorkerEvent.pause($0) } ?? .resume) }
         let summary = try outbox.summary(of: queue.number)
         saved = summary?.circuit ?? CircuitRecord()
         var reopensAt = saved.reopensAtMs.map(Timestamp.init(milliseconds:))
@@ -84,8 +80,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         let circuit = Circuit(most: settings.maxInFlight, failures: saved.failures, reopensAt: reopensAt)
         machine = DeliveryMachine(
             settings: settings,
-            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(Verdict.HoldReason.init(rawValue:))))
-        machine.isPaused = summary?.isPaused ?? false
+            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
+        machine.pause = summary?.pause
         machine.flushedThrough = summary?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
         machine.lastError = saved.lastError
@@ -147,7 +143,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .answered(let flight, let result): answered(flight, result)
         case .recorded(let flight, let settlement, let result): recorded(flight, settlement, result)
         case .tokenAnswered(let result, let fetch): tokenAnswered(result, fetch: fetch)
-        case .pause: perform(machine.pause())
+        case .pause(let order): perform(machine.pause(order))
         case .resume: perform(machine.resume(now: time.now))
         case .pauseStored(let result): pauseStored(result)
         case .waitNotStored(let error): waitNotStored(error)

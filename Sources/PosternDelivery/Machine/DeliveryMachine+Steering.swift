@@ -23,13 +23,14 @@ extension DeliveryMachine {
     /// Whether messages are sent at all.
     var isSending: Bool { !isPaused && !isStopping }
 
-    mutating func pause() -> [Action] {
-        defer { isPaused = true }
+    /// The first order to pause counts.
+    mutating func pause(_ order: Pause) -> [Action] {
+        defer { pause = pause ?? order }
         return isPaused ? [] : [.savePause(true)]
     }
 
     mutating func resume(now: Timestamp) -> [Action] {
-        defer { isPaused = false }
+        defer { pause = nil }
         return (isPaused ? [.savePause(false)] : []) + endWaits(now: now)
     }
 

@@ -86,7 +86,9 @@ struct DeliveryMachine: Equatable {
     var isReady = false
 
     // Steering, see `DeliveryMachine+Steering`.
-    var isPaused = false
+    /// Nil unless an operator has paused the upstream.
+    var pause: Pause?
+    var isPaused: Bool { pause != nil }
     var isStopping = false
     /// The last message that flushes have covered so far.
     var flushedThrough = MessageID(rawValue: 0)

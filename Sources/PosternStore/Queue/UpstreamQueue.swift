@@ -31,7 +31,7 @@ public final class UpstreamQueue: Sendable {
     /// The worker.
     private struct Listener {
         var wake: @Sendable () -> Void = {}
-        var pause: @Sendable (Bool) -> Void = { _ in }
+        var pause: @Sendable (Pause?) -> Void = { _ in }
         var flush: @Sendable () -> Void = {}
     }
 
@@ -74,7 +74,7 @@ public final class UpstreamQueue: Sendable {
     /// Calls these, on the writer's thread, when a request of an operator was stored because it found no worker: one that
     /// pauses or resumes the upstream, and one that flushes its queue.
     public func onStoredRequests(
-        pause: @escaping @Sendable (_ isPaused: Bool) -> Void, flush: @escaping @Sendable () -> Void
+        pause: @escaping @Sendable (Pause?) -> Void, flush: @escaping @Sendable () -> Void
     ) {
         listener.withLock { ($0.pause, $0.flush) = (pause, flush) }
     }
@@ -82,7 +82,7 @@ public final class UpstreamQueue: Sendable {
     /// Wakes the worker.
     func wake() { listener.withLock { $0.wake }() }
 
-    func paused(_ isPaused: Bool) { listener.withLock { $0.pause }(isPaused) }
+    func paused(_ pause: Pause?) { listener.withLock { $0.pause }(pause) }
 
     /// Called after the commit that made everything due. What was loaded before it says otherwise.
     func flushed(at now: Timestamp) {

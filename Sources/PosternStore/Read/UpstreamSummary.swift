@@ -10,8 +10,8 @@ public struct UpstreamSummary: Sendable, Equatable {
     public var ledger: Ledger
     /// The health as the worker last stored it; nil if the stored record is not valid.
     public var circuit: CircuitRecord?
-    /// Stored, so it outlives a restart.
-    public var isPaused: Bool
+    /// Stored, so it outlives a restart. Nil unless the upstream is paused.
+    public var pause: Pause?
     /// The last message that flushes have covered so far.
     public var flushedThrough = MessageID(rawValue: 0)
     /// When the oldest queued message was accepted, if that was requested.
@@ -34,7 +34,7 @@ public struct UpstreamSummary: Sendable, Equatable {
             """
             SELECT number, name, type, circuit, isPaused, flushedThrough,
               lastId, accepted, queuedBytes, ambiguousSends, queued, delivered, failed, cancelled, dropped, expired,
-              purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired
+              purgedDelivered, purgedFailed, purgedCancelled, purgedDropped, purgedExpired, pausedBy, pausedAtMs
             FROM upstreams ORDER BY name
             """
         ) { row -> UpstreamSummary? in
@@ -49,9 +49,20 @@ public struct UpstreamSummary: Sendable, Equatable {
                 ambiguousSends: row[9])
             return UpstreamSummary(
                 name: name, number: row[0], type: row[2], ledger: ledger,
-                circuit: JSONRecord.decode(row[3], as: CircuitRecord.self), isPaused: row[4], flushedThrough: row[5])
+                circuit: JSONRecord.decode(row[3], as: CircuitRecord.self),
+                pause: (row[4] as Bool) ? Pause(by: row[21], at: row[22]) : nil, flushedThrough: row[5])
         }.compactMap { $0 }
     }
+}
+
+/// An operator's order not to send to an upstream.
+public struct Pause: Sendable, Equatable {
+    /// The name of the key with which it was ordered; nil if no key was required.
+    public var key: String?
+    /// Nil if that is not known: an earlier version stored the pause.
+    public var at: Timestamp?
+
+    public init(by key: String? = nil, at: Timestamp? = nil) { (self.key, self.at) = (key, at) }
 }
 
 extension StoreView {

@@ -175,6 +175,10 @@ enum Migrations {
                 try sql.run("ALTER TABLE ended_# ADD COLUMN traceParent TEXT", of: number)
             }
         },
+        Migration(identifier: "5 pauses") { sql in
+            try sql.run("ALTER TABLE upstreams ADD COLUMN pausedBy TEXT")
+            try sql.run("ALTER TABLE upstreams ADD COLUMN pausedAtMs INTEGER")
+        },
     ]
 
     /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no

@@ -16,7 +16,7 @@ import Testing
     private func summary(_ change: (inout UpstreamSummary) -> Void = { _ in }) throws -> UpstreamSummary {
         var summary = UpstreamSummary(
             name: try #require(UpstreamName("samsara")), number: Self.number, type: "samsara", ledger: Ledger(),
-            circuit: CircuitRecord(), isPaused: false, oldestQueuedAt: nil)
+            circuit: CircuitRecord(), oldestQueuedAt: nil)
         change(&summary)
         return summary
     }
@@ -66,7 +66,7 @@ import Testing
         #expect(try health { $0.circuit!.failures = 1 } == "degraded")
         #expect(try health { $0.circuit!.reopensAtMs = 1 } == "down")
         #expect(try health { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "credentials") } == "unauthorized")
-        #expect(try health { ($0.circuit!.hold, $0.isPaused) = ("credentials", true) } == "paused")
+        #expect(try health { ($0.circuit!.hold, $0.pause) = ("credentials", Pause()) } == "paused")
         #expect(try health { ($0.circuit!.reopensAtMs, $0.circuit!.hold) = (1, "configuration") } == "misconfigured")
         #expect(try health { $0.circuit!.waitingEndpoints = ["/a"] } == "degraded")
         #expect(try health { $0.circuit!.obstacle = .missingSettings } == "unauthorized")
@@ -97,7 +97,7 @@ import Testing
         #expect(report(down).waitStatus(of: retry).waitingFor == .circuit)
         #expect(report(down).waitStatus(of: retry).nextAttemptAt == later + .seconds(1))
         #expect(report(refused).waitStatus(of: record()).waitingFor == .credentials)
-        #expect(try report(summary { $0.isPaused = true }).waitStatus(of: retry).waitingFor == .pause)
+        #expect(try report(summary { $0.pause = Pause() }).waitStatus(of: retry).waitingFor == .pause)
     }
 
     /// The most specific reason comes first, as in the API.
@@ -118,7 +118,7 @@ import Testing
 
     @Test func settledMessage_waitsForNothing_whateverItsUpstream() throws {
         let failed = record { $0.state = .failed }
-        #expect(try report(summary { $0.isPaused = true }).waitStatus(of: failed) == .init())
+        #expect(try report(summary { $0.pause = Pause() }).waitStatus(of: failed) == .init())
     }
 
     // MARK: list, show, export

@@ -25,9 +25,9 @@ import Testing
     @Test func pause_stopsSending_andIsSavedOnce() {
         var model = MachineModel()
         model.accept(1, lane: 1)
-        guard case .savePause(true)? = model.machine.pause().first else { return #expect(Bool(false)) }
+        guard case .savePause(true)? = model.machine.pause(Pause()).first else { return #expect(Bool(false)) }
         #expect(!model.machine.isSending)
-        #expect(model.machine.pause().isEmpty)
+        #expect(model.machine.pause(Pause()).isEmpty)
         let resumed = model.machine.resume(now: model.now)
         guard case .savePause(false)? = resumed.first, case .wakeHeld? = resumed.last else {
             return #expect(Bool(false))

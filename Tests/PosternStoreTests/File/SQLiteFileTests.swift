@@ -63,11 +63,28 @@ import Testing
         #expect(try store.outbox.attempts(of: id).map(\.step) == [nil, "second"])
     }
 
+    @Test func pauseOfAnEarlierVersion_isKept_withoutItsOrigin() throws {
+        let store = try TestStore()
+        let number = try store.register().number
+        try store.execute("UPDATE upstreams SET isPaused = 1")
+        for column in ["pausedBy", "pausedAtMs"] { try store.execute("ALTER TABLE upstreams DROP COLUMN \(column)") }
+        try store.execute("DELETE FROM grdb_migrations WHERE identifier = '5 pauses'")
+        try store.reopen()
+        #expect(try store.outbox.summary(of: number)?.pause == Pause())
+        try store.threads.result { store.outbox.setPause(nil, of: number, completion: $0) }
+        #expect(try store.outbox.summary(of: number)?.pause == nil)
+        let order = Pause(by: "ops", at: store.time.now)
+        try store.threads.result { store.outbox.setPause(order, of: number, completion: $0) }
+        try store.reopen()
+        #expect(try store.outbox.summary(of: number)?.pause == order)
+    }
+
     @Test func storeOfVersion010_isOpened_andTakesWhatItHadNoColumnsFor() throws {
         let store = try TestStore()
         let id = try store.append(to: store.register())
         for table in ["queue_1", "ended_1"] { try store.execute("ALTER TABLE \(table) DROP COLUMN traceParent") }
         try store.execute("ALTER TABLE attempts DROP COLUMN step; DROP TABLE responses")
+        for column in ["pausedBy", "pausedAtMs"] { try store.execute("ALTER TABLE upstreams DROP COLUMN \(column)") }
         try store.execute("DELETE FROM grdb_migrations WHERE identifier <> '1 outbox'")
         try store.reopen()
         let queue = try store.register()
