@@ -137,6 +137,14 @@ extension Outbox {
         try readMessages { try $0.batch(id, of: number) }
     }
 
+    /// The requests to an upstream before `cursor`, the newest first, and the cursor of the next page if there is one. A
+    /// page may have fewer than `limit` if most of the requests went to other upstreams.
+    public func batches(
+        of number: UpstreamNumber, before cursor: BatchID?, limit: Int
+    ) throws(StoreError) -> (batches: [AttemptRow], next: BatchID?) {
+        try readMessages { try $0.batches(of: number, before: cursor, limit: limit) }
+    }
+
     /// Messages after `cursor` in that order, and the cursor of the next page if there is one. A page may have fewer
     /// than `limit` if few of very many match, or if `maxBytes` are used up; the cursor continues from there. A page
     /// has at least one message if any matches, however large it is.

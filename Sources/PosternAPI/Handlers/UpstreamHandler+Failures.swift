@@ -38,6 +38,7 @@ extension UpstreamHandler {
             json.string("sample", group.sample.description)
             json.time("firstAt", group.firstAt)
             json.time("lastAt", group.lastAt)
+            json.raw("perMinute", JSONWriter.array(group.perMinute.map { String($0) }))
         }
     }
 }

@@ -93,6 +93,14 @@ public enum MessageJSON {
         json.string("step", row.step)
     }
 
+    /// An element of the list of requests.
+    static func batch(_ row: AttemptRow, of upstream: String?) -> String {
+        JSONWriter.object { json in
+            json.string("upstream", upstream)
+            write(row, into: &json)
+        }
+    }
+
     /// The receipt of one upstream request.
     static func receipt(_ receipt: AttemptReceipt, of upstream: AnyUpstream) -> String {
         JSONWriter.object { json in

@@ -220,6 +220,9 @@ struct Route: Sendable {
             query: ["kind", "key", "createdAfter", "createdBefore", "cursor"], readsQuery: true, .scope(.read),
             .backlog { $0.upstreams.failures(of: $1, $2) }),
         Route(
+            .get, "/v1/upstreams/{name}/batches", query: ["limit", "cursor"], readsQuery: true, .scope(.read),
+            .backlog { $0.upstreams.batches(of: $1, $2) }),
+        Route(
             .get, "/v1/upstreams/{name}/batches/{batch}", .scope(.read), .batch { $0.upstreams.show($2, of: $1, $3) }),
         Route(
             .post, "/v1/upstreams/{name}/flush", .scope(.admin), body: .json, successes: [200, 202],

@@ -14,6 +14,31 @@ public struct FailureGroup: Sendable, Equatable {
     /// When the first and the last of these errors occurred.
     public internal(set) var firstAt: Timestamp
     public internal(set) var lastAt: Timestamp
+    /// How many of them occurred in each minute of the hour that ends with the minute of `lastAt`, the oldest first.
+    public internal(set) var perMinute: [UInt32]
+
+    /// One that failed at that time, and nothing else yet.
+    init(_ message: MessageID, _ error: AttemptError?, at moment: Timestamp) {
+        (id, sample, firstAt, lastAt) = (ID(error), message, moment, moment)
+        (errorClass, status, detail) = (error?.errorClass, error?.status, error.map { ErrorPattern.of($0.detail) })
+        count = 1
+        perMinute = [UInt32](repeating: 0, count: 59) + [1]
+    }
+
+    /// Counts another message with that error.
+    mutating func add(_ message: MessageID, at moment: Timestamp) {
+        count += 1
+        firstAt = min(firstAt, moment)
+        let later = Int(moment.minute - lastAt.minute)
+        if later > 0 {
+            let gone = min(later, perMinute.count)
+            perMinute.removeFirst(gone)
+            perMinute += [UInt32](repeating: 0, count: gone)
+        }
+        let minute = perMinute.count - 1 + min(later, 0)
+        if minute >= 0 { perMinute[minute] += 1 }
+        if moment > lastAt { (lastAt, sample) = (moment, message) }
+    }
 
     /// Identifies a group by class, status, and text of its errors, so it is the same in every store.
     public struct ID: Hashable, Sendable, CustomStringConvertible {
@@ -46,6 +71,11 @@ public struct FailureGroup: Sendable, Equatable {
             rawValue = value
         }
     }
+}
+
+extension Timestamp {
+    /// The number of whole minutes since 1970.
+    fileprivate var minute: Int64 { Int64((Double(milliseconds) / 60_000).rounded(.down)) }
 }
 
 /// The failed messages of a page, in groups.

@@ -21,7 +21,11 @@ extension StoreReader {
                 rows += Self.rowsPerError
                 page.examined += 1
                 let error = error(in: row)
-                FailureGroup.add(row[0], error, at: error?.at ?? row[7], to: &groups)
+                let (message, moment): (MessageID, Timestamp) = (row[0], error?.at ?? row[7])
+                let group = FailureGroup.ID(error)
+                if groups[group]?.add(message, at: moment) == nil {
+                    groups[group] = FailureGroup(message, error, at: moment)
+                }
             }
             guard rows >= Self.rowsPerPage || groups.count == Self.groupsPerPage else { return true }
             page.next = row[0]
@@ -29,24 +33,5 @@ extension StoreReader {
         }
         page.groups = groups.values.sorted { ($0.count, $0.lastAt, $0.sample) > ($1.count, $1.lastAt, $1.sample) }
         return page
-    }
-}
-
-extension FailureGroup {
-    fileprivate static func add(
-        _ message: MessageID, _ error: AttemptError?, at moment: Timestamp, to groups: inout [ID: FailureGroup]
-    ) {
-        let id = ID(error)
-        guard var group = groups[id] else {
-            groups[id] = FailureGroup(
-                id: id, errorClass: error?.errorClass, status: error?.status,
-                detail: error.map { ErrorPattern.of($0.detail) }, count: 1, sample: message, firstAt: moment,
-                lastAt: moment)
-            return
-        }
-        group.count += 1
-        group.firstAt = min(group.firstAt, moment)
-        if moment > group.lastAt { (group.lastAt, group.sample) = (moment, message) }
-        groups[id] = group
     }
 }

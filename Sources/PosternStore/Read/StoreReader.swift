@@ -58,6 +58,29 @@ struct StoreReader {
         return AttemptReceipt(attempt: attempt, ids: ids, kind: try ids.first.flatMap(kind))
     }
 
+    func batches(
+        of number: UpstreamNumber, before cursor: BatchID?, limit: Int
+    ) throws -> (batches: [AttemptRow], next: BatchID?) {
+        var (found, examined): ([AttemptRow], Int) = ([], 0)
+        var next: BatchID?
+        try sql.walk(
+            """
+            SELECT batch, startedAtMs, endedAtMs, outcome, status, detail, ids, step, upstream FROM attempts
+            WHERE batch < ? ORDER BY batch DESC
+            """, cursor?.rawValue ?? .max
+        ) { row in
+            if row[8] == number {
+                if found.count == limit { next = found.last?.batch }
+                guard next == nil else { return false }
+                found.append(AttemptRow(row, carrying: MessageIDList.decode(row[6]).count))
+            }
+            examined += 1
+            if examined == Self.maxAttempts { next = row[0] }
+            return next == nil
+        }
+        return (found, next)
+    }
+
     /// Nil if the message is not kept any more.
     private func kind(of id: MessageID) throws -> Kind? {
         let number = try sql.value(

@@ -208,7 +208,8 @@ import Testing
             #expect(answer.json["examined"].int == 3 && !answer.json["next"].isThere)
             #expect(groups.map { $0["count"].int } == [2, 1])
             let group = try #require(groups.first)
-            #expect(group.keys == ["id", "class", "status", "detail", "count", "sample", "firstAt", "lastAt"])
+            #expect(
+                group.keys == ["id", "class", "status", "detail", "count", "sample", "firstAt", "lastAt", "perMinute"])
             #expect(group["class"].string == "refused" && group["status"].int == 410)
             #expect(group["detail"].string == "item * is unknown")
             #expect(group["sample"].string == failed[1])

@@ -234,6 +234,57 @@ import Testing
         #expect(try failures(store, queue, filter).groups.map(\.count) == [1, 1, 1])
     }
 
+    @Test func group_countsItsErrorsByTheMinute_inTheHourBeforeTheLast() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        // In the first second of a minute.
+        store.time.advance(by: .milliseconds(60_000 - store.time.now.milliseconds % 60_000))
+        for (count, seconds) in [(7, 60), (1, 3480), (2, 59), (3, 1)] {
+            _ = try fail([String](repeating: "no", count: count), of: queue, in: store)
+            store.time.advance(by: .seconds(seconds))
+        }
+        #expect(
+            try failures(store, queue).groups.map(\.perMinute) == [[7, 1] + [UInt32](repeating: 0, count: 57) + [5]])
+        _ = try fail(["no"], of: queue, in: store)
+        // The seven are older than an hour now.
+        let group = try #require(try failures(store, queue).groups.first)
+        #expect(group.perMinute == [1] + [UInt32](repeating: 0, count: 57) + [5, 1] && group.count == 14)
+        store.time.advance(by: .seconds(7200))
+        _ = try fail(["no"], of: queue, in: store)
+        #expect(try failures(store, queue).groups.map(\.perMinute) == [[UInt32](repeating: 0, count: 59) + [1]])
+    }
+
+    /// The clock may have been set back, so that a message with a higher id failed earlier.
+    @Test func group_countsByTheMinute_inWhateverOrderTheyFailed() throws {
+        let store = try TestStore()
+        let moment = store.time.now
+        let message = MessageID(sequence: 1, upstream: UpstreamNumber(rawValue: 1))
+        var group = FailureGroup(message, nil, at: moment)
+        group.add(message, at: moment - .seconds(120))
+        group.add(message, at: moment - .seconds(86_400))
+        #expect(group.perMinute.suffix(3) == [1, 0, 1] && group.count == 3)
+        #expect(group.firstAt == moment - .seconds(86_400) && group.lastAt == moment)
+    }
+
+    @Test func requests_areListedNewestFirst_thoseOfOneUpstream() throws {
+        let store = try TestStore()
+        let (queue, other) = (try store.register(), try store.register(PlainUpstream("other")))
+        let ids = try store.append(2, to: queue)
+        let batches = try (0..<5).map { number in
+            let batch = store.outbox.nextBatch()
+            try store.openAttempt(batch, carrying: number == 4 ? ids : [ids[0]], of: number == 2 ? other : queue)
+            return batch
+        }
+        func page(_ cursor: BatchID?, _ limit: Int) throws -> (batches: [AttemptRow], next: BatchID?) {
+            try store.outbox.batches(of: queue.number, before: cursor, limit: limit)
+        }
+        let first = try page(nil, 2)
+        #expect(first.batches.map(\.batch) == [batches[4], batches[3]] && first.next == batches[3])
+        #expect(first.batches.map(\.messages) == [2, 1])
+        let second = try page(first.next, 2)
+        #expect(second.batches.map(\.batch) == [batches[1], batches[0]] && second.next == nil)
+    }
+
     @Test func page_endsWithManyGroups_andContinues() throws {
         let store = try TestStore()
         let queue = try store.register()

@@ -39,6 +39,35 @@ import Testing
         }
     }
 
+    /// The overview of the console asks for this every two seconds: the rest of it is in memory.
+    @Test func oldestMessage_costsAsMuchToFind_howeverManyAreQueued() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        func steps() throws -> Int {
+            let now = store.time.now
+            return try store.outbox.readers.readSnapshot { sql in
+                let reader = StoreReader(sql: sql, kinds: store.outbox.kinds, names: [:])
+                return try countSteps(on: sql) { _ = try reader.oldestQueued(of: queue.number, at: now) }
+            }
+        }
+        try store.append(3, to: queue)
+        let few = try steps()
+        try store.append(5000, to: queue)
+        #expect(try steps() == few)
+    }
+
+    @Test func requests_areListedByTheirKey_withoutSorting() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        try store.outbox.readers.readSnapshot { sql in
+            let reader = StoreReader(sql: sql, kinds: store.outbox.kinds, names: [:])
+            for text in try trace(sql, { _ = try reader.batches(of: queue.number, before: nil, limit: 1) }) {
+                let plan: [String] = try sql.column(3, of: "EXPLAIN QUERY PLAN " + text)
+                #expect(plan == ["SEARCH attempts USING INTEGER PRIMARY KEY (rowid<?)"])
+            }
+        }
+    }
+
     /// A lane may have tens of thousands of messages that wait for their time. To claim, to settle, and to show one
     /// that is due takes as many steps as with few.
     @Test func scheduledMessages_costTheirLaneNothing_untilTheyAreDue() throws {
