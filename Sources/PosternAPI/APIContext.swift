@@ -39,6 +39,10 @@ public final class APIContext: Sendable {
     let isSimulated: Bool
     /// The setting `server.console`.
     let servesConsole: Bool
+    /// Identifies this run of the gateway; the ids of events begin with it.
+    let instance: String
+    let startedAt: Timestamp
+    let history: GatewayHistory
     private let directory: Mutex<UpstreamDirectory>
     /// Names of the workers that have made no progress for too long.
     let stalledWorkers: @Sendable () -> [String]
@@ -85,6 +89,10 @@ public final class APIContext: Sendable {
         self.metrics = metrics
         self.logger = logger
         self.stalledWorkers = stalledWorkers
+        startedAt = time.now
+        let run = UInt64(clamping: startedAt.milliseconds)
+        instance = String(run, radix: 16)
+        history = GatewayHistory(at: startedAt)
         readers = try BlockingExecutor(name: "postern-reads", atATime: 3, on: outbox.threads) { error in
             logger.warning("cannot start another thread; fewer reads run at a time", metadata: ["error": "\(error)"])
         }
@@ -96,9 +104,9 @@ public final class APIContext: Sendable {
             .init(maxBodyBytes: limits.maxBodyBytes, memory: memory.limit), on: outbox.threads)
         directory = Mutex(UpstreamDirectory(upstreams.map { ConfiguredUpstream($0, metrics: metrics) }))
         pendingReplies = PendingReplies(outbox, timer)
-        let run = UInt64(clamping: time.now.milliseconds)
         stream = EventStream(outbox.events, run: run, timer: timer, time: time)
         operations = Operations(run: run)
+        beginHistory()
     }
 
     /// Sets the gauge of the certificate's expiry.

@@ -79,6 +79,9 @@ public enum MessageState: UInt8, Sendable, CaseIterable {
     /// Grew older than it was allowed to.
     case expired = 5
 
+    /// All that are final.
+    public static let settled = allCases.filter { $0 != .queued }
+
     /// The word for it in the API, on the command line, and in metrics.
     public var name: String {
         switch self {

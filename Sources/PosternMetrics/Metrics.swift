@@ -15,6 +15,8 @@ public final class Metrics: Sendable {
     public let attempts = Metrics.counters("upstream", "outcome")
     /// In seconds, from sending the request to its response.
     public let attemptDuration = Metrics.histograms("upstream", bounds: Histogram.durationBounds)
+    /// In seconds, from the acceptance of a message to its delivery. For the history; not among the metrics.
+    public let deliveryWait = Metrics.histograms("upstream", bounds: Histogram.waitBounds)
     /// Messages per request to the upstream.
     public let batchMessages = Metrics.histograms("upstream", bounds: Histogram.countBounds)
     /// Requests that may or may not have arrived.

@@ -14,16 +14,23 @@ struct KeyHandler: Sendable {
 
     private func describe(_ listed: Caller, to caller: Caller?) -> String? {
         let key = listed.key
-        let scopes = APIKey.Scope.allCases.filter(key.scopes.contains).map(\.rawValue)
         let known = key.upstreams.map { $0.filter { caller?.mayUse($0) ?? true } }
         guard known?.isEmpty != true else { return nil }
-        let upstreams = known?.map(\.description).sorted() ?? ["*"]
         return JSONWriter.object { json in
             json.string("name", key.name)
-            json.raw("scopes", JSONWriter.array(scopes.map(JSONEscapes.quoted)))
-            json.raw("upstreams", JSONWriter.array(upstreams.map(JSONEscapes.quoted)))
+            Self.writeRights(key.scopes, known, into: &json)
             json.time("expiresAt", key.expiresAt)
             json.time("lastUsedAt", listed.lastUsedAt)
         }
+    }
+
+    /// The members `scopes` and `upstreams`. `upstreams`: nil means all of them.
+    static func writeRights(
+        _ scopes: Set<APIKey.Scope>, _ upstreams: Set<UpstreamName>?, into json: inout JSONWriter
+    ) {
+        let scopes = APIKey.Scope.allCases.filter(scopes.contains).map(\.rawValue)
+        let names = upstreams?.map(\.description).sorted() ?? ["*"]
+        json.raw("scopes", JSONWriter.array(scopes.map(JSONEscapes.quoted)))
+        json.raw("upstreams", JSONWriter.array(names.map(JSONEscapes.quoted)))
     }
 }

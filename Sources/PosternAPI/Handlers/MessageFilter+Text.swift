@@ -10,7 +10,7 @@ extension MessageFilter {
         "group",
     ]
     private static let longestText = 200
-    private static let timeRule = "must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z"
+    static let timeRule = "must be a time of RFC 3339, e.g. 2026-01-31T12:00:00Z"
 
     /// Sets what is called `name`. Returns the rule that `text` breaks; nil if it is valid.
     mutating func set(_ name: String, to text: String) -> String? {

@@ -92,10 +92,7 @@ struct ProbeHandler: Sendable {
             "postern_outbox_messages", "Messages the store holds.",
             ledgers.flatMap { name, _, ledger in
                 MessageState.allCases.map { state in
-                    (
-                        [("upstream", name), ("state", state.name)],
-                        Double(ledger.counts[state] - ledger.purged[state])
-                    )
+                    ([("upstream", name), ("state", state.name)], Double(ledger.kept[state]))
                 }
             })
         exposition.gauges(

@@ -11,14 +11,44 @@ struct UpstreamHandler: Sendable {
     let context: APIContext
 
     func list(_ responder: MeteredResponder) {
+        guard let query = readQuery(responder) else { return }
         context.read(responder, isQuick: true) { [self] () throws(StoreError) in
             let upstreams = context.upstreams
+            // As of one commit, so that the counts of several upstreams belong together.
+            let ledgers = context.outbox.ledgers
             func isVisible(_ name: UpstreamName) -> Bool { responder.caller?.mayUse(name) ?? true }
-            let configured = upstreams.filter { isVisible($0.name) }.map { (name: $0.name, text: describe($0)) }
+            let configured = upstreams.filter { isVisible($0.name) }
+                .map { (name: $0.name, text: describe($0, ledgers[$0.queue.number], query: nil)) }
             let disabled = try context.disabledUpstreams(besides: upstreams).filter { isVisible($0.name) }
-                .map { (name: $0.name, text: describe($0)) }
+                .map { (name: $0.name, text: describe($0, ledgers[$0.number], query: nil)) }
             let texts = (configured + disabled).sorted { $0.name < $1.name }.map(\.text)
-            return .json(200, JSONWriter.object { $0.raw("upstreams", JSONWriter.array(texts)) })
+            return .json(
+                200,
+                JSONWriter.object { json in
+                    json.raw("upstreams", JSONWriter.array(texts))
+                    if query.includesHistory {
+                        json.raw("history", context.history.json(since: query.since, isShown: isVisible))
+                    }
+                })
+        }
+    }
+
+    /// What happened to the upstreams in the last hour.
+    func history(_ responder: MeteredResponder) {
+        guard let query = readQuery(responder) else { return }
+        context.readers.runSoon { [context] in
+            let text = context.history.json(since: query.since) { responder.caller?.mayUse($0) ?? true }
+            responder.send(.json(200, text))
+        }
+    }
+
+    /// Nil if the query is not valid; the response says so.
+    private func readQuery(_ responder: MeteredResponder) -> HistoryQuery? {
+        do throws(Problem) {
+            return try HistoryQuery(responder.request.query)
+        } catch {
+            responder.send(error)
+            return nil
         }
     }
 
@@ -31,18 +61,23 @@ struct UpstreamHandler: Sendable {
                     detail: "\(name) is disabled or no longer configured. Its messages wait until it is enabled again, "
                         + "or can be cancelled; nothing was changed."))
         }
+        guard let query = readQuery(responder) else { return }
         context.read(responder, isQuick: true) { [self] () throws(StoreError) in
             guard let found = try context.outbox.disabledUpstreams(besides: []).first(where: { $0.name == name }) else {
                 // The upstream's last message has just been settled.
                 return RoutingProblem.unknownUpstream(name.description).problem(in: context, for: responder.caller)
                     .response(to: responder.head)
             }
-            return .json(200, describe(found))
+            return .json(200, describe(found, found.ledger, query: query))
         }
     }
 
     func show(_ upstream: ConfiguredUpstream, _ responder: MeteredResponder) {
-        context.readers.runSoon { [self] in responder.send(.json(200, describe(upstream))) }
+        guard let query = readQuery(responder) else { return }
+        context.readers.runSoon { [self] in
+            let ledger = context.outbox.ledger(of: upstream.queue.number)
+            responder.send(.json(200, describe(upstream, ledger, query: query)))
+        }
     }
 
     /// The result of one request to the upstream, and the messages that it carried.
@@ -89,30 +124,33 @@ struct UpstreamHandler: Sendable {
         let answer = FlushReply(upstream, seconds: seconds, responder, context)
         context.pendingReplies.hold(answer, seconds: seconds)
         upstream.served.steer(.flush, in: context.outbox, at: context.time.now) { [context] report in
-            answer.ended(report)
+            // Without a report it goes on, and this process does not know until when.
+            if let report { answer.ended(report) }
             context.pendingReplies.release(answer)
         }
     }
 
-    private func describe(_ upstream: ConfiguredUpstream) -> String {
+    private func describe(_ upstream: ConfiguredUpstream, _ ledger: Ledger?, query: HistoryQuery?) -> String {
         describe(
-            upstream.name, type: upstream.type, number: upstream.queue.number, upstream.snapshot(in: context),
-            kinds: upstream.kinds.map(\.text), mask: upstream.adapter.mask)
+            upstream.name, type: upstream.type, upstream.queue.number, ledger ?? .empty,
+            upstream.snapshot(in: context), kinds: upstream.kinds.map(\.text), mask: upstream.adapter.mask, query)
     }
 
-    private func describe(_ upstream: UpstreamSummary) -> String {
-        describe(upstream.name, type: upstream.type, number: upstream.number, .disabled, kinds: [])
+    private func describe(_ upstream: UpstreamSummary, _ ledger: Ledger?, query: HistoryQuery?) -> String {
+        describe(
+            upstream.name, type: upstream.type, upstream.number, ledger ?? .empty, .disabled, kinds: [], mask: nil,
+            query)
     }
 
     private func describe(
-        _ name: UpstreamName, type: String, number: UpstreamNumber, _ snapshot: UpstreamSnapshot, kinds: [String],
-        mask: SecretMask? = nil
+        _ name: UpstreamName, type: String, _ number: UpstreamNumber, _ ledger: Ledger, _ snapshot: UpstreamSnapshot,
+        kinds: [String], mask: SecretMask?, _ query: HistoryQuery?
     ) -> String {
         JSONWriter.object { json in
             json.string("name", name.description)
             json.string("type", type)
             json.string("health", snapshot.health.rawValue)
-            writeBacklog(of: number, to: &json)
+            writeBacklog(of: number, ledger, to: &json)
             json.number("inFlight", snapshot.inFlight)
             json.object("circuit") { circuit in
                 circuit.string("state", snapshot.circuit.name)
@@ -130,6 +168,22 @@ struct UpstreamHandler: Sendable {
             json.time("lastSuccessAt", snapshot.lastSuccessAt)
             json.raw("lastError", snapshot.lastError.map(MessageJSON.error) ?? "null")
             json.raw("kinds", JSONWriter.array(kinds.map(JSONEscapes.quoted)))
+            LedgerJSON.writeCounts(ledger, into: &json)
+            LedgerJSON.writeKept(ledger, into: &json)
+            json.raw("pausedBy", snapshot.pause.flatMap { Self.describe($0) } ?? "null")
+            if let query, query.includesHistory {
+                json.raw("history", context.history.json(since: query.since) { $0 == name })
+            }
+        }
+    }
+
+    /// Nil if it is not known who has paused the upstream.
+    private static func describe(_ pause: Pause) -> String? {
+        pause.at.map { at in
+            JSONWriter.object { json in
+                json.string("key", pause.key)
+                json.time("at", at)
+            }
         }
     }
 
@@ -143,12 +197,25 @@ struct UpstreamHandler: Sendable {
         }
     }
 
-    private func writeBacklog(of number: UpstreamNumber, to json: inout JSONWriter) {
-        let ledger = context.outbox.ledger(of: number)
+    private func writeBacklog(of number: UpstreamNumber, _ ledger: Ledger, to json: inout JSONWriter) {
         let oldest = ledger.queued > 0 ? try? context.outbox.oldestQueued(of: number) : nil
         json.number("queued", ledger.queued)
         json.number("queuedBytes", ledger.queuedBytes)
         json.decimal("oldestQueuedSeconds", oldest.map { (context.time.now - $0).inSeconds } ?? 0)
+    }
+}
+
+/// `include=history` and `since`.
+private struct HistoryQuery {
+    let includesHistory: Bool
+    /// Nil means all that is known.
+    let since: Timestamp?
+
+    init(_ query: QueryReader) throws(Problem) {
+        var query = query
+        includesHistory = query.value("include", "must be history") { $0 == "history" ? true : nil } ?? false
+        since = query.value("since", MessageFilter.timeRule) { Timestamp(rfc3339: $0) }
+        try query.check()
     }
 }
 

@@ -9,10 +9,9 @@ enum ProcessFigures {
 
     static func write(to exposition: inout Exposition) {
         exposition.counter("process_cpu_seconds_total", "User and system time.", cpuSeconds)
-        let pages = memoryPages()
-        let page = Double(sysconf(Int32(_SC_PAGESIZE)))
-        exposition.gauges("process_resident_memory_bytes", "Resident memory.", [([], Double(pages.resident) * page)])
-        exposition.gauges("process_virtual_memory_bytes", "Virtual memory.", [([], Double(pages.virtual) * page)])
+        exposition.gauges("process_resident_memory_bytes", "Resident memory.", [([], Double(residentBytes))])
+        exposition.gauges(
+            "process_virtual_memory_bytes", "Virtual memory.", [([], Double(memoryPages().virtual * pageBytes))])
         exposition.gauges("process_open_fds", "Open file descriptors.", [([], Double(openDescriptors()))])
         var limit = rlimit()
         getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -21,6 +20,9 @@ enum ProcessFigures {
             "process_start_time_seconds", "Start of the process since 1970.",
             [([], Double(startedAt.milliseconds) / 1000)])
     }
+
+    static var residentBytes: Int { memoryPages().resident * pageBytes }
+    private static let pageBytes = sysconf(Int32(_SC_PAGESIZE))
 
     private static var cpuSeconds: Double {
         var usage = rusage()

@@ -22,11 +22,13 @@ struct ReadinessReport: Equatable {
         reasons += stalledWorkers.map { "worker \($0) is stalled" }
     }
 
-    init(_ context: APIContext) {
+    /// - Parameter caller: Is told that a worker of an upstream is stalled that it may not use, and not of which one.
+    init(_ context: APIContext, for caller: Caller? = nil) {
+        let hidden = Set(context.upstreams.map(\.name).filter { caller?.mayUse($0) == false }.map(\.description))
         self.init(
             isDraining: context.isDraining.load(ordering: .acquiring), failure: context.outbox.failure,
             makesRoom: context.upstreams.allSatisfy { $0.queue.cap.whenFull == .dropOldest },
-            stalledWorkers: context.stalledWorkers())
+            stalledWorkers: context.stalledWorkers().map { hidden.contains($0) ? "of another upstream" : $0 })
     }
 
     private var status: String { isReady ? "ready" : "unready" }

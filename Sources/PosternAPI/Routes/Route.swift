@@ -210,8 +210,15 @@ struct Route: Sendable {
         Route(.get, "/v1/operations/{operation}", .scope(.read), .operation { $0.operations.show($1, $2) }),
         Route(.delete, "/v1/operations/{operation}", .scope(.admin), .operation { $0.operations.stop($1, $2) }),
 
-        Route(.get, "/v1/upstreams", .scope(.read), .plain { $0.upstreams.list($2) }),
-        Route(.get, "/v1/upstreams/{name}", .scope(.read), .upstream { $0.upstreams.show($1, $2) }),
+        Route(.get, "/v1/gateway", .scope(.read), .plain { $0.probes.gateway($2) }),
+        Route(
+            .get, "/v1/history", query: ["since"], readsQuery: true, .scope(.read), .plain { $0.upstreams.history($2) }),
+        Route(
+            .get, "/v1/upstreams", query: ["include", "since"], readsQuery: true, .scope(.read),
+            .plain { $0.upstreams.list($2) }),
+        Route(
+            .get, "/v1/upstreams/{name}", query: ["include", "since"], readsQuery: true, .scope(.read),
+            .upstream { $0.upstreams.show($1, $2) }),
         Route(
             .get, "/v1/upstreams/{name}/lanes", query: ["state", "limit", "cursor"], readsQuery: true, .scope(.read),
             .backlog { $0.upstreams.lanes(of: $1, $2) }),

@@ -22,11 +22,13 @@ public struct UpstreamConsole: Sendable {
         }
         guard !asJSON else { return answer.text }
         var table = TextTable([
-            "UPSTREAM", "TYPE", "HEALTH", .number("QUEUED"), .number("IN FLIGHT"), "CIRCUIT", "REOPENS", "LAST ERROR",
+            "UPSTREAM", "TYPE", "HEALTH", "PAUSED BY", .number("QUEUED"), .number("IN FLIGHT"), "CIRCUIT", "REOPENS",
+            "LAST ERROR",
         ])
         for upstream in answer.objects("upstreams") {
             table.add([
-                upstream["name"], upstream["type"], upstream["health"], upstream["queued"], upstream["inFlight"],
+                upstream["name"], upstream["type"], upstream["health"], upstream["pausedBy", "key"], upstream["queued"],
+                upstream["inFlight"],
                 upstream["circuit", "state"], upstream["circuit", "reopensAt"], upstream["lastError", "detail"],
             ])
         }

@@ -23,20 +23,18 @@ struct OutboxReport: Sendable {
 
     // MARK: stats
 
-    private static let settledStates: [MessageState] = [.delivered, .failed, .cancelled, .dropped, .expired]
-
     /// A table with one row per upstream.
     func stats() -> String {
         var table = TextTable(
             ["UPSTREAM", "HEALTH", .number("QUEUED"), .number("BYTES"), "OLDEST"]
-                + Self.settledStates.map { .number($0.name.uppercased()) } + [.number("ACCEPTED"), "WHY"])
+                + MessageState.settled.map { .number($0.name.uppercased()) } + [.number("ACCEPTED"), "WHY"])
         for upstream in summaries {
             let ledger = upstream.ledger
             table.add(
                 [
                     "\(upstream.name)", health(of: upstream), "\(ledger.queued)", "\(ledger.queuedBytes)",
                     upstream.oldestQueuedAt?.description ?? "-",
-                ] + Self.settledStates.map { "\(ledger.counts[$0] - ledger.purged[$0])" } + [
+                ] + MessageState.settled.map { "\(ledger.kept[$0])" } + [
                     "\(ledger.accepted)", health(of: upstream) == "up" ? "-" : Self.reason(upstream) ?? "-",
                 ])
         }
@@ -59,11 +57,7 @@ struct OutboxReport: Sendable {
             json.number("queued", ledger.queued)
             json.number("queuedBytes", ledger.queuedBytes)
             json.time("oldestQueuedAt", upstream.oldestQueuedAt)
-            json.object("kept") { kept in
-                for state in Self.settledStates {
-                    kept.number(state.name, ledger.counts[state] - ledger.purged[state])
-                }
-            }
+            LedgerJSON.writeKept(ledger, into: &json)
             json.number("accepted", ledger.accepted)
             json.number("ambiguousSends", ledger.ambiguousSends)
             json.raw("lastError", upstream.circuit?.lastError.map(MessageJSON.error) ?? "null")

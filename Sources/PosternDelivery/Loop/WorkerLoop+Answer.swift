@@ -92,6 +92,7 @@ extension WorkerLoop {
         }
         machine.ended()
         machine.count(settlement)
+        observeWaits(of: settlement)
         for step in settlement.steps {
             metrics.steps(queue.name.description, step.step, step.outcome.rawValue).add()
         }

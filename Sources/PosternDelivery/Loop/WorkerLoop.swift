@@ -16,6 +16,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
     let client: UpstreamClient
     let time: any TimeSource
     let metrics: Metrics
+    private let waits: Histogram
     let random: @Sendable () -> Double
     let inbox: Inbox<WorkerEvent>
     let status: WorkerStatus
@@ -65,11 +66,16 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         outbox = dependencies.outbox
         time = dependencies.time
         metrics = dependencies.metrics
+        waits = metrics.deliveryWait(queue.name.description)
         gatewayLogger = dependencies.logger
         logger = gatewayLogger.at(settings.logLevel)
         random = dependencies.random
         // What is stored before the summary is read is in it.
-        queue.onPause { [inbox] pause in inbox.put(pause.map { WorkerEvent.pause($0) } ?? .resume) }
+        queue.onStoredRequests { [inbox] pause in
+            inbox.put(pause.map { WorkerEvent.pause($0) } ?? .resume)
+        } flush: { [inbox] in
+            inbox.put(.flush { _ in })
+        }
         let summary = try outbox.summary(of: queue.number)
         saved = summary?.circuit ?? CircuitRecord()
         var reopensAt = saved.reopensAtMs.map(Timestamp.init(milliseconds:))
@@ -80,7 +86,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         let circuit = Circuit(most: settings.maxInFlight, failures: saved.failures, reopensAt: reopensAt)
         machine = DeliveryMachine(
             settings: settings,
-            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(HoldReason.init(rawValue:))))
+            health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(Verdict.HoldReason.init(rawValue:))))
         machine.pause = summary?.pause
         machine.flushedThrough = summary?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
@@ -163,6 +169,19 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         let work = unfinished
         unfinished = []
         for piece in work { piece() }
+    }
+
+    /// Counts how long delivered messages have waited.
+    func observeWaits(of settlement: Settlement) {
+        let (messages, end) = (settlement.delivered, settlement.endedAt.milliseconds)
+        var (first, next) = (0, 0)
+        // Neighbors in a batch were mostly accepted together.
+        while first < messages.count {
+            let acceptedAt = messages[first].acceptedAt
+            while next < messages.count, messages[next].acceptedAt == acceptedAt { next += 1 }
+            waits.observe(Double(max(0, end - acceptedAt.milliseconds)) / 1000, times: next - first)
+            first = next
+        }
     }
 
     /// Logs the first failure of a series. Returns the delay before the next try.

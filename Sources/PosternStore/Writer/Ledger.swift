@@ -62,6 +62,13 @@ public struct Ledger: Sendable, Equatable {
         set { counts[keyPath: path] = newValue }
     }
 
+    /// The messages that are stored.
+    public var kept: Counts {
+        var kept = counts
+        for state in MessageState.allCases { kept[state] -= purged[state] }
+        return kept
+    }
+
     /// 0 unless the ledger itself is wrong.
     public var balance: Int { accepted - counts.total }
 
@@ -72,6 +79,9 @@ public struct Ledger: Sendable, Equatable {
 }
 
 extension Ledger {
+    /// That of an upstream without messages.
+    public static let empty = Ledger()
+
     /// Adds what a transaction has changed.
     static func + (former: Ledger, change: Ledger) -> Ledger {
         Ledger(

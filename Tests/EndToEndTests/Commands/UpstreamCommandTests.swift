@@ -24,7 +24,7 @@ extension EndToEnd {
             let listed = try await run(["upstreams"], gateway)
             let lines = listed.output.split(separator: "\n").map { $0.split(separator: " ").map(String.init) }
             #expect(lines.first?.prefix(3) == ["UPSTREAM", "TYPE", "HEALTH"], "\(listed.errors)")
-            #expect(lines.last?.prefix(4) == ["samsara", "samsara", "paused", "1"], "\(listed.output)")
+            #expect(lines.last?.prefix(5) == ["samsara", "samsara", "paused", "-", "1"], "\(listed.output)")
             let resumed = try await run(["upstreams", "resume", "samsara", "--json"], gateway)
             #expect(JSON(Array(resumed.output.utf8))["action"].string == "resume")
             try gateway.waitUntilDelivered()

@@ -62,6 +62,8 @@ import Testing
             ("POST", "/v1/messages/{id}/retry", [.admin]), ("DELETE", "/v1/messages/{id}", [.admin]),
             ("POST", "/v1/{upstream}/{kind}", [.main]), ("POST", "/v1/messages", [.main, .admin]),
             ("GET", "/v1/messages", [.main, .admin]), ("GET", "/v1/upstreams", [.main, .admin]),
+            ("GET", "/v1/gateway", [.main, .admin]), ("GET", "/v1/history", [.main, .admin]),
+            ("GET", "/v1/upstreams/{name}/batches", [.main, .admin]),
             ("GET", "/openapi.yaml", [.main, .admin]),
         ] as [(String, String, Set<Route.Listener>)])
     func table_followsTheDesign(method: String, template: String, listeners: Set<Route.Listener>) throws {

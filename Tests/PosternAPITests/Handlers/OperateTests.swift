@@ -15,7 +15,7 @@ import Testing
             #expect(
                 list[0].keys == [
                     "name", "type", "health", "queued", "queuedBytes", "oldestQueuedSeconds", "inFlight", "circuit",
-                    "endpoints", "token", "lastSuccessAt", "lastError", "kinds",
+                    "endpoints", "token", "lastSuccessAt", "lastError", "kinds", "counts", "kept", "pausedBy",
                 ])
             #expect(list[0]["kinds"].strings == ["event", "note"])
         }

@@ -12,6 +12,7 @@ import Testing
         ("POST", "/v1/picky/event?dryRun=true", #"{"n":1}"#), ("POST", "/v1/picky/event", "{"),
         ("POST", "/v1/picky/event", #"{"n":"x"}"#), ("GET", "/v1/messages", nil), ("GET", "/v1/messages?x=1", nil),
         ("GET", "/v1/messages/0000000000101", nil), ("GET", "/v1/upstreams", nil), ("GET", "/v1/upstreams/picky", nil),
+        ("GET", "/v1/gateway", nil), ("GET", "/v1/history", nil), ("GET", "/v1/upstreams/picky/batches", nil),
         ("GET", "/v1/upstreams/picky/lanes", nil), ("GET", "/v1/upstreams/picky/failures", nil),
         ("POST", "/v1/upstreams/picky/resume", ""), ("POST", "/v1/messages/retry", #"{"upstream":"picky"}"#),
         ("GET", "/v1/keys", nil), ("GET", "/livez", nil), ("GET", "/readyz", nil), ("GET", "/metrics", nil),

@@ -39,7 +39,10 @@ final class Waits {
         if looks % 4 == 1 {
             // No secret is in any of these, either.
             Operator.post("/metrics", method: "GET", "", in: world)
-            Operator.post("/v1/upstreams", method: "GET", "", in: world)
+            Operator.post("/v1/gateway", method: "GET", "", in: world)
+            Operator.post("/v1/upstreams?include=history", method: "GET", "", in: world) { [weak self] response, text in
+                if response.status == 200 { self?.checkBooks(text) }
+            }
         }
         world.promises.checkSize()
         checkEnds()
@@ -47,6 +50,17 @@ final class Waits {
         world.rateCheck.look()
         world.credentials.look()
         world.holds.look()
+    }
+
+    /// Each accepted message is in exactly one state, whenever that is asked.
+    private func checkBooks(_ text: String) {
+        for part in text.split(separator: #""counts":{"#).dropFirst() {
+            let members = part.prefix { $0 != "}" }
+            let numbers = members.split(separator: ",").compactMap { $0.split(separator: ":").last.flatMap { Int($0) } }
+            if numbers.count != 7 || numbers[0] != numbers[1...].reduce(0, +) {
+                world.promises.fail("the counts of an upstream balance", "{\(members)}")
+            }
+        }
     }
 
     /// Whatever waits for a time waits for one that comes.
