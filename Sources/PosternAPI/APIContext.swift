@@ -75,7 +75,7 @@ public final class APIContext: Sendable {
     public init(
         outbox: Outbox, upstreams: [ServedUpstream], limits: RequestLimits, memory: ByteBudget,
         isSimulated: Bool = false, servesConsole: Bool = true, time: any TimeSource,
-        random: @escaping @Sendable () -> (UInt64, UInt64) = AdmissionContext.systemRandom, metrics: Metrics,
+        random: @escaping @Sendable () -> (UInt64, UInt64) = ValidationContext.systemRandom, metrics: Metrics,
         logger: Logger,
         stalledWorkers: @escaping @Sendable () -> [String]
     ) throws(SystemLimitError) {

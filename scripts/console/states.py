@@ -1,4 +1,4 @@
-"""The states of section 6 of the console: loading, empty, errors, access, trouble of the gateway and of upstreams."""
+"""The states that every view may be in: loading, empty, errors, access, trouble of the gateway and of upstreams."""
 
 import contextlib
 import time
