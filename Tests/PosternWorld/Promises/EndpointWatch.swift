@@ -10,7 +10,9 @@ import PosternTestKit
 /// shown yet that the others work.
 final class EndpointWatch {
     /// Of time in which nothing else is wrong: a token is fetched, and what had been queued before is sent.
-    private static let patience = Duration.seconds(60)
+    /// Where lanes are admitted later, a message that was there before may be the first probe, and one of the others the
+    /// next, a minute later.
+    private var patience: Duration { .seconds(world.plan.settings.admitsLanesAfter.map { 120 + $0 } ?? 60) }
     /// No wait of an earlier fault is longer.
     private static let calm = Duration.seconds(3600)
     private unowned let world: World
@@ -22,7 +24,7 @@ final class EndpointWatch {
         /// What goes to the other endpoints.
         let entries: [Expectations.Entry]
         let since: MonotonicInstant
-        var endsAt: MonotonicInstant { since + EndpointWatch.patience }
+        let endsAt: MonotonicInstant
     }
 
     init(_ world: World) { self.world = world }
@@ -53,8 +55,11 @@ final class EndpointWatch {
                 return
             }
             world.promises.accepted(entries, response)
+            let now = world.time.instant
             trials.append(
-                Trial(service: service, run: run, entries: Array(entries.dropFirst()), since: world.time.instant))
+                Trial(
+                    service: service, run: run, entries: Array(entries.dropFirst()), since: now,
+                    endsAt: now + patience))
         }
     }
 
