@@ -47,10 +47,11 @@ final class HoldWatch {
             return holds[type.name] = nil
         }
         let now = world.time.instant
-        let hold = holds[type.name] ?? Hold(since: now, sinceMoment: world.time.now)
+        var hold = holds[type.name] ?? Hold(since: now, sinceMoment: world.time.now)
         if holds[type.name] == nil, !isFirst, !isPoisonQueued(at: type) {
             fail("\(type.name) is held for credentials, and no message for it may be the cause")
         }
+        if waitsForDate(snapshot) { hold.since = now }
         holds[type.name] = hold
         if !world.wasClockSet, let accepted = snapshot.lastSuccessAt, accepted > hold.sinceMoment + Self.inFlight {
             fail("\(type.name) accepted a message \(accepted - hold.sinceMoment) after it was held, and still is")
@@ -83,6 +84,12 @@ final class HoldWatch {
         return entry.ids.contains { id in
             world.weather.quietly { (try? run.gateway.outbox.message(id))?.state == .queued }
         }
+    }
+
+    /// Whether it may be waiting for a date in `Retry-After`, which is one of another clock. `Waits` watches how long.
+    private func waitsForDate(_ snapshot: UpstreamSnapshot) -> Bool {
+        guard world.wasClockSet, case .open(let until) = snapshot.circuit else { return false }
+        return until > world.time.now
     }
 
     /// Whether nothing was wrong with the service and the disk for as long as a hold may last.
