@@ -30,8 +30,11 @@ extension Connection {
     func queue(_ reply: OpaquePointer, for response: HTTPResponse) -> MHD_Result {
         defer { MHD_destroy_response(reply) }
         for (name, value) in response.headers { add(name, value, to: reply) }
+        // A response may vary by what it says and by what all do.
         for (name, value) in core.handler.commonHeaders(for: head)
-        where !response.headers.contains(where: { $0.name == name }) { add(name, value, to: reply) }
+        where name == "Vary" || !response.headers.contains(where: { $0.name == name }) {
+            add(name, value, to: reply)
+        }
         // Still set if the server itself rejects the request.
         for (name, value) in admitted?.refusalHeaders ?? [] { add(name, value, to: reply) }
         if let id = head?.requestID ?? requestID { add("X-Request-Id", id, to: reply) }
