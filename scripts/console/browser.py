@@ -5,7 +5,7 @@ import json
 import time
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -55,7 +55,7 @@ class Page:
             try:
                 if value := condition():
                     return value
-            except (StaleElementReferenceException, Failure):
+            except (WebDriverException, Failure):
                 pass
             if time.monotonic() > deadline:
                 raise Failure(f"not within {seconds} s: {what}")

@@ -200,7 +200,7 @@ def write_and_send(page, text):
     write(page, text)
     page.until(lambda: "would accept it" in page.text("dialog"), "it is accepted")
     page.click('dialog [data-action="confirm"]')
-    page.until(lambda: "Sent as a new message" in page.text("dialog"), "it is sent")
+    page.until(lambda: "Keep the old one" in page.text("dialog"), "it is sent")
 
 
 def check_payload_is_exact_and_edited_payload_is_sent(page, binary):

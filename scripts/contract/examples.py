@@ -183,6 +183,8 @@ class Session:
         match operation.id:
             case "getMessage": return {"id": self.queued()}
             case "cancelMessage": return {"id": self.queued()}
+            case "getPayload" | "getRequest": return {"id": self.queued()}
+            case "getOperation" | "stopOperation": return {"operation": self.begun()}
             case "retryMessage": return {"id": self.dropped()}
             case "getBatch": return {"batch": self.batch()}
             case "endSession": return {"sessionCode": self.answers["beginSession"]["id"]}
@@ -205,6 +207,10 @@ class Session:
         call(self.gateway.port, "POST", f"/v1/upstreams/{DROPPING}/pause")
         self.post(f"/v1/{DROPPING}/event", self.EVENT)
         return self.post(f"/v1/{DROPPING}/event", self.EVENT)["evicted"][0]
+
+    def begun(self):
+        """An operation."""
+        return self.post("/v1/messages/retry", {"upstream": "samsara"}, {"Prefer": "respond-async"})["operation"]
 
     def batch(self):
         message = self.post("/v1/samsara/event", self.EVENT, {"Prefer": "wait=60"})["id"]
