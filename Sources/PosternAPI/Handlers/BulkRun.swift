@@ -49,8 +49,10 @@ final class BulkOperation: Sendable {
     /// The upstream of all its messages; nil if there are several.
     var upstream: UpstreamName? { upstreams.count == 1 ? upstreams.first : nil }
 
+    /// One whose messages are of no known upstream is its caller's, and for those who may use all upstreams.
     func isVisible(to caller: Caller?) -> Bool {
-        caller.map { caller in caller.key.name == by || upstreams.allSatisfy(caller.mayUse) } ?? true
+        guard let key = caller?.key, let own = key.upstreams else { return true }
+        return key.name == by || !upstreams.isEmpty && upstreams.isSubset(of: own)
     }
 
     /// Ends it after the current step.

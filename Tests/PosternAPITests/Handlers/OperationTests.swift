@@ -216,7 +216,8 @@ import Testing
             }
             let (picky, plain) = (try gateway.accept(), try gateway.accept("/v1/plain/thing", "{}"))
             gateway.handler.replaceKeys(
-                [key("all", nil), key("plain", [UpstreamName("plain")!])], opensMetrics: false)
+                [key("all", nil), key("plain", [UpstreamName("plain")!]), key("picky", [UpstreamName("picky")!])],
+                opensMetrics: false)
             func bearer(_ name: String) -> [(String, String)] { [("Authorization", "Bearer \(name)")] }
             func status(_ method: String, _ id: String, _ name: String) throws -> Int {
                 try gateway.client.ask(method, "/v1/operations/\(id)", headers: bearer(name)).status
@@ -237,6 +238,11 @@ import Testing
             let list = try gateway.client.ask("GET", "/v1/operations", headers: bearer("plain")).json["operations"]
                 .array
             #expect(list.map { $0["id"].string } == [own, shared])
+            // Of no upstream that its caller may see.
+            let blind = try begin(gateway, "retry", #"{"ids":["\#(picky)"]}"#, headers: bearer("plain"))
+            #expect(try status("GET", blind, "plain") == 200)
+            #expect(try status("GET", blind, "all") == 200)
+            #expect(try status("GET", blind, "picky") == 404)
             // A message that it may not see is one that is not there.
             var seen = JSON([])
             try #require(
