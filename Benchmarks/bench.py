@@ -701,7 +701,8 @@ class Bench:
     def operations(self):
         """The slowest write to one upstream while all messages of another are retried, cancelled, and removed in steps."""
         count, url, worst = (20_000 if self.options.quick else 100_000), self.dead_url(), {}
-        full = {"url": url, "queue": {"maxMessages": 1000, "whenFull": "dropOldest"}}
+        # Room for what is being sent, which is not dropped, and for the requests of one commit.
+        full = {"url": url, "queue": {"maxMessages": 10_000, "whenFull": "dropOldest"}}
 
         def during(gateway, action, state):
             """The slowest write while `action` goes on, in milliseconds. Nil action: while nothing does."""
@@ -728,7 +729,7 @@ class Bench:
 
         for _ in range(self.rounds):
             with self.gateway(url, self.subject, {"upstreams": {"samsara": full}}) as gateway:
-                options = {"requests": count // 1000 + 2, "header": "Prefer: return=minimal"}
+                options = {"requests": count // 1000 + 12, "header": "Prefer: return=minimal"}
                 self.load(gateway.port, "/v1/samsara/event", self.fill, 4, **options)
                 for action, state in [("", ""), ("retry", "dropped"), ("cancel", "queued"), ("purge", "cancelled")]:
                     worst.setdefault(action, []).append(during(gateway, action, state))

@@ -123,7 +123,7 @@ struct BulkRequest: Sendable {
     // MARK: The messages it is about
 
     /// The most messages that are changed in one commit. The writes of others wait for at most two of these.
-    static let messagesPerStep = 200
+    static let messagesPerStep = 50
 
     /// The messages of one step. `others` are those of `ids` that do not match.
     struct Page {
