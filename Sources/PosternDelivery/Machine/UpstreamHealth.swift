@@ -9,8 +9,8 @@ import PosternUpstream
 /// - A success of another endpoint, including of a request that was already in flight, narrows an upstream-wide wait to
 ///   the endpoints that caused it.
 /// - If every endpoint has the rejected credentials or URL, all wait at first, and only a probe ends that.
-/// - After such a rejection other messages probe soon: the upstream at once, which reaches another endpoint, and then
-///   the endpoint. The number of these probes is limited; after that, they are rare.
+/// - After such a rejection other messages probe soon: those for endpoints that have rejected nothing at once, and then
+///   those for endpoints that have, one at a time. The number of these probes is limited; after that, they are rare.
 /// - A connection that fails concerns the host, so the whole upstream. Any success ends that.
 struct UpstreamHealth: Equatable {
     struct Endpoint: Equatable {
@@ -77,8 +77,9 @@ struct UpstreamHealth: Equatable {
 
     // MARK: Queries
 
-    /// The upstream's circuit for people. After a rejection it may be open until now, so that any other message probes
-    /// the upstream at once. If there is none, it is open until the refused messages are sent again.
+    /// The upstream's circuit for people. After a rejection it may be open until now, so that a message for an endpoint
+    /// that was not tried yet probes the upstream at once. If there is none, it is open until the endpoints that rejected
+    /// something are probed.
     var shown: Circuit.State {
         guard case .open(let until) = upstream.state, hold != nil else { return upstream.state }
         return .open(until: max(until, causes.compactMap { endpoints[$0]?.latestProbeAt }.min() ?? until))
@@ -196,11 +197,17 @@ struct UpstreamHealth: Equatable {
             return wentDown
         }
         if othersWork { return endpointWentDown ? .endpoint : nil }
-        if upstream.state == .halfOpen { refusedProbes += 1 }
-        let wentDown = upstream.hold(until: probeAt(refusedProbes))
-        causes.insert(endpoint)
-        hold = reason
         if holdsAll { self.holdsAll = true }
+        if upstream.state == .halfOpen { refusedProbes += 1 }
+        // An endpoint that has not refused anything is probed as soon as there is a message for it; those that have take
+        // turns.
+        causes.insert(endpoint)
+        let probeAt = probeAt(refusedProbes)
+        for cause in causes {
+            update(cause) { if $0.circuit.reopensAt != nil { $0.circuit.hold(until: probeAt) } }
+        }
+        let wentDown = upstream.hold(until: self.holdsAll ? probeAt : now)
+        hold = reason
         return wentDown ? .upstream : nil
     }
 
@@ -247,7 +254,11 @@ struct UpstreamHealth: Equatable {
                 known.endHold()
             }
         }
-        guard upstream.reopensAt.map({ $0 <= now }) ?? (upstream.state == .closed) else { return false }
+        switch shown {
+        case .closed: break
+        case .open(let until) where until <= now: break
+        case .open, .halfOpen: return false
+        }
         defer {
             upstream.close()
             endHold()
@@ -256,7 +267,10 @@ struct UpstreamHealth: Equatable {
     }
 
     /// The earliest end of a wait.
-    var firstOpening: Timestamp? { (endpoints.values.map(\.circuit) + [upstream]).compactMap(\.reopensAt).min() }
+    var firstOpening: Timestamp? {
+        let openings = endpoints.values.compactMap(\.circuit.reopensAt)
+        return if case .open(let until) = shown { (openings + [until]).min() } else { openings.min() }
+    }
 
     /// The message that made an endpoint wait is gone: the endpoint, and an upstream that waits because of it, are
     /// probed.

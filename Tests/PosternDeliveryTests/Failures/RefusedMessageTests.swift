@@ -422,6 +422,20 @@ import WebhookAdapter
         #expect(harness.worker.snapshot.health == .up)
     }
 
+    /// Its probes have become rare, because nothing else was queued for hours.
+    @Test(arguments: [404, 403]) func wrongEndpoint_thatIsHeldForLong_stopsNoOther(status: Int) throws {
+        let harness = try DeliveryHarness(webhook(), settings: Self.delivery)
+        harness.transport.answerAll { $0.url.hasSuffix("/a") ? .status(status) : .status(200) }
+        for number in 0..<5 { try harness.post([Self.payload(number)], as: "a") }
+        try harness.run(for: .seconds(3 * 3600))
+        #expect(harness.worker.snapshot.health == (status == 404 ? .misconfigured : .unauthorized))
+        for number in 0..<5 { try harness.post([Self.payload(number)], as: "a") }
+        for number in 0..<20 { try harness.post([Self.payload(number)], as: number % 2 == 0 ? "b" : "c") }
+        try harness.run(for: .seconds(2))
+        #expect(harness.ledger.delivered == 20)
+        #expect(harness.worker.snapshot.health == .degraded)
+    }
+
     @Test func wrongEndpointOfSeer_thatIsTriedFirst_stopsNoOtherKind() throws {
         let seer = try UpstreamType.seer.make(
             #require(UpstreamName("seer")),
