@@ -80,24 +80,25 @@ final class IntegrityCheck: Loop {
         return try failure(with: sql, path: path) == nil
     }
 
-    /// The findings of `quick_check`; nil if there are none. Throws if the file cannot be read, after a second try.
-    static func damage(with sql: SQL) throws -> String? {
+    /// The first finding; nil if there is none. Throws if the file cannot be read, after a second try.
+    private static func damage(with sql: SQL) throws -> String? {
         do {
-            return try find(with: sql)
+            return try findings("PRAGMA quick_check(1)", with: sql).first
         } catch let error where (error as? SQLiteError)?.kind != SQLITE_INTERRUPT {
-            return try find(with: sql)
+            return try findings("PRAGMA quick_check(1)", with: sql).first
         }
     }
 
-    private static func find(with sql: SQL) throws -> String? {
-        // `quick_check` reports a failed read as damage. It has no transaction of its own: an interruption could hit the
-        // statement that ends it.
+    /// What one of SQLite's checks finds. `integrity_check` also compares each index with its table, which takes several
+    /// times as long. Throws if the file cannot be read: the check itself reports a failed read as damage.
+    static func findings(_ check: Statement, with sql: SQL) throws -> [String] {
+        // The check has no transaction of its own: an interruption could hit the statement that ends it.
         let failed = FailedReads.count
-        let lines = try sql.all("PRAGMA quick_check(1)") { $0[0] as String }
+        let lines = try sql.all(check) { $0[0] as String }
         guard FailedReads.count == failed else {
             throw StoreError.failed(detail: "the disk reported an error while the store was read")
         }
-        return lines == ["ok"] ? nil : lines.joined(separator: "; ")
+        return lines == ["ok"] ? [] : lines
     }
 
     /// What is wrong with the file; nil if nothing is. Throws if the check was interrupted.

@@ -28,7 +28,7 @@ public struct StoreVerification: Sendable, Equatable {
     }
 
     private static func examine(_ sql: SQL, bytes: Int) throws -> StoreVerification {
-        var findings = try damage(with: sql)
+        var findings = try IntegrityCheck.findings("PRAGMA integrity_check(10)", with: sql)
         let audit = try Audit.run(with: sql)
         findings += audit.accounts.flatMap { account in account.findings.map { "\(account.upstream): \($0)" } }
         var payloads = 0
@@ -38,16 +38,6 @@ public struct StoreVerification: Sendable, Equatable {
             findings += changed.map { "\(summary.name): the payload of message \($0) differs from its checksum" }
         }
         return StoreVerification(bytes: bytes, payloads: payloads, audit: audit, findings: findings)
-    }
-
-    private static func damage(with sql: SQL) throws -> [String] {
-        // As `quick_check`, it reports a failed read as damage.
-        let failed = FailedReads.count
-        let lines = try sql.all("PRAGMA integrity_check(10)") { $0[0] as String }
-        guard FailedReads.count == failed else {
-            throw StoreError.failed(detail: "the disk reported an error while the store was read")
-        }
-        return lines == ["ok"] ? [] : lines
     }
 
     private static func comparePayloads(

@@ -122,6 +122,38 @@ import Testing
         #expect(try Data(contentsOf: URL(fileURLWithPath: kept)) == damage)
     }
 
+    /// The check of every start does not see it, and a statement that changes the row fails.
+    @Test func startFresh_findsARowThatIsMissingInAnIndex() throws {
+        let store = try TestStore()
+        try store.append(3, to: store.register())
+        store.outbox.close()
+        let name = "attemptsOfMessages"
+        var (text, page) = ("", 0)
+        try changeSchema(of: store) { sql in
+            text = try sql.value("SELECT sql FROM sqlite_master WHERE name = ?", name, as: String.self) ?? ""
+            page = try sql.value("SELECT rootpage FROM sqlite_master WHERE name = ?", name, as: Int.self) ?? 0
+            try sql.run("DELETE FROM sqlite_master WHERE name = ?", name)
+        }
+        try changeSchema(of: store) { sql in
+            try sql.run(
+                "INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids) VALUES (1, 1, 0, 1, 1, x'')")
+            try sql.run("INSERT INTO sqlite_master VALUES ('index', ?, 'attempts', ?, ?)", name, page, text)
+        }
+        let damage = try Data(contentsOf: URL(fileURLWithPath: store.path))
+        #expect(try IntegrityCheck.isSound(store.path))
+        let fresh = try TestStore.open(store.options, startFresh: true, time: store.time)
+        defer { fresh.close() }
+        #expect(fresh.ledgers.isEmpty)
+        let kept = store.path + ".damaged-\(store.time.now.milliseconds)"
+        #expect(try Data(contentsOf: URL(fileURLWithPath: kept)) == damage)
+    }
+
+    private func changeSchema(of store: TestStore, _ change: (SQL) throws -> Void) throws {
+        let sql = SQL(try SQLiteConnection(store.path, preparing: "PRAGMA writable_schema = ON"))
+        try change(sql)
+        try sql.close()
+    }
+
     @Test func startFresh_leavesASoundStoreAlone() throws {
         let store = try TestStore()
         try store.append(3, to: store.register())
