@@ -74,7 +74,8 @@ def run(gateway, simulator):
         ids = send(gateway, count=3)
         first, data = until(events, "message.queued")
         check(data == {"upstream": "samsara", "ids": ids, "count": 3}, "message.queued, for all messages of a request")
-        check(until(events, "batch.sent")[1]["ids"] == ids, "batch.sent")
+        data = until(events, "batch.sent")[1]
+        check(data["ids"] == ids and data["requests"] == 1, "batch.sent")
         check(until(events, "message.delivered")[1]["ids"] == ids, "message.delivered")
         event = next(filtered)
         check(event.event == "message.delivered" and json.loads(event.data)["ids"] == ids, "a filter by type")

@@ -93,6 +93,7 @@ extension EventFeed.Collected {
         if let index {
             events[index].event.ids += kept
             events[index].event.count += event.count
+            events[index].event.requests += event.requests
         } else {
             var event = event
             event.ids = Array(kept)

@@ -37,6 +37,8 @@ public struct Event: Sendable, Equatable {
     public internal(set) var ids: [MessageID]
     /// How many messages are concerned, also those that are not in `ids`; 0 for events that concern none.
     public internal(set) var count: Int
+    /// How many requests `batch.sent` is about; 0 for other events.
+    public internal(set) var requests: Int
     /// Nil if the SDK of the upstream's service has no such event.
     public let named: NamedEvent?
     /// The name of the key of the operator who caused it; nil for other events, and without a key.
@@ -52,6 +54,7 @@ public struct Event: Sendable, Equatable {
         self.upstream = upstream
         self.ids = ids
         self.count = count ?? ids.count
+        requests = type == .batchSent ? 1 : 0
         self.named = named
         self.by = by
         self.operation = operation

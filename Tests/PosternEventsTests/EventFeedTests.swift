@@ -116,6 +116,14 @@ import Testing
         #expect(feed.take().map(\.ids.count) == [2], "the limit is for what was not taken")
     }
 
+    @Test func requestsAtTheSameTime_areOneEvent_thatCountsThem() {
+        feed.open {}
+        for first in Int64(1)...3 { feed.record(Event(.batchSent, one, ids: ids(first...first + 1))) }
+        let events = feed.take()
+        #expect(events.map(\.count) == [6])
+        #expect(events.map(\.requests) == [3])
+    }
+
     @Test func orderedEvents_areMerged_whenThereAreTooMany() {
         var limits = EventFeed.Limits()
         limits.orderedEvents = 4

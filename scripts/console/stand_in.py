@@ -307,6 +307,8 @@ class StandIn:
             "ids": [message_id(1)] if kind.startswith("message") else [],
             "count": 14 if kind.startswith("message") else 0,
         }
+        if kind == "batch.sent":
+            data["requests"] = 2
         if kind == "upstream.paused":
             data["by"] = self.text("ops-anna")
         self.events.append({"id": f"19a8f6a5b3c-{number + 1}", "type": kind, "data": data})

@@ -39,8 +39,10 @@ struct EventRing {
         let sdk = event.named.map { ",\"sdk\":\($0.json(event.ids))" } ?? ""
         let upstream = event.upstream.map { "\"\($0)\"" } ?? "null"
         let operation = event.operation.map { ",\"operation\":\(JSONEscapes.quoted($0))" } ?? ""
+        let requests = event.requests > 0 ? ",\"requests\":\(event.requests)" : ""
         let by = event.by.map { ",\"by\":\(JSONEscapes.quoted($0))" } ?? ""
-        let data = "{\"upstream\":\(upstream),\"ids\":[\(ids)],\"count\":\(event.count)\(sdk)\(operation)\(by)}"
+        let data =
+            "{\"upstream\":\(upstream),\"ids\":[\(ids)],\"count\":\(event.count)\(requests)\(sdk)\(operation)\(by)}"
         var text = Array("id: \(id(next))\nevent: \(event.type.rawValue)\ndata: ".utf8)
         let start = text.count
         text += data.utf8
