@@ -90,6 +90,31 @@ def check_removal_above_a_hundred_asks_for_the_count(page):
         page.until(lambda: "Stopped" in page.text(".toasts"), "it says how far it came")
 
 
+def check_operation_that_is_refused_halfway_is_tried_again_for_the_rest(page):
+    with opened(page, "large", "#/messages?state=failed", "messages") as gateway:
+        gateway.add("samsara", "failed", at=time.time() - 60, detail="HTTP 400")
+        page.until(lambda: "3,001" in page.text(".books, main"), "it is counted")
+        page.wait("[data-message]")
+        page.click("thead input")
+        page.wait(".chosen-bar")
+        page.run(
+            "[...document.querySelectorAll('.chosen-bar button')].find(b => b.textContent.includes('that match')).click()"
+        )
+        page.until(lambda: "that match" in page.text(".chosen-bar"), page.text(".chosen-bar"))
+        page.click('.chosen-bar [data-action="retry"]')
+        page.wait("dialog[data-matched]")
+        gateway.room = 1
+        page.click('dialog [data-action="confirm"]')
+        page.until(lambda: "8 operations are in progress" in page.text("dialog"), "the refusal is shown")
+        gateway.room = None
+        page.click('dialog [data-action="confirm"]')
+        page.wait_gone("dialog")
+        begun = [body["upstream"] for body in posted(gateway, "/v1/messages/retry") if not body.get("dryRun")]
+        carried = [operation["upstream"] for operation in gateway.operations.values()]
+        check(len(carried) > 1 and len(carried) == len(set(carried)), (begun, carried))
+        check(len(begun) == len(carried) + 1, (begun, carried))
+
+
 def check_closing_the_page_does_not_stop_an_operation(page):
     with opened(page, "large", "#/failures", "failures") as gateway:
         page.click('[data-action="retry"]')

@@ -89,6 +89,8 @@ class StandIn:
         self.started = time.time() - 90_000
         self.events = []
         self.operations = {}
+        # How many operations may begin; None: any number.
+        self.room = None
         self.ready = scenario != "unready"
         self.failure_pages = []  # Of each upstream, instead of the groups of its messages.
         self.next_number = 0
@@ -305,7 +307,7 @@ class StandIn:
         data = {
             "upstream": name,
             "ids": [message_id(1)] if kind.startswith("message") else [],
-            "count": 14 if kind.startswith("message") else 0,
+            "count": 0 if kind.startswith("upstream") else 14,
         }
         if kind == "batch.sent":
             data["requests"] = 2
@@ -599,6 +601,10 @@ class StandIn:
             if body.get("dryRun"):
                 return 200, {}, {done: len(found), "dryRun": True}
             if headers.get("Prefer") == "respond-async":
+                if self.room == 0:
+                    return problem(503, "overloaded", "8 operations are in progress.", {"Retry-After": "1"})
+                if self.room:
+                    self.room -= 1
                 operation = {
                     "id": f"op-{len(self.operations) + 1}",
                     "action": action,

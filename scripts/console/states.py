@@ -97,9 +97,13 @@ def check_key_is_asked_for_and_nothing_is_shown_behind(page):
         check(all("postern_secret" not in path for _, _, path, _, _ in gateway.requests), "the key is in an address")
         check(all("Cookie" not in headers for _, _, _, headers, _ in gateway.requests), "a cookie is sent")
         # It is removed while the page is open.
+        gateway.faults["/v1/upstreams/samsara/pause"] = (503, {}, "The gateway is stopping.")
+        page.click('[data-upstream="samsara"] [data-action="pause"]')
+        page.wait(".toast")
         gateway.key = "postern_other"
         page.wait('dialog[data-view="key"]')
         check(not page.all("[data-upstream]"), "data of before is shown")
+        check(not page.all(".toast"), "a notice of before is shown")
         page.run("document.querySelector('dialog input[type=checkbox]').click()")
         page.press("postern_other", "\ue007")
         page.wait("[data-upstream]")

@@ -193,7 +193,7 @@ export const LANES = {
 
 export const EVENTS = {
   "message.queued": ["accepted", "waiting", "plus"],
-  "batch.sent": ["request ended", "plain", "right"],
+  "batch.sent": ["sent", "plain", "right"],
   "message.retrying": ["retrying", "waiting", "retry"],
   "message.delivered": ["delivered", "good", "check"],
   "message.failed": ["failed", "bad", "ban"],
@@ -647,11 +647,15 @@ class Preview {
   confirm(close, after) {
     return once(["bulk", this.action], async () => {
       try {
-        for (const body of this.#requests) {
+        // Another try is about the rest.
+        while (this.#requests.length) {
+          const [body] = this.#requests;
           const answer = await this.#send(body, { Prefer: "respond-async" });
           if (answer.operation) follow({ id: answer.operation, action: this.action, upstream: body.upstream,
             matched: answer.matched, done: 0, after });
           else toast(`${count(answer[this.#words.done], "message")} ${this.#words.done === "purged" ? "removed" : this.#words.done}.`);
+          this.#requests.shift();
+          this.matched -= body.count;
         }
         after?.();
         close();
@@ -731,6 +735,7 @@ let isAsking = false;
 export function askForKey(wasRejected) {
   data.needsKey = true;
   forget();
+  followed.length = toasts.length = 0;
   useKey(null);
   if (isAsking) return changed();
   closeDialogs();
@@ -765,10 +770,6 @@ export function askForKey(wasRejected) {
   });
 }
 
-function forgetKey() {
-  askForKey(false);
-}
-
 export function openSettings() {
   openDialog({
     label: "Settings",
@@ -789,7 +790,7 @@ export function openSettings() {
       h("div", { class: "buttons" },
         hasKey() && button("Forget the key", () => {
           close();
-          forgetKey();
+          askForKey(false);
         }, { kind: "quiet" }),
         button("Close", close, { "data-action": "dismiss" })),
     ],

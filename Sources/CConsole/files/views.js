@@ -532,8 +532,8 @@ const keyTable = (keys) => table([["Key"], ["Scopes"], ["Upstreams", "wide"], ["
 
 // Events.
 
-const DELIVERIES = new Set(["message.queued", "batch.sent", "message.delivered"]);
-const isDelivery = (type) => DELIVERIES.has(type);
+const DELIVERIES = ["message.delivered", "batch.sent", "message.queued"];
+const isDelivery = (type) => DELIVERIES.includes(type);
 
 /** All other types, as the query of the stream names them. */
 const NOTABLE = Object.keys(EVENTS).filter((type) => type !== "gap" && !isDelivery(type));
@@ -563,15 +563,17 @@ function eventRow(event) {
       data.detail && foreign(data.detail, 200)));
 }
 
-/** A run of deliveries of one upstream: "1 240 messages in 31 requests, 5 s". */
-function foldedRow({ upstream, delivered, requests, from, to, id }) {
+/** "Delivered 1 240 messages in 31 requests, 5 s". */
+function foldedRow({ upstream, requests, from, to, id, ...counts }) {
+  const type = DELIVERIES.find((one) => one in counts);
+  const [words, tone, iconName] = EVENTS[type];
   const seconds = Math.round((to - from) / 1000);
   return h("li", { key: `run-${id}` },
     timeOf(to),
-    h("span", { class: "what tone-good" }, icon("check"), "deliveries"),
+    h("span", { class: `what tone-${tone}` }, icon(iconName), words),
     h("span", { class: "whom" }, upstreamLink(upstream)),
-    h("span", { class: "detail" }, h("a", { href: address(["messages"], { upstream, state: "delivered" }) },
-      count(delivered, "message")),
+    h("span", { class: "detail" }, h("a", { href: address(["messages"], { upstream }) },
+      count(counts[type], "message")),
       requests ? ` in ${count(requests, "request")}` : "", seconds > 0 ? `, ${seconds} s` : ""));
 }
 
@@ -639,7 +641,7 @@ export function liveView({ upstream, type }) {
   };
 }
 
-/** The newest first. Deliveries of one upstream that follow each other are one row. */
+/** Deliveries of one upstream that follow each other are one row. */
 function fold(events) {
   const rows = [];
   let run = null;
@@ -655,12 +657,12 @@ function fold(events) {
     }
     const at = eventTime(event);
     if (run?.upstream !== event.data.upstream) end();
-    run ??= { upstream: event.data.upstream, delivered: 0, requests: 0, from: at, to: at, id: event.id, events: [] };
+    run ??= { upstream: event.data.upstream, requests: 0, from: at, to: at, id: event.id, events: [] };
     run.from = at;
-      run.id = event.id;
+    run.id = event.id;
     run.events.push(event);
-    if (event.type === "message.delivered") run.delivered += event.data.count;
-    if (event.type === "batch.sent") run.requests += event.data.requests ?? 1;
+    if (event.type === "batch.sent") run.requests += event.data.requests;
+    run[event.type] = (run[event.type] ?? 0) + event.data.count;
   }
   end();
   return rows;
