@@ -143,7 +143,12 @@ final class SQLiteWriter: StoreWriter {
         engine.enterFull(error)
         // A read may have kept the log from being reset, so that it took the room of this commit.
         let wasUsed = checkpoints.framesInLog > 0
-        checkpoint(.restart)
+        // The integrity check is such a read, and goes on for long.
+        var isChecking: Bool
+        repeat {
+            isChecking = engine.check.giveWay()
+            checkpoint(.restart)
+        } while isChecking && checkpoints.framesInLog > 0
         let hasMoreRoom = wasNotFull || wasUsed && checkpoints.framesInLog == 0
         if wasNotFull { releaseReservedPages() }
         return hasMoreRoom
