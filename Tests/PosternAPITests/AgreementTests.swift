@@ -182,7 +182,8 @@ import Testing
     }
 
     private func expectSameHealth(_ gateway: TestGateway, _ name: String, _ health: String) throws {
-        #expect(try gateway.upstream(name)["health"].string == health)
+        // A message waits for a token before and after the fetch has failed.
+        #expect(try eventually { try gateway.upstream(name)["health"].string == health })
         #expect(try gateway.sample(#"postern_upstream_health{upstream="\#(name)",health="\#(health)"}"#) == 1)
         let stored = try inspection(of: gateway).stats(asJSON: true)
         #expect(stored.contains(#""health":"\#(health)""#), "\(stored)")
