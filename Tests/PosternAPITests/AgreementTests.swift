@@ -185,8 +185,12 @@ import Testing
         // A message waits for a token before and after the fetch has failed.
         #expect(try eventually { try gateway.upstream(name)["health"].string == health })
         #expect(try gateway.sample(#"postern_upstream_health{upstream="\#(name)",health="\#(health)"}"#) == 1)
-        let stored = try inspection(of: gateway).stats(asJSON: true)
-        #expect(stored.contains(#""health":"\#(health)""#), "\(stored)")
+        var stored = ""
+        let isStored = try eventually {
+            stored = try inspection(of: gateway).stats(asJSON: true)
+            return stored.contains(#""health":"\#(health)""#)
+        }
+        #expect(isStored, "\(stored)")
     }
 
     // MARK: Lanes

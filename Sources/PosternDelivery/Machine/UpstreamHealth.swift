@@ -254,11 +254,7 @@ struct UpstreamHealth: Equatable {
                 known.endHold()
             }
         }
-        switch shown {
-        case .closed: break
-        case .open(let until) where until <= now: break
-        case .open, .halfOpen: return false
-        }
+        guard waitEndsAt.map({ $0 <= now }) ?? (upstream.state == .closed) else { return false }
         defer {
             upstream.close()
             endHold()
@@ -266,10 +262,14 @@ struct UpstreamHealth: Equatable {
         return upstream.state != .closed
     }
 
+    /// When the upstream as a whole waits no more, if no message probes it before: after the endpoints that caused the wait.
+    private var waitEndsAt: Timestamp? {
+        upstream.reopensAt.map { until in causes.compactMap { endpoints[$0]?.circuit.reopensAt }.reduce(until, max) }
+    }
+
     /// The earliest end of a wait.
     var firstOpening: Timestamp? {
-        let openings = endpoints.values.compactMap(\.circuit.reopensAt)
-        return if case .open(let until) = shown { (openings + [until]).min() } else { openings.min() }
+        (endpoints.values.map(\.circuit.reopensAt) + [waitEndsAt]).compactMap(\.self).min()
     }
 
     /// The message that made an endpoint wait is gone: the endpoint, and an upstream that waits because of it, are
