@@ -48,10 +48,12 @@ final class FileDescriptor: Sendable {
         let former = size
         guard postern_fallocate(number, range.lowerBound, range.count) != 0 else { return }
         // Not every file system can allocate blocks ahead (ext2, for example). There, zeros behind the end take them.
-        if [EOPNOTSUPP, ENOSYS, EINVAL].contains(errno), writeZeros(from: former, to: range.upperBound) { return }
-        let error = FileError("blocks cannot be allocated")
+        var failure = FileError("blocks cannot be allocated")
+        if [EOPNOTSUPP, ENOSYS, EINVAL].contains(failure.code) {
+            do throws(FileError) { return try writeZeros(from: former, to: range.upperBound) } catch { failure = error }
+        }
         if size > former { ftruncate(number, off_t(former)) }
-        throw error
+        throw failure
     }
 
     /// Makes the file shorter, and syncs it.
@@ -59,14 +61,17 @@ final class FileDescriptor: Sendable {
         guard ftruncate(number, off_t(size)) == 0, fsync(number) == 0 else { throw FileError("a file cannot be cut") }
     }
 
-    private func writeZeros(from start: Int, to end: Int) -> Bool {
+    func writeZeros(from start: Int, to end: Int) throws(FileError) {
         let zeros = [UInt8](repeating: 0, count: 64 << 10)
         var position = start
         while position < end {
             let count = pwrite(number, zeros, min(zeros.count, end - position), off_t(position))
-            if count > 0 { position += count } else if count == 0 || errno != EINTR { return false }
+            guard count <= 0 else {
+                position += count
+                continue
+            }
+            guard count < 0, errno == EINTR else { throw FileError("zeros cannot be written") }
         }
-        return true
     }
 }
 

@@ -348,6 +348,23 @@ import Testing
 }
 
 @Suite struct CheckpointTests {
+    @Test func log_isWrittenBeforeTheFirstCommit_andKeepsItsBlocks() throws {
+        let store = try TestStore()
+        let queue = try store.register()
+        // `SEEK_HOLE`, see lseek(2).
+        let seekHole: Int32 = 4
+        func writtenBytes() throws -> Int {
+            let log = FileDescriptor(open(store.path + "-wal", O_RDONLY))
+            #expect(log.isOpen)
+            return Int(lseek(log.number, 0, seekHole))
+        }
+        // To the file system, blocks that are only allocated are a hole.
+        #expect(try writtenBytes() == DiskReserve.bytesOfUsualLog)
+        let text = String(repeating: "x", count: 2000)
+        for _ in 0..<40 { try store.append((0..<100).map { _ in store.message(text, to: queue) }) }
+        #expect(try writtenBytes() >= DiskReserve.bytesOfUsualLog)
+    }
+
     @Test func wal_isMovedIntoTheFile_andStaysSmall() throws {
         let store = try TestStore()
         let queue = try store.register()
