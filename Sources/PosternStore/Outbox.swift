@@ -62,7 +62,10 @@ public final class Outbox: Sendable {
         engine = try options.engine.open(
             options, startFresh: startFresh, recover: recover, health: health, time: time, threads: threads,
             logger: logger,
-            prepare: { keyRotation = try KeyRotationReport.run(with: $0, vault: vault) },
+            prepare: {
+                try Ledger.addTails(with: $0)
+                keyRotation = try KeyRotationReport.run(with: $0, vault: vault)
+            },
             read: { found = try PersistedState($0) })
         readers = engine.readers
         self.keyRotation = keyRotation

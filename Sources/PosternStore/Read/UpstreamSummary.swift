@@ -30,7 +30,7 @@ public struct UpstreamSummary: Sendable, Equatable {
 
     /// All upstreams, by name, without counting rows: quick however many messages are queued.
     static func all(with sql: SQL) throws -> [UpstreamSummary] {
-        try sql.all(
+        let stored = try sql.all(
             """
             SELECT number, name, type, circuit, isPaused, flushedThrough,
               lastId, accepted, queuedBytes, ambiguousSends, queued, delivered, failed, cancelled, dropped, expired,
@@ -51,7 +51,12 @@ public struct UpstreamSummary: Sendable, Equatable {
                 name: name, number: row[0], type: row[2], ledger: ledger,
                 circuit: JSONRecord.decode(row[3], as: CircuitRecord.self),
                 pause: (row[4] as Bool) ? Pause(by: row[21], at: row[22]) : nil, flushedThrough: row[5])
-        }.compactMap { $0 }
+        }
+        return try stored.compactMap { $0 }.map { summary in
+            var summary = summary
+            summary.ledger = try summary.ledger + .tail(of: summary.number, after: summary.ledger.lastID, with: sql)
+            return summary
+        }
     }
 }
 

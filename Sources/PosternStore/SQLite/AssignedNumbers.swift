@@ -11,13 +11,14 @@ struct AssignedNumbers {
     let batch: Int64
 
     init(_ sql: SQL) throws {
+        let uncounted = try Ledger.tails(with: sql).map { MessageID(rawValue: Int64($0.ledger.lastID)).sequence }
         (sequence, batch) =
             try sql.first(
                 """
                 SELECT (SELECT max(sequence) FROM store), (SELECT max(lastId) >> 8 FROM upstreams),
                   (SELECT max(batch) FROM store), (SELECT max(batch) FROM attempts)
                 """
-            ) { (max($0[0], $0[1]), max($0[2], $0[3])) } ?? (0, 0)
+            ) { (max($0[0], $0[1], uncounted.max() ?? 0), max($0[2], $0[3])) } ?? (0, 0)
     }
 
     /// Keeps the number of a batch that no attempt shows.

@@ -92,24 +92,18 @@ extension Ledger {
 
     /// Adds this change to the figures that an upstream has in the store.
     ///
-    /// Most transactions only accept messages, or only deliver some. Each column that a statement computes takes time, so these
-    /// two have statements of their own.
+    /// Most transactions accept and deliver messages and do nothing else. Each column that a statement computes takes time, so
+    /// these have a statement of their own.
     func add(to number: UpstreamNumber, with sql: SQL) throws {
-        if self == Ledger(lastID: lastID, accepted: accepted, queuedBytes: queuedBytes, counts: .init(queued: accepted))
-        {
+        let flow = Ledger(
+            lastID: lastID, accepted: accepted, queuedBytes: queuedBytes,
+            counts: Counts(queued: counts.queued, delivered: counts.delivered))
+        if self == flow {
             try sql.run(
                 """
                 UPDATE upstreams SET lastId = CASE WHEN lastId < ?1 THEN ?1 ELSE lastId END, accepted = accepted + ?2,
-                  queued = queued + ?2, queuedBytes = queuedBytes + ?3 WHERE number = ?4
-                """, lastID, accepted, queuedBytes, number)
-        } else if self
-            == Ledger(queuedBytes: queuedBytes, counts: .init(queued: -counts.delivered, delivered: counts.delivered))
-        {
-            try sql.run(
-                """
-                UPDATE upstreams SET queued = queued - ?1, queuedBytes = queuedBytes + ?2, delivered = delivered + ?1
-                WHERE number = ?3
-                """, counts.delivered, queuedBytes, number)
+                  queued = queued + ?3, queuedBytes = queuedBytes + ?4, delivered = delivered + ?5 WHERE number = ?6
+                """, lastID, accepted, counts.queued, queuedBytes, counts.delivered, number)
         } else {
             try sql.run(
                 """
@@ -125,6 +119,34 @@ extension Ledger {
                 counts.dropped, counts.expired, purged.delivered, purged.failed, purged.cancelled, purged.dropped,
                 purged.expired, ambiguousSends, number)
         }
+    }
+}
+
+/// The messages that the row of an upstream does not count yet: those of its queue with ids above `lastId`.
+///
+/// A transaction that only accepts messages leaves that row alone: its page would be written to the log again with each
+/// commit. One that does anything else to messages of the upstream adds the tail first, so that no message leaves the queue
+/// uncounted.
+extension Ledger {
+    /// A tail is at most this long, so that it is counted quickly.
+    static let longestTail = 1000
+
+    /// The tail of an upstream whose row has this `lastId`.
+    static func tail(of number: UpstreamNumber, after lastID: Int, with sql: SQL) throws -> Ledger {
+        try sql.first(
+            "SELECT max(id), count(*), sum(length(payload)) FROM queue_# WHERE id > ?", of: number, lastID
+        ) { Ledger(lastID: $0[0], accepted: $0[1], queuedBytes: $0[2], counts: Counts(queued: $0[1])) } ?? .empty
+    }
+
+    /// The tails of all upstreams.
+    static func tails(with sql: SQL) throws -> [(number: UpstreamNumber, ledger: Ledger)] {
+        try sql.all("SELECT number, lastId FROM upstreams") { ($0[0] as UpstreamNumber, $0[1] as Int) }
+            .map { number, lastID in (number, try tail(of: number, after: lastID, with: sql)) }
+    }
+
+    /// Adds the tails that the last run has left.
+    static func addTails(with sql: SQL) throws {
+        for (number, tail) in try tails(with: sql) where tail != .empty { try tail.add(to: number, with: sql) }
     }
 }
 

@@ -4,8 +4,8 @@ import PosternUpstream
 
 /// One write transaction. Used only on the writer's thread, while the writer commits.
 ///
-/// What changes in ledgers is collected in memory and added to the stored figures once, before the commit. A rollback undoes
-/// everything here, except these changes, which the writer drops.
+/// What changes in ledgers is collected in memory and added to the stored figures before the commit, or with a later one
+/// while messages are only accepted. A rollback undoes everything here, except these changes, which the writer drops.
 final class Transaction {
     let sql: SQL
     let writer: any StoreWriter
@@ -108,9 +108,7 @@ final class Transaction {
         try storeCallbacks()
         try writeStates.open.forEach(settleLanes)
         try dropUnneededCredentials()
-        for writeState in writeStates.open where writeState.isChanged {
-            try writeState.change.add(to: writeState.number, with: sql)
-        }
+        for writeState in writeStates.open { try writeState.save(with: sql) }
     }
 }
 
@@ -255,10 +253,7 @@ extension Transaction {
             scheduledAt: scheduledAt)
         if sql.admitsLate { try nameLane(message.lane, of: id) }
         countLane(message.lane, 1, of: queue)
-        writeState.change.lastID = Int(id.rawValue)
-        writeState.change.accepted += 1
-        writeState.change.counts.queued += 1
-        writeState.change.queuedBytes += message.range.count
+        writeState.accept(id, bytes: message.range.count)
         emit(.messageQueued, of: id, message.kind)
         notice.newest = id
         if scheduledAt == nil {

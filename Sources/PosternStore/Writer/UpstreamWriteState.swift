@@ -9,9 +9,17 @@ final class UpstreamWriteState {
     /// The ledger as of the last commit.
     private(set) var committed: Ledger
     /// What the current transaction adds to it.
-    var change = Ledger()
+    private var added = Ledger()
+    /// The same, for a change that the rows behind `lastId` do not show: it is added to the row of the upstream.
+    var change: Ledger {
+        get { added }
+        set { (added, mustSave) = (newValue, true) }
+    }
+    private var mustSave = false
+    /// What earlier transactions have accepted, as far as it was not added to the row of the upstream.
+    private var unsaved = Ledger()
     /// The ledger with that change.
-    var ledger: Ledger { committed + change }
+    var ledger: Ledger { committed + added }
     var appendNotice: AppendNotice?
     /// Lanes to update before the commit; true for those that were served and move behind the others.
     var touchedLanes: [Int64: Bool] = [:]
@@ -32,7 +40,7 @@ final class UpstreamWriteState {
         committed = ledger
     }
 
-    var isChanged: Bool { change != Ledger() }
+    var isChanged: Bool { added != Ledger() }
     var hasSettled: Bool { settled.contains { $0 > 0 } }
 
     func kindNumber(of kind: Kind, in kinds: KindTable) -> Int64 {
@@ -40,6 +48,24 @@ final class UpstreamWriteState {
         let number = Int64(kinds.number(of: kind))
         lastKind = (kind, number)
         return number
+    }
+
+    /// Counts a message that was added to the queue.
+    func accept(_ id: MessageID, bytes: Int) {
+        added.lastID = Int(id.rawValue)
+        added.accepted += 1
+        added.counts.queued += 1
+        added.queuedBytes += bytes
+    }
+
+    /// Adds the change to the row of the upstream, unless the rows of the queue show it (`Ledger.tail`).
+    func save(with sql: SQL) throws {
+        guard mustSave || added.accepted > 0 else { return }
+        // Of several writers, one may commit a message behind those of another that are counted.
+        let isShown = !sql.admitsLate && unsaved.accepted + added.accepted <= Ledger.longestTail
+        mustSave = mustSave || !isShown
+        let change = unsaved + added
+        if mustSave, change != Ledger() { try change.add(to: number, with: sql) }
     }
 
     func begin() {
@@ -53,11 +79,12 @@ final class UpstreamWriteState {
 
     func didCommit() {
         committed = ledger
-        change = Ledger()
+        unsaved = mustSave ? Ledger() : unsaved + added
+        (added, mustSave) = (Ledger(), false)
     }
 
     func didRollBack() {
-        change = Ledger()
+        (added, mustSave) = (Ledger(), false)
         laneCounts.forget()
     }
 }
