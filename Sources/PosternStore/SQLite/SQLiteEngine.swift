@@ -16,6 +16,8 @@ final class SQLiteEngine: StoreEngine {
     private let maxLogBytes: Int
     /// The connection that writes. Used by `init`, then by the commit loop's thread, then by `close`.
     nonisolated(unsafe) let sql: SQL
+    /// Bytes of a page of the database, which stays what it was when the store was created.
+    let pageSize: Int
     let readers: Readers
     let reserve: DiskReserve
     let logIndex: LogIndex
@@ -49,6 +51,7 @@ final class SQLiteEngine: StoreEngine {
             let admitsLate = laneAdmission != .inAppend
             let sql = try StoreFile.open(options.path, admitsLate: admitsLate)
             self.sql = sql
+            pageSize = try sql.value("PRAGMA page_size", as: Int.self) ?? StoreFile.pageSize
             readers = Readers { try StoreFile.openReader(options.path, admitsLate: admitsLate) }
             logIndex = try LogIndex(of: options.path)
             log = try Inode.at(options.path + "-wal", for: options.path)
@@ -154,7 +157,7 @@ final class SQLiteEngine: StoreEngine {
     /// Reports a reader, perhaps of another program, that keeps the log from being reset, and stops accepting messages
     /// before the log fills the disk. `frames`: pages in the log after a checkpoint.
     func recordLog(frames: Int) {
-        let bytes = frames * StoreFile.pageSize
+        let bytes = frames * pageSize
         let isLong = bytes > maxLogBytes / 16
         // On a full disk, the log has room for few commits.
         if isLong || isFull && frames > 0, check.giveWay() {

@@ -7,6 +7,7 @@ final class SQLiteWriter: StoreWriter {
     /// The engine's, which alone owns it: if a store is dropped without being closed, this connection must not be the last
     /// to go, because SQLite would then remove the log, as no crash does.
     private var sql: SQL { engine.sql }
+    private var pageSize: Int { engine.pageSize }
     private let checkpoints: Checkpoints
     /// The number of bytes of the file whose blocks are allocated.
     private var allocated: Int
@@ -70,7 +71,7 @@ final class SQLiteWriter: StoreWriter {
     /// The free pages inside the database, without half of those that are reserved.
     func spareBytes(in sql: SQL) throws -> Int {
         let free = try sql.value("PRAGMA freelist_count", as: Int.self) ?? 0
-        return free * StoreFile.pageSize - DiskReserve.bytesInside / 2
+        return free * pageSize - DiskReserve.bytesInside / 2
     }
 
     /// The maximum number of pages that a turn returns to the file system.
@@ -110,7 +111,7 @@ final class SQLiteWriter: StoreWriter {
         let maxOfACommit = engine.isFull ? 2000 : 16_000
         try engine.logIndex.makeRoom(forFrames: checkpoints.framesInLog + maxOfACommit)
         let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
-        let needed = pages * StoreFile.pageSize
+        let needed = pages * pageSize
         guard needed > allocated else { return }
         do throws(FileError) {
             let step = (needed / (1 << 20) + 1) << 20
@@ -166,7 +167,7 @@ final class SQLiteWriter: StoreWriter {
         guard let head = engine.logIndex.head,
             let bytes = try? Files.read(engine.path + "-wal", for: engine.path)
         else { return true }
-        return WriteAheadLog(bytes, pageSize: StoreFile.pageSize).holdsCommit(after: head)
+        return WriteAheadLog(bytes, pageSize: pageSize).holdsCommit(after: head)
     }
 
     /// Writes every page of the log to the file again, syncs both, and empties the log: what a failed commit left is

@@ -92,11 +92,12 @@ public struct StoreBackup: Sendable {
             guard try source.exists("SELECT 1 FROM store") else {
                 throw StoreError.corrupt(path: path, detail: "a table is empty")
             }
+            let pageSize = try source.value("PRAGMA page_size", as: Int.self) ?? StoreFile.pageSize
             try source.connection.copy(to: target.connection, pagesPerStep: Int32(pagesPerStep)) { copied, pages in
                 progress(copied, pages)
                 guard copied < pages else { return }
                 let pause = try pace.pause(
-                    after: copied * StoreFile.pageSize, in: SystemTime().instant - start,
+                    after: copied * pageSize, in: SystemTime().instant - start,
                     logGrownBy: Files.size(of: path + "-wal", for: path) - log)
                 if pause > .zero { usleep(UInt32(pause.inSeconds * 1_000_000)) }
             }

@@ -79,6 +79,27 @@ import Testing
         #expect(try store.outbox.summary(of: number)?.pause == order)
     }
 
+    @Test func storeWithLargerPages_keepsThem_andWorksAsBefore() throws {
+        let store = try TestStore()
+        try store.append(100, to: store.register())
+        store.outbox.close()
+        let former = try SQLiteConnection(store.path)
+        try former.execute("PRAGMA journal_mode = DELETE; PRAGMA page_size = 16384; VACUUM")
+        try former.close()
+        try store.reopen()
+        #expect(store.sqlite.pageSize == 16384)
+        let queue = try store.register()
+        // Enough for several checkpoints and allocations.
+        let text = String(repeating: "x", count: 20_000)
+        for _ in 0..<40 { try store.append((0..<10).map { _ in store.message(text, to: queue) }) }
+        try store.drain(queue)
+        try store.append(7, to: queue)
+        #expect(try store.survivors() == 7)
+        try store.reopen()
+        #expect(try store.outbox.audit().isBalanced)
+        #expect(try store.integer("PRAGMA page_size") == 16384)
+    }
+
     @Test func storeOfVersion010_isOpened_andTakesWhatItHadNoColumnsFor() throws {
         let store = try TestStore()
         let id = try store.append(to: store.register())
