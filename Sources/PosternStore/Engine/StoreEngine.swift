@@ -38,8 +38,9 @@ protocol StoreWriter: AnyObject {
 
     // MARK: Commits
 
-    /// Runs `body` in one transaction, which is durable when this returns.
-    func commit(_ body: (SQL) throws -> Void) throws
+    /// Runs `body` in one transaction, which is durable when this returns. `body` returns by how much the store grows at
+    /// most; nil if that is not known.
+    func commit(_ body: (SQL) throws -> Growth?) throws
     /// Reacts to the error of a commit, and says what is to be done with its jobs.
     func recover(from error: any Error) -> CommitFailure
     /// Makes certain that nothing of a commit for which there was no room becomes valid later, for example if the process
@@ -64,6 +65,13 @@ protocol StoreWriter: AnyObject {
     func spareBytes(in sql: SQL) throws -> Int
     /// Returns unused space to the system, a little in each turn. Returns true if there is more.
     func shrink(_ sql: SQL) throws -> Bool
+}
+
+/// What a transaction adds to the store.
+struct Growth {
+    var messages = 0
+    /// The bytes of their payloads.
+    var bytes = 0
 }
 
 /// What an error of a commit means for its jobs. Nothing of them was stored, as far as is known.

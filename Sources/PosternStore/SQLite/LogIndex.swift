@@ -76,6 +76,14 @@ final class LogIndex: Sendable {
         return pread(descriptor.number, &bytes, bytes.count, 0) == bytes.count ? WALIndexHead(bytes) : nil
     }
 
+    /// The pages of the database after the last commit; nil if that cannot be read, or the log has had none since it was
+    /// created. Call it on the writer's thread, which no other writes that to.
+    var pages: Int? {
+        var pages: UInt32 = 0
+        let isRead = pread(descriptor.number, &pages, 4, off_t(WALIndexHead.pagesOffset)) == 4
+        return isRead && pages > 0 ? Int(pages) : nil
+    }
+
     /// Whether the count of written pages can be relied on. False if `forgetCheckpoints` failed after a failed checkpoint.
     var isTrusted: Bool { isRight.load(ordering: .relaxed) }
 

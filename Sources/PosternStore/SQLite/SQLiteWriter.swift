@@ -32,11 +32,8 @@ final class SQLiteWriter: StoreWriter {
 
     // MARK: Commits
 
-    func commit(_ body: (SQL) throws -> Void) throws {
-        try sql.transaction(.write) {
-            try body(sql)
-            try allocatePages()
-        }
+    func commit(_ body: (SQL) throws -> Growth?) throws {
+        try sql.transaction(.write) { try allocatePages(for: body(sql)) }
     }
 
     func didReply(isQuiet: Bool) {
@@ -100,29 +97,39 @@ final class SQLiteWriter: StoreWriter {
         let isTaken = write { sql in
             guard try !sql.exists("SELECT 1 FROM reserve") else { return }
             try sql.run("INSERT INTO reserve VALUES (zeroblob(?))", DiskReserve.bytesInside)
-            try self.allocatePages()
+            try self.allocatePages(for: nil)
         }
         if !isTaken { engine.enterFull(.full(detail: "the disk has no room for the reserve")) }
     }
 
     /// Allocates blocks for the pages that a commit is about to refer to, and for the index of the next one. Without
     /// them, a checkpoint might have no room, the log could not be reset, and nothing could be written any more.
-    private func allocatePages() throws {
+    private func allocatePages(for growth: Growth?) throws {
         let maxOfACommit = engine.isFull ? 2000 : 16_000
         try engine.logIndex.makeRoom(forFrames: checkpoints.framesInLog + maxOfACommit)
+        if let growth, let pages = engine.logIndex.pages, pages * pageSize + most(of: growth) <= allocated { return }
+        // SQLite prepares this for each use: a commit of few messages would spend a tenth of its time on it.
         let pages = try sql.value("PRAGMA page_count", as: Int.self) ?? 0
         let needed = pages * pageSize
-        guard needed > allocated else { return }
+        let next = engine.isFull ? 0 : most(of: Growth(messages: 1))
+        guard needed + next > allocated else { return }
         do throws(FileError) {
-            let step = (needed / (1 << 20) + 1) << 20
+            let step = ((needed + next) / (1 << 20) + 1) << 20
             try engine.lock.descriptor.allocate(allocated..<step)
             allocated = step
         } catch {
             guard error.isFull else { throw error }
+            guard needed > allocated else { return }
             try engine.lock.descriptor.allocate(allocated..<needed)
             allocated = needed
         }
     }
+
+    /// The maximum number of bytes by which the database grows.
+    ///
+    /// A message has a row and an entry in each index of its queue; its lane and its kind may be new, with theirs. Each of these
+    /// eight can split a page in each level of its tree, of which there are five at most, in three.
+    private func most(of growth: Growth) -> Int { growth.messages * 8 * 11 * pageSize + 2 * growth.bytes }
 
     // MARK: Failures
 

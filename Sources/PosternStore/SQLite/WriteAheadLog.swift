@@ -189,6 +189,7 @@ struct WALIndexHead {
     private let salt: [UInt8]
 
     static let size = 136
+    static let pagesOffset = 20
     static let backfilledOffset = 96
 
     /// Nil if the head is not intact: it is written twice, and both copies have to agree.
@@ -201,7 +202,7 @@ struct WALIndexHead {
                 == (native(40), native(44))
         else { return nil }
         committed = Int(native(16))
-        pages = native(20)
+        pages = native(Self.pagesOffset)
         salt = Array(bytes[32..<40])
         backfilled = Int(native(Self.backfilledOffset))
     }

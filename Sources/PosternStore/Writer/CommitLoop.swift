@@ -143,6 +143,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
                     if outbox.time.instant - began >= OutboxWriter.longestTransaction { break }
                 }
                 try current.finish()
+                return current.growth
             }
         } catch {
             writeStates.open.forEach { $0.didRollBack() }
@@ -179,7 +180,9 @@ final class CommitLoop: Loop, @unchecked Sendable {
         case .append(let messages, let record, let completion):
             let result = try transaction.append(messages, recording: record, isDiskFull: outbox.isFull)
             return .appended(result, completion)
-        case .change(let body, _): return .changed(try body(transaction))
+        case .change(let body, _):
+            transaction.growth = nil
+            return .changed(try body(transaction))
         case .stop: return .changed {}
         }
     }

@@ -18,6 +18,7 @@ extension Transaction {
     func append(
         _ messages: [NewMessage], recording record: RequestRecord?, isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendError> {
+        if record != nil { growth = nil }
         switch record {
         case nil: return try append(messages, isDiskFull: isDiskFull)
         case .response(let response):

@@ -160,6 +160,7 @@ extension Transaction {
         _ id: MessageID, in queue: QueueTarget, as state: MessageState, error: AttemptError?, at moment: Timestamp,
         result: [UInt8]? = nil, mayHaveArrived: Bool = false, attempts: Int = 0
     ) throws -> Bool {
+        growth = nil
         let found = try sql.first(
             "SELECT lane, length(payload), kind FROM queue_# WHERE id = ?", of: queue.number, id
         ) {

@@ -35,6 +35,8 @@ final class Transaction {
     var callbackCounts: [CallbackCount] = []
     /// The key of the operator whose request is carried out, for events; nil for others, and without a key.
     var operatorKey: String?
+    /// What it adds to the store, as long as it only accepts messages; nil if it does anything else.
+    var growth: Growth? = Growth()
     private let isWaitedFor: Bool
     private let collectsEvents: Bool
 
@@ -175,6 +177,7 @@ extension Transaction {
         guard isDiskFull || messages.contains(where: \.queue.validatesAgainstState) else {
             return try store(messages, isDiskFull: false)
         }
+        growth = nil
         // One may be rejected after others of the same request were stored, or after messages were evicted for it. All
         // of that is undone.
         var result: Result<AppendReceipt, AppendError> = .failure(.store(.closed))
@@ -199,8 +202,9 @@ extension Transaction {
         var refused: [AppendError.Refused] = []
         for (index, message) in messages.enumerated() {
             let id = try nextID(of: message.queue.number)
-            if let credential = message.credential, try !hold(credential, of: message.queue) {
-                receipt.needsCredential = true
+            if let credential = message.credential {
+                growth = nil
+                if try !hold(credential, of: message.queue) { receipt.needsCredential = true }
             }
             if message.queue.validatesAgainstState, let refusal = try refusal(of: message, as: id) {
                 refused.append(.init(index: index, refusal: refusal))
@@ -254,6 +258,8 @@ extension Transaction {
         if sql.admitsLate { try nameLane(message.lane, of: id) }
         countLane(message.lane, 1, of: queue)
         writeState.accept(id, bytes: message.range.count)
+        growth?.messages += 1
+        growth?.bytes += message.range.count
         emit(.messageQueued, of: id, message.kind)
         notice.newest = id
         if scheduledAt == nil {

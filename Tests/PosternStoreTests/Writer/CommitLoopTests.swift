@@ -121,9 +121,9 @@ private final class StubWriter: StoreWriter {
 
     init(_ sql: SQL) { self.sql = sql }
 
-    func commit(_ body: (SQL) throws -> Void) throws {
+    func commit(_ body: (SQL) throws -> Growth?) throws {
         try sql.transaction(.write) {
-            try body(sql)
+            _ = try body(sql)
             if failsAtEnd { throw StoreError.failed(detail: "as the test wants it") }
         }
     }
