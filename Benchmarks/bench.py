@@ -10,6 +10,7 @@ The gateway requires an API key, and the load has it, unless --without-keys.
 """
 
 import argparse
+import collections
 import contextlib
 import datetime
 import hashlib
@@ -196,6 +197,53 @@ def table(rows):
     return "\n".join(text)
 
 
+# ---- The disk
+
+
+class Disk:
+    """Waits until the file system has freed what was deleted.
+
+    Until then commits stall, for up to a second after a large store, and a case would pay for the one before it. That `unlink` has
+    returned does not show the end: a journal frees blocks after a later commit of its own, XFS and btrfs do so in the
+    background, and the device may still discard them. Nothing reports it, so that two signs have to agree for a while: the free
+    room no longer grows, and small commits in the same folder take as long as usual. The first alone misses what the
+    device still does, the second alone a pause between two parts of a deletion.
+    """
+
+    COMMITS, CALM_LOOKS, LONGEST_WAIT = 20, 5, 120
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.times = collections.deque(maxlen=100)
+        for _ in range(20):
+            self.look()
+
+    def look(self):
+        """(bytes that are free, milliseconds of a slow one of a few commits). The file grows, so that a journal is written, too."""
+        times = []
+        with open(self.directory / "probe", "wb", buffering=0) as file:
+            for _ in range(self.COMMITS):
+                began = time.perf_counter()
+                file.write(bytes(8192))
+                os.fdatasync(file)
+                times.append((time.perf_counter() - began) * 1000)
+        # The slowest two may be due to something else.
+        slow = sorted(times)[-3]
+        self.times.append(slow)
+        state = os.statvfs(self.directory)
+        return state.f_bfree * state.f_frsize, slow
+
+    def settles(self):
+        """Whether both signs agreed in time. Usual is the median of the latest looks, most of which were at a calm disk."""
+        deadline, calm, (free, _) = time.monotonic() + self.LONGEST_WAIT, 0, self.look()
+        while calm < self.CALM_LOOKS and time.monotonic() < deadline:
+            time.sleep(0.1)
+            before, (free, slow) = free, self.look()
+            grew = free - before > 16 << 20  # Others delete something, too.
+            calm = 0 if grew or slow > 3 * statistics.median(self.times) else calm + 1
+        return calm == self.CALM_LOOKS
+
+
 # ---- Load
 
 
@@ -214,6 +262,8 @@ class Bench:
         self.stores = 0
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
+        self.disk = Disk(self.directory)
+        self.settle()
         self.single = self.bodies("single", [self.subject.payload(n) for n in range(1024)])
         self.events = self.bodies("events", [event(n) for n in range(1024)])
         self.bulk = self.bodies("bulk", self.arrays(16, BULK))
@@ -237,6 +287,15 @@ class Bench:
         self.rows.append(row)
         self.say("  " + " | ".join(cell for cell in row.cells() if cell))
 
+    def remove(self, directory):
+        """Deletes a store, and waits until that cannot slow down what comes next."""
+        shutil.rmtree(directory, ignore_errors=True)
+        self.settle()
+
+    def settle(self):
+        if not self.disk.settles():
+            self.say(f"  the disk is still busy after {Disk.LONGEST_WAIT} s; what follows may have stalls that are not its own")
+
     # Processes
 
     @contextlib.contextmanager
@@ -259,7 +318,7 @@ class Bench:
         directory = self.directory / f"store-{self.stores}"
         with self.start(directory, self.settings(url, subject, settings), keys=keys) as gateway:
             yield gateway
-        shutil.rmtree(directory, ignore_errors=True)
+        self.remove(directory)
 
     def start(self, directory, settings, keys=None, **arguments):
         keys = not self.options.without_keys if keys is None else keys
@@ -665,7 +724,7 @@ class Bench:
         for ended, values in starts.items():
             self.add(f"start with {what}, after {ended}", values, "s", limit=1, note="until /readyz is 200")
         self.add(f"memory, {what}, after a start", memory, "MiB", limit=100)
-        shutil.rmtree(directory, ignore_errors=True)
+        self.remove(directory)
 
     def consoles(self):
         """What open consoles cost: single ingest next to 50 of them, and one poll with an empty and a full store."""
@@ -847,9 +906,9 @@ Everything runs on one machine over loopback: load generator, gateway, simulator
 ratios mean something elsewhere. The **floor** is a bare libmicrohttpd server (`floor/floor.c`) with the gateway's number of
 threads that reads the body and answers 202 with as many bytes as the gateway does; it is always counted in
 requests of one 600-byte message. Each ratio is the median over rounds of *gateway ÷ floor*, measured one right after the other and
-taking turns at going first; a round starts the gateway on an empty store and warms it up. A run with one
-refused or broken request does not count: it fails. The gateway requires an API key of every request, except where a figure
-says otherwise.
+taking turns at going first; a round starts the gateway on an empty store and warms it up. After each deleted store the bench
+waits until the file system has freed it (`Disk`). A run with one refused or broken request does not count: it fails. The
+gateway requires an API key of every request, except where a figure says otherwise.
 
 * **Ingest**: wrk, 2 threads, 64 connections (bulk: 32, 100 events each), bodies of 1024 different events in turn. Every answer is a
   202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time.

@@ -43,7 +43,7 @@ class Peers(Bench):
             until(lambda: process.check_alive() and listens(port), 30, "mq-bridge listens")
             process.port = port
             yield process
-        shutil.rmtree(directory, ignore_errors=True)
+        self.remove(directory)
 
     def figures(self):
         self.lines = ["| who | what | × floor | requests/s | p99 in ms |", "|---|---|---|---|---|"]
