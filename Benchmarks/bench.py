@@ -299,12 +299,19 @@ class Bench:
     # Processes
 
     @contextlib.contextmanager
-    def floor(self):
+    def floor(self, threads=None):
         port = free_port()
-        with Process([TOOLS / "floor", port, self.threads, self.answer_bytes], self.directory / "floor.log") as floor:
+        command = [TOOLS / "floor", port, threads or self.threads, self.answer_bytes]
+        with Process(command, self.directory / "floor.log") as floor:
             until(lambda: floor.check_alive() and listens(port), 10, "floor listens")
             floor.port = port
             yield floor
+
+    @contextlib.contextmanager
+    def receiver(self):
+        """The URL of an upstream in C: the floor on one thread, which takes everything and costs little next to a simulator."""
+        with self.floor(threads=1) as floor:
+            yield f"http://127.0.0.1:{floor.port}"
 
     @contextlib.contextmanager
     def simulator(self):
@@ -443,19 +450,19 @@ class Bench:
         self.add("CPU of a request with a key, warm-up included", more, "% more")
 
     def bulk_ingest(self):
-        def run():
-            with self.gateway(url) as gateway:
+        def run(url):
+            with self.gateway(url) as gateway, Backlog(gateway) as backlog:
                 result = self.wrk(
                     gateway.port, "/v1/samsara/event", self.bulk, BULK_CONNECTIONS, ["Prefer:return=minimal"])
-                return result["perSecond"] * BULK
+            backlogs.append(backlog)
+            return result["perSecond"] * BULK
 
-        with self.simulator() as simulator:
-            url = simulator.url()
-            floors, speeds, ratios = self.interleaved(self.floor_speed, run)
-            what = "bulk ingest, in messages, delivery going on"
-            self.add(what, ratios, "× floor", limit=2, at_least=True, note=versus(speeds, floors))
-        url = self.dead_url()
-        floors, speeds, ratios = self.interleaved(self.floor_speed, run)
+        with self.receiver() as url:
+            backlogs = []
+            floors, speeds, ratios = self.interleaved(self.floor_speed, lambda: run(url))
+            note = f"{versus(speeds, floors)}; {growth(backlogs)}"
+            self.add("bulk ingest, in messages, delivery going on", ratios, "× floor", limit=2, at_least=True, note=note)
+        floors, speeds, ratios = self.interleaved(self.floor_speed, lambda: run(self.dead_url()))
         what = "bulk ingest, in messages, upstream dead"
         self.add(what, ratios, "× floor", limit=2, at_least=True, note=versus(speeds, floors))
 
@@ -538,38 +545,39 @@ class Bench:
         """CPU of the gateway for each message, over that of the floor for each request. Hardly depends on what else runs."""
         share = 10 if self.options.quick else 1
 
-        def spent(process, bodies, connections, requests, messages, simulator=None):
+        def spent(process, bodies, connections, requests, messages, delivers=False):
             """Microseconds of user and system time for each message, until all have arrived."""
-            if simulator:
-                simulator.forget("counts")
             options = {"header": "Prefer: return=minimal"} if messages > 1 else {}
             self.load(process.port, "/v1/samsara/event", bodies, connections, requests=requests // 10, **options)
             before = process.cpu_seconds()
-            self.load(process.port, "/v1/samsara/event", bodies, connections, requests=requests, **options)
-            if simulator:
+            with Backlog(process) if delivers else contextlib.nullcontext() as backlog:
+                self.load(process.port, "/v1/samsara/event", bodies, connections, requests=requests, **options)
+            if delivers:
+                backlogs.append(backlog)
                 total = (requests + requests // 10) * messages
-                until(lambda: simulator.count() >= total, 120, f"all {total} messages arrived", every=0.1)
+                until(lambda: process.upstream()["counts"]["delivered"] >= total, 120, f"all {total} messages arrived", every=0.1)
             return (process.cpu_seconds() - before) * 1e6 / (requests * messages)
 
         def floor():
             with self.floor() as floor:
                 return spent(floor, self.events, CONNECTIONS, 200_000 // share, 1)
 
-        def gateway(delivers, *arguments):
-            url = simulator.url() if delivers else self.dead_url()
-            with self.gateway(url, settings={"upstreams": {"samsara": {"compression": "none"}}}) as gateway:
-                return spent(gateway, *arguments, simulator if delivers else None)
+        def gateway(url, *arguments):
+            with self.gateway(url or self.dead_url(), settings={"upstreams": {"samsara": {"compression": "none"}}}) as gateway:
+                return spent(gateway, *arguments, delivers=bool(url))
 
-        with self.simulator() as simulator:
+        with self.simulator() as simulator, self.receiver() as receiver:
             for what, bodies, connections, requests, messages, targets in [
-                ("single", self.events, CONNECTIONS, 100_000 // share, 1, (2.7, 4.0)),
-                ("bulk", self.bulk, BULK_CONNECTIONS, 5000 // share, BULK, (0.35, 0.6)),
+                ("single", self.events, CONNECTIONS, 100_000 // share, 1, [("", 2.7), (simulator.url(), 4.0)]),
+                ("bulk", self.bulk, BULK_CONNECTIONS, 5000 // share, BULK, [("", 0.35), (receiver, 0.6)]),
             ]:
-                for delivers, limit in zip((False, True), targets):
+                for url, limit in targets:
+                    backlogs = []
                     floors, costs, ratios = self.interleaved(
-                        floor, lambda: gateway(delivers, bodies, connections, requests, messages))
+                        floor, lambda: gateway(url, bodies, connections, requests, messages))
                     note = f"{shown(statistics.median(costs))} µs against {shown(statistics.median(floors))} µs (floor)"
-                    name = f"CPU for each message, {what}, {'delivering' if delivers else 'upstream dead'}"
+                    note += f"; {growth(backlogs)}" if url else ""
+                    name = f"CPU for each message, {what}, {'delivering' if url else 'upstream dead'}"
                     self.add(name, ratios, "× floor", limit=limit, note=note)
 
     def instructions(self):
@@ -798,6 +806,57 @@ class Bench:
             self.add(name, values, "ms", limit=25, note=idle)
 
 
+class Backlog:
+    """How many messages are queued while a `with` block lasts: whether deliveries keep up with what comes in."""
+
+    # What all connections of bulk ingest have in flight: a difference that needs no other reason.
+    IN_FLIGHT = BULK * BULK_CONNECTIONS
+
+    def __init__(self, gateway):
+        self.gateway, self.queued, self.failures = gateway, [], []
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+        if self.failures:
+            raise Failure(f"the gateway did not say how many messages are queued: {self.failures[0]!r}")
+
+    def watch(self):
+        try:
+            while not self.ended.wait(0.1):
+                self.queued.append(self.gateway.upstream()["counts"]["queued"])
+        except Exception as error:
+            self.failures.append(error)
+
+    def around(self, share):
+        """The median over a fifth of the time, which begins after `share` of it."""
+        first = int(len(self.queued) * share)
+        return statistics.median(self.queued[first : first + len(self.queued) // 5 + 1] or [0])
+
+    @property
+    def middle(self):
+        return self.around(0.4)
+
+    @property
+    def end(self):
+        return self.around(0.8)
+
+
+def growth(backlogs):
+    """For the note of a row: whether more was queued at the end of a round than in its middle."""
+    growing = [each for each in backlogs if each.end > each.middle + Backlog.IN_FLIGHT]
+    if not growing:
+        return "no backlog grew"
+    worst = max(growing, key=lambda each: each.end - each.middle)
+    return f"backlog grew in {len(growing)} of {len(backlogs)} rounds, e.g. from {shown(worst.middle)} to {shown(worst.end)}"
+
+
 class Console:
     """An open console, as the gateway sees it: the same requests on one connection."""
 
@@ -911,15 +970,17 @@ waits until the file system has freed it (`Disk`). A run with one refused or bro
 gateway requires an API key of every request, except where a figure says otherwise.
 
 * **Ingest**: wrk, 2 threads, 64 connections (bulk: 32, 100 events each), bodies of 1024 different events in turn. Every answer is a
-  202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time.
-  Percentiles are wrk's, which corrects for coordinated omission by what it expected between requests.
+  202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time; for bulk, a receiver
+  in C does, which is the floor on one thread, and the row says if more was queued at the end of a round than in its middle (medians over a
+  fifth of it). Percentiles are wrk's, which corrects for coordinated omission by what it expected between requests.
 * **Keys**: single ingest for a dead upstream with a key and without any, in turns.
 * **End to end**: `load/load.c` sends as fast as answers come, but never more than a window of messages (singles 20 000, bulk 100 000) beyond
   what the simulator says it received, asked every 50 ms; so the backlog cannot grow. Counted is what arrives at the
   simulator over the steady time. Afterwards everything accepted must have arrived. The floor here is measured with the
   same generator, without a window.
 * **CPU for each message**: user and system time of the process, from `/proc`, over a fixed number of messages, until the last has arrived; the
-  floor's for each of its requests, in turns. **Instructions**: `instructions.py`, under callgrind, without the kernel's.
+  floor's for each of its requests, in turns. Singles go to the simulator, bulk to the receiver in C. **Instructions**:
+  `instructions.py`, under callgrind, without the kernel's.
 * **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
   from then (no coordinated omission); 64 connections, delivery going on.
 * **Accepted to delivered**: `load/load.c`, open loop, 60 s at each rate, default delivery settings. The times are those of the receipts in the
