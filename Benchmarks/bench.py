@@ -464,7 +464,7 @@ class Bench:
             self.add("bulk ingest, in messages, delivery going on", ratios, "× floor", limit=2, at_least=True, note=note)
         floors, speeds, ratios = self.interleaved(self.floor_speed, lambda: run(self.dead_url()))
         what = "bulk ingest, in messages, upstream dead"
-        self.add(what, ratios, "× floor", limit=2, at_least=True, note=versus(speeds, floors))
+        self.add(what, ratios, "× floor", limit=3, at_least=True, note=versus(speeds, floors))
 
     def through(self, simulator, bodies, connections, messages, window, compression):
         """Messages a second that reach the upstream while at most `window` of them are under way."""
@@ -568,8 +568,8 @@ class Bench:
 
         with self.simulator() as simulator, self.receiver() as receiver:
             for what, bodies, connections, requests, messages, targets in [
-                ("single", self.events, CONNECTIONS, 100_000 // share, 1, [("", 2.7), (simulator.url(), 4.0)]),
-                ("bulk", self.bulk, BULK_CONNECTIONS, 5000 // share, BULK, [("", 0.35), (receiver, 0.6)]),
+                ("single", self.events, CONNECTIONS, 100_000 // share, 1, [("", 3.2), (simulator.url(), 4.2)]),
+                ("bulk", self.bulk, BULK_CONNECTIONS, 5000 // share, BULK, [("", 0.3), (receiver, 0.7)]),
             ]:
                 for url, limit in targets:
                     backlogs = []
