@@ -26,6 +26,7 @@ import signal
 import socket
 import sqlite3
 import statistics
+import struct
 import subprocess
 import sys
 import threading
@@ -413,22 +414,38 @@ class Bench:
                 pairs.append((reference(), second))
         return [a for a, _ in pairs], [b for _, b in pairs], [b / a for a, b in pairs]
 
+    def bare_commits(self, size):
+        """How long the disk takes for commits of so many bytes, with nothing else going on: see commit.c."""
+        command = [TOOLS / "commit", self.directory / "commit.log", size, self.seconds]
+        done = subprocess.run(
+            [str(part) for part in command], capture_output=True, text=True, timeout=self.seconds + 60)
+        if done.returncode:
+            raise Failure(done.stderr)
+        return {**json.loads(done.stdout), "bytes": size}
+
     def ingest(self):
         def run(url):
             with self.gateway(url, self.subject) as gateway:
                 result = self.wrk(gateway.port, self.subject.path, self.single)
-                results.append(result)
-                return result["perSecond"]
+                size = bytes_of_a_commit(gateway)
+            results.append(result)
+            bare.append(self.bare_commits(size))
+            return result["perSecond"]
 
         def add(what, floors, speeds, ratios):
             self.add(what, ratios, "× floor", limit=0.45, at_least=True, note=versus(speeds, floors))
             self.add("p99 of a write in that run", [each["p99Ms"] for each in results], "ms", limit=6)
+            size, p50, p99, p999 = (
+                shown(statistics.median(each[name] for each in bare)) for name in ("bytes", "p50Ms", "p99Ms", "p999Ms"))
+            self.add(
+                "the same, over the p99 of a bare commit", [each["p99Ms"] / one["p99Ms"] for each, one in zip(results, bare)],
+                "× bare", limit=1.5, note=f"{size} bytes: p50 {p50} ms, p99 {p99} ms, p99.9 {p999} ms")
 
         what = f"durable single ingest ({self.options.payload})"
         with self.simulator() as simulator:
-            results = []
+            results, bare = [], []
             add(f"{what}, delivery going on", *self.interleaved(self.floor_speed, lambda: run(simulator.url(self.subject.upstream))))
-        results = []
+        results, bare = [], []
         add(f"{what}, upstream dead", *self.interleaved(self.floor_speed, lambda: run(self.dead_url())))
 
     def keys(self):
@@ -924,6 +941,23 @@ def polling(port, count):
         raise failures[0]
 
 
+def bytes_of_a_commit(gateway):
+    """How many bytes SQLite's log got for each of its latest commits, on average: pages, each with a head.
+
+    The log is overwritten after each checkpoint, so it has commits from its beginning to its end; what was never written is zero.
+    See https://sqlite.org/fileformat2.html#the_write_ahead_log.
+    """
+    log = (gateway.directory / "postern.sqlite-wal").read_bytes()
+    frame = 24 + int.from_bytes(log[8:12], "big")
+    heads = [struct.unpack_from(">II", log, start) for start in range(32, len(log) - frame + 1, frame)]
+    frames = sum(page > 0 for page, _ in heads)
+    # The last page of a commit has the size of the database.
+    commits = sum(page > 0 and pages > 0 for page, pages in heads)
+    if not commits:
+        raise Failure("there are no commits in the log")
+    return frames * frame // commits
+
+
 def key_headers(port):
     """The header line with the key of the gateway on that port, if it requires one."""
     return [f"Authorization: Bearer {KEYS[port]}"] if port in KEYS else []
@@ -985,6 +1019,8 @@ gateway requires an API key of every request, except where a figure says otherwi
   202 after an fsync. "Delivery going on": the simulator takes everything in its own process at the same time; for bulk, a receiver
   in C does, which is the floor on one thread, and the row says if more was queued at the end of a round than in its middle (medians over a
   fifth of it). Percentiles are wrk's, which corrects for coordinated omission by what it expected between requests.
+* **Bare commit**: right after each round of single ingest, `commit/commit.c` overwrites a zeroed log with as many bytes for each commit as
+  the gateway's log has on average, and syncs each, for as long.
 * **Keys**: single ingest for a dead upstream with a key and without any, in turns.
 * **End to end**: `load/load.c` sends as fast as answers come, but never more than a window of messages (singles 20 000, bulk 100 000) beyond
   what the simulator says it received, asked every 50 ms; so the backlog cannot grow. Counted is what arrives at the
