@@ -38,6 +38,7 @@ bench-tools:
 	@$(MAKE) --no-print-directory -C Benchmarks/load OUT=$(CURDIR)/.build/bench
 	@$(MAKE) --no-print-directory -C Benchmarks/latency OUT=$(CURDIR)/.build/bench
 	@$(MAKE) --no-print-directory -C Benchmarks/commit OUT=$(CURDIR)/.build/bench
+	@$(MAKE) --no-print-directory -C Benchmarks/syncs OUT=$(CURDIR)/.build/bench
 
 # One build serves all: the end-to-end tests drive the debug binary made next to them, which is never out of date.
 debug: dependencies

@@ -320,11 +320,11 @@ class Bench:
             yield simulator
 
     @contextlib.contextmanager
-    def gateway(self, url, subject=SUBJECTS["event"], settings=None, keys=None):
+    def gateway(self, url, subject=SUBJECTS["event"], settings=None, keys=None, environment=None):
         """On an empty store, which is removed at the end. `keys`: whether it requires one, by default as the options say."""
         self.stores += 1
         directory = self.directory / f"store-{self.stores}"
-        with self.start(directory, self.settings(url, subject, settings), keys=keys) as gateway:
+        with self.start(directory, self.settings(url, subject, settings), keys=keys, environment=environment) as gateway:
             yield gateway
         self.remove(directory)
 
@@ -346,7 +346,9 @@ class Bench:
 
     # Generators
 
-    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=(), seconds=None):
+    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=(), seconds=None, process=None):
+        """What post.lua prints, and the CPU seconds that `process` took meanwhile, if there is one."""
+
         def run(seconds):
             command = ["wrk", "-t2", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "--latency"]
             command += ["-s", HERE / "post.lua", f"http://127.0.0.1:{port}{path}", "--", bodies, *headers, *key_headers(port)]
@@ -357,7 +359,9 @@ class Bench:
             return json.loads(lines[-1])
 
         run(self.warmup)
+        before = process.cpu_seconds() if process else 0
         result = run(seconds or self.seconds)
+        result["cpuSeconds"] = process.cpu_seconds() - before if process else 0
         if result["refused"] or result["broken"]:
             raise Failure(f"{result['refused']} requests refused, {result['broken']} broken: {result}")
         return result
@@ -596,6 +600,44 @@ class Bench:
                     note += f"; {growth(backlogs)}" if url else ""
                     name = f"CPU for each message, {what}, {'delivering' if url else 'upstream dead'}"
                     self.add(name, ratios, "× floor", limit=limit, note=note)
+
+    def next_to_floor(self, what, gateway, floor):
+        """Throughput of single and bulk ingest and CPU for each message, as ratios to the floor, and the p99 of a write.
+
+        `gateway` and `floor` start one.
+        """
+
+        def run(start, results, bodies, connections, messages, headers=()):
+            with start() as process:
+                result = self.wrk(process.port, "/v1/samsara/event", bodies, connections, headers, process=process)
+            results.append(result)
+            result["cost"] = result["cpuSeconds"] * 1e6 / (result["requests"] * messages)
+            return result["perSecond"] * messages
+
+        for name, bodies, connections, messages, headers in [
+            ("single", self.events, CONNECTIONS, 1, []),
+            ("bulk", self.bulk, BULK_CONNECTIONS, BULK, ["Prefer:return=minimal"]),
+        ]:
+            of_floor, of_gateway = [], []
+            floors, speeds, ratios = self.interleaved(
+                lambda: run(floor, of_floor, self.events, CONNECTIONS, 1),
+                lambda: run(gateway, of_gateway, bodies, connections, messages, headers))
+            self.add(f"{name} ingest, in messages, {what}", ratios, "× floor", note=versus(speeds, floors))
+            base, costs = ([each["cost"] for each in results] for results in (of_floor, of_gateway))
+            note = f"{shown(statistics.median(costs))} µs against {shown(statistics.median(base))} µs (floor)"
+            self.add(f"CPU for each message, {name}, {what}", [b / a for a, b in zip(base, costs)], "× floor", note=note)
+            self.add(f"p99 of a write, {name}, {what}", [each["p99Ms"] for each in of_gateway], "ms")
+
+    def syncs(self):
+        """Store only on a slower disk: each sync takes 1 or 5 ms at least. See syncs.c."""
+        library = TOOLS / "syncs.so"
+        if not library.is_file():
+            raise Failure(f"{library} is not there, which the loader would ignore; `make bench-tools` makes it")
+        for milliseconds in (1, 5):
+            environment = {"LD_PRELOAD": str(library), "SYNC_US": str(milliseconds * 1000)}
+            self.next_to_floor(
+                f"upstream dead, syncs of {milliseconds} ms",
+                lambda: self.gateway(self.dead_url(), environment=environment), self.floor)
 
     def instructions(self):
         """See instructions.py, which BUDGET.md is about."""
@@ -981,6 +1023,7 @@ FIGURES = {
     "e2e": Bench.end_to_end,
     "lanes": Bench.lanes,
     "cost": Bench.cost,
+    "syncs": Bench.syncs,
     "instructions": Bench.instructions,
     "millions": Bench.millions,
     "paced": Bench.paced,
@@ -1029,6 +1072,8 @@ gateway requires an API key of every request, except where a figure says otherwi
 * **CPU for each message**: user and system time of the process, from `/proc`, over a fixed number of messages, until the last has arrived; the
   floor's for each of its requests, in turns. Singles go to the simulator, bulk to the receiver in C. **Instructions**:
   `instructions.py`, under callgrind, without the kernel's.
+* **Syncs of 1 and 5 ms**: wrk as for ingest, events of 600 bytes, with `syncs/syncs.c` preloaded into the gateway, which lets each fsync and
+  fdatasync take that long at least. CPU is that of the time that is measured, over what was answered in it.
 * **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
   from then (no coordinated omission); 64 connections, delivery going on. The floor gets the same rate in turns, and the target is
   10 ms or three times the floor's p99.9, whichever is more.
