@@ -300,9 +300,9 @@ class Bench:
     # Processes
 
     @contextlib.contextmanager
-    def floor(self, threads=None):
+    def floor(self, threads=None, certificate=()):
         port = free_port()
-        command = [TOOLS / "floor", port, threads or self.threads, self.answer_bytes]
+        command = [TOOLS / "floor", port, threads or self.threads, self.answer_bytes, *certificate]
         with Process(command, self.directory / "floor.log") as floor:
             until(lambda: floor.check_alive() and listens(port), 10, "floor listens")
             floor.port = port
@@ -346,12 +346,12 @@ class Bench:
 
     # Generators
 
-    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=(), seconds=None, process=None):
+    def wrk(self, port, path, bodies, connections=CONNECTIONS, headers=(), seconds=None, process=None, scheme="http"):
         """What post.lua prints, and the CPU seconds that `process` took meanwhile, if there is one."""
 
         def run(seconds):
             command = ["wrk", "-t2", f"-c{connections}", f"-d{seconds}s", "--timeout", "20s", "--latency"]
-            command += ["-s", HERE / "post.lua", f"http://127.0.0.1:{port}{path}", "--", bodies, *headers, *key_headers(port)]
+            command += ["-s", HERE / "post.lua", f"{scheme}://127.0.0.1:{port}{path}", "--", bodies, *headers, *key_headers(port)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60)
             lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
             if not lines:
@@ -601,7 +601,7 @@ class Bench:
                     name = f"CPU for each message, {what}, {'delivering' if url else 'upstream dead'}"
                     self.add(name, ratios, "× floor", limit=limit, note=note)
 
-    def next_to_floor(self, what, gateway, floor):
+    def next_to_floor(self, what, gateway, floor, scheme="http"):
         """Throughput of single and bulk ingest and CPU for each message, as ratios to the floor, and the p99 of a write.
 
         `gateway` and `floor` start one.
@@ -609,7 +609,8 @@ class Bench:
 
         def run(start, results, bodies, connections, messages, headers=()):
             with start() as process:
-                result = self.wrk(process.port, "/v1/samsara/event", bodies, connections, headers, process=process)
+                result = self.wrk(
+                    process.port, "/v1/samsara/event", bodies, connections, headers, process=process, scheme=scheme)
             results.append(result)
             result["cost"] = result["cpuSeconds"] * 1e6 / (result["requests"] * messages)
             return result["perSecond"] * messages
@@ -638,6 +639,17 @@ class Bench:
             self.next_to_floor(
                 f"upstream dead, syncs of {milliseconds} ms",
                 lambda: self.gateway(self.dead_url(), environment=environment), self.floor)
+
+    def tls(self):
+        """Store only with TLS on the gateway's listener, and on the floor's."""
+        files = certificate, key = self.directory / "certificate.pem", self.directory / "key.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        command += ["-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "30", "-keyout", key, "-out", certificate]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        settings = {"server": {"tls": {"certificateFile": str(certificate), "keyFile": str(key)}}}
+        self.next_to_floor(
+            "upstream dead, over TLS", lambda: self.gateway(self.dead_url(), settings=settings),
+            lambda: self.floor(certificate=files), scheme="https")
 
     def instructions(self):
         """See instructions.py, which BUDGET.md is about."""
@@ -1023,6 +1035,7 @@ FIGURES = {
     "e2e": Bench.end_to_end,
     "lanes": Bench.lanes,
     "cost": Bench.cost,
+    "tls": Bench.tls,
     "syncs": Bench.syncs,
     "instructions": Bench.instructions,
     "millions": Bench.millions,
@@ -1072,8 +1085,9 @@ gateway requires an API key of every request, except where a figure says otherwi
 * **CPU for each message**: user and system time of the process, from `/proc`, over a fixed number of messages, until the last has arrived; the
   floor's for each of its requests, in turns. Singles go to the simulator, bulk to the receiver in C. **Instructions**:
   `instructions.py`, under callgrind, without the kernel's.
-* **Syncs of 1 and 5 ms**: wrk as for ingest, events of 600 bytes, with `syncs/syncs.c` preloaded into the gateway, which lets each fsync and
-  fdatasync take that long at least. CPU is that of the time that is measured, over what was answered in it.
+* **Over TLS**: wrk as for ingest, events of 600 bytes; the floor has TLS, too, with the same certificate (P-256), versions, and ciphers.
+  CPU is that of the time that is measured, over what was answered in it. **Syncs of 1 and 5 ms**: the same without TLS, with
+  `syncs/syncs.c` preloaded into the gateway, which lets each fsync and fdatasync take that long at least.
 * **2000 requests/s**: `load/load.c`, open loop: request k is due at k/2000 s whatever happened before, and latency counts
   from then (no coordinated omission); 64 connections, delivery going on. The floor gets the same rate in turns, and the target is
   10 ms or three times the floor's p99.9, whichever is more.

@@ -12,6 +12,7 @@ import pathlib
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import time
 
@@ -45,8 +46,8 @@ def free_port(count=1):
 # Seconds to wait for what has to happen: it ends a run that would otherwise hang, and decides nothing.
 LONGEST_WAIT = 300
 
-# The API key of the gateway on each port.
-KEYS = {}
+# The API key of the gateway on each port, and its certificate if it serves over TLS.
+KEYS, CERTIFICATES = {}, {}
 
 
 def call(port, method, path, body=None, headers=None, timeout=LONGEST_WAIT):
@@ -54,7 +55,11 @@ def call(port, method, path, body=None, headers=None, timeout=LONGEST_WAIT):
     headers = dict(headers or {})
     if port in KEYS:
         headers.setdefault("Authorization", f"Bearer {KEYS[port]}")
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    if port in CERTIFICATES:
+        context = ssl.create_default_context(cafile=CERTIFICATES[port])
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=context)
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
@@ -206,9 +211,11 @@ class Gateway(Process):
         self.port = port or free_port()
         self.config = self.directory / "postern.json"
         self.config.write_text(json.dumps(merged(self.essentials(), settings), indent=2))
-        KEYS.pop(self.port, None)
-        if self.key:
-            KEYS[self.port] = self.key
+        certificate = settings.get("server", {}).get("tls", {}).get("certificateFile")
+        for known, value in ((KEYS, self.key), (CERTIFICATES, certificate)):
+            known.pop(self.port, None)
+            if value:
+                known[self.port] = value
         self.started_at = time.monotonic()
         if environment:
             options["env"] = {**os.environ, **environment}

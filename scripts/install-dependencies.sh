@@ -12,7 +12,7 @@ set -eu
 build='g++ make pkg-config binutils libc6-dev libmicrohttpd-dev libcurl4-openssl-dev libsqlite3-dev'
 build="$build libsimdjson-dev zlib1g-dev libcrypt-dev curl ca-certificates git tzdata"
 build="$build python3 python3-h11 python3-venv"
-bench='gcc wrk nghttp2-client python3 procps valgrind'
+bench='gcc wrk nghttp2-client python3 procps valgrind openssl'
 package='go-md2man man-db dpkg-dev mmdebstrap buildah prometheus openssl'
 # Another vendor's package may have brought it.
 command -v kubectl >/dev/null || package="$package kubernetes-client"
