@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what docs/design.md, section 9, promises, as ratios to a bare libmicrohttpd server on the same cores.
 
-usage: make bench            all figures, about 25 minutes, writes Benchmarks/RESULTS.md
+usage: make bench            all figures, about 45 minutes, writes Benchmarks/RESULTS.md
        Benchmarks/bench.py --quick                minutes instead; says roughly where we are
        Benchmarks/bench.py --only ingest --rounds 7
        Benchmarks/bench.py --only keys --rounds 9   what an API key costs
@@ -817,6 +817,40 @@ class Bench:
         self.add(f"memory, {what}, after a start", memory, "MiB", limit=100)
         self.remove(directory)
 
+    def purge(self):
+        """CPU that retention takes to remove the receipts of a million delivered messages, without what a start and idling take."""
+        count, directory = (100_000 if self.options.quick else 1_000_000), self.directory / "receipts"
+
+        def kept(gateway):
+            return gateway.upstream()["kept"]["delivered"]
+
+        def has_shrunk():
+            """Whether the room that the messages took has been given back, which is not part of the purge."""
+            before = (directory / "postern.sqlite").stat().st_size
+            time.sleep(5)
+            return (directory / "postern.sqlite").stat().st_size == before
+
+        with self.receiver() as url:
+            settings = self.settings(url)
+            with self.start(directory, settings) as gateway:
+                options = {"requests": count // 1000, "header": "Prefer: return=minimal", "seconds": 600}
+                self.load(gateway.port, "/v1/samsara/event", self.fill, 8, **options)
+                until(lambda: kept(gateway) >= count, 600, f"all {count} messages are delivered", every=0.5)
+                until(has_shrunk, 600, "the store shrinks no further")
+            with self.start(directory, settings) as gateway:
+                start, seconds = gateway.cpu_seconds(), 10
+                time.sleep(seconds)
+                idle = (gateway.cpu_seconds() - start) / seconds
+            settings = merged(settings, {"outbox": {"deliveredRetentionSeconds": 1}})
+            with self.start(directory, settings) as gateway:
+                began = time.monotonic()
+                until(lambda: not kept(gateway), 600, f"all {count} receipts are purged", every=0.5)
+                seconds = time.monotonic() - began
+                spent = gateway.cpu_seconds() - start - idle * seconds
+        note = f"in {shown(seconds)} s; {shown(start)} s for the start and {shown(idle * 1000)} ms a second when idle are not in it"
+        self.add(f"CPU of the purge of {shown(count)} receipts", [spent], "s", limit=count / 1_000_000, note=note)
+        self.remove(directory)
+
     def consoles(self):
         """What open consoles cost: single ingest next to 50 of them, and one poll with an empty and a full store."""
         url = self.dead_url()
@@ -1046,6 +1080,7 @@ FIGURES = {
     "idle": Bench.idle,
     "operations": Bench.operations,
     "consoles": Bench.consoles,
+    "purge": Bench.purge,
 }
 
 
@@ -1098,6 +1133,8 @@ gateway requires an API key of every request, except where a figure says otherwi
   cache: wrk as for ingest, one call whose answer of 25 items is kept.
 * **Consoles**: the requests of `Console` on connections of their own, from one thread of the generator: 0.7 a second each.
 * **Millions queued**: filled through the bulk API for an upstream that refuses connections; the empty store has the same dead upstream.
+* **Purge**: a million messages are delivered in bulk to the receiver in C; then the gateway starts again with a retention of a second.
+  Counted is its CPU until the books keep no receipt, less that of a start with a long retention and of idling for as long.
 * **Memory** is VmRSS; **start** is from creating the process to the first 200 of `/readyz`, asked every 5 ms, the page cache warm;
   **CPU** is user + system time of the process.
 """
