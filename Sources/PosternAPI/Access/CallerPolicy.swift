@@ -69,12 +69,21 @@ public struct CallerPolicy: Sendable {
         "Authorization, Content-Encoding, Content-Type, Idempotency-Key, If-None-Match, Last-Event-ID, Postern-Session, "
         + "Prefer, Traceparent, X-Request-Id"
 
-    /// `requestHeaders`, and the attributes of a CloudEvent that the page asks for.
+    /// `requestHeaders`, and the attributes of a CloudEvent that the page asks for, as many as fit into the head of a
+    /// response (`HTTPServerSettings.connectionMemory`): 28 with names as long as CloudEvents recommends at most.
     private static func requestHeaders(for head: RequestHead) -> String {
         let asked = head.header("Access-Control-Request-Headers")?.lowercased() ?? ""
-        let attributes = asked.split { $0 == "," || $0 == " " }.filter { $0.hasPrefix("ce-") }
-        return ([requestHeaders] + attributes.map(String.init)).joined(separator: ", ")
+        var permitted = requestHeaders
+        for attribute in asked.split(whereSeparator: { $0 == "," || $0 == " " }) where attribute.hasPrefix("ce-") {
+            guard permitted.utf8.count + attribute.utf8.count < requestHeaders.utf8.count + maxAttributeBytes else {
+                break
+            }
+            permitted += ", " + attribute
+        }
+        return permitted
     }
+
+    private static let maxAttributeBytes = 700
 
     private static let responseHeaders =
         "Age, ETag, Idempotent-Replay, Location, Preference-Applied, RateLimit, RateLimit-Policy, Retry-After, X-Cache, X-Request-Id"

@@ -50,7 +50,7 @@ extension Connection {
     func send(_ response: HTTPResponse, reading stream: any ResponseStream) -> MHD_Result {
         let source = Unmanaged.passRetained(StreamSource(stream, of: self))
         let reply = MHD_create_response_from_callback(
-            postern_mhd_size_unknown, HTTPServerSettings.connectionMemory, streamRead, source.toOpaque(), releaseStream)
+            postern_mhd_size_unknown, HTTPServerSettings.streamBlock, streamRead, source.toOpaque(), releaseStream)
         guard let reply else {
             source.release()
             return .NO

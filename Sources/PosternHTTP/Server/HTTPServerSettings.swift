@@ -23,9 +23,19 @@ public struct HTTPServerSettings: Sendable, Equatable {
 
     /// Request line and headers together; more is refused with 431 (design, section 3.6).
     static let maxHeaderBytes = 16 << 10
-    /// Memory of one connection inside libmicrohttpd, which clears all of it after each request: the headers of a
-    /// response fit in.
-    static let connectionMemory = 8 << 10
+    /// Memory of one connection inside libmicrohttpd, which clears it with each request: half of it before the response,
+    /// all of it after. The head of a response has to fit in. So does the constant that stands for the request, but no
+    /// body does, except one chunk of a stream.
+    ///
+    /// The longest heads are a console file's and a preflight's, to a page whose origin is as long as a DNS name may be
+    /// and with the longest `X-Request-Id`: 1180 and 1700 bytes (`ResponseHeadTests`). 2 KiB are also the most that glibc
+    /// clears without the slow start of `rep stosb`.
+    static let connectionMemory = 2 << 10
+    /// The most that all header lines of a response may have. The rest is for the status line, `Date`, and
+    /// `Content-Length`, and for what libmicrohttpd stores of the request.
+    package static let maxResponseHeaderBytes = connectionMemory - 256
+    /// How much of a stream is read at once for a client that does not know chunks.
+    static let streamBlock = 8 << 10
     /// How many bytes are read from a socket before it is known whether they belong to one request.
     static let readAheadBytes = 16 << 10
     /// How often one connection's socket is read before others are served.

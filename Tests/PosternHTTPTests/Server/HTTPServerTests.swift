@@ -19,6 +19,27 @@ import Testing
         }
     }
 
+    /// With what libmicrohttpd adds itself, whatever it was asked for.
+    @Test(arguments: [
+        "GET / HTTP/1.1\r\nHost: t\r\n", "HEAD / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n",
+        "GET / HTTP/1.0\r\nConnection: keep-alive\r\n",
+    ]) func headersAsLongAsPermitted_areSent(request: String) throws {
+        let requestID = "X-Request-Id: 0123456789abc\r\n"
+        let value = String(
+            repeating: "x",
+            count: HTTPServerSettings.maxResponseHeaderBytes - requestID.utf8.count - "X-Long: \r\n".utf8.count)
+        let handler = TestHandler { _, responder in
+            responder.respond(HTTPResponse(status: 431, headers: [("X-Long", value)], body: Array("hello".utf8)))
+        }
+        try withServer(handler) { _, port in
+            let client = try HTTPClient(port: port)
+            client.send(request + requestID + "\r\n")
+            let answer = try client.answer(hasBody: !request.hasPrefix("HEAD"))
+            #expect(answer.status == 431 && answer.header("X-Long") == value && answer.header("Date") != nil)
+            #expect(answer.header("Content-Length") == "5")
+        }
+    }
+
     @Test func requestID_isTheClients_whenValid() throws {
         try withServer { _, port in
             let client = try HTTPClient(port: port)
