@@ -54,7 +54,19 @@ final class Gatekeeper: Sendable {
 
     private func authenticate(_ head: RequestHead, at time: Timestamp) -> KeyRing.Authentication {
         let name: String? = if case .verified(let name) = head.clientCertificate { name } else { nil }
-        return keys.authenticate(head.header("Authorization"), certificateName: name, now: time)
+        var found: KeyRing.Authentication?
+        head.withHeader("authorization") { header in
+            let known = (head.connectionMemory.value as? KnownAuthorization).flatMap { $0.equals(header) ? $0 : nil }
+            let digest = known?.digest ?? KeyDigest(ofBearer: header)
+            let authentication = keys.authenticate(digest, certificateName: name, now: time)
+            if case .caller = authentication {
+                if known == nil, let digest { head.connectionMemory.value = KnownAuthorization(header, digest) }
+            } else if known != nil {
+                head.connectionMemory.value = nil
+            }
+            found = authentication
+        }
+        return found ?? keys.authenticate(nil, certificateName: name, now: time)
     }
 
     /// Counts a wrong key on a route that requires none, but shows whether a key is valid.

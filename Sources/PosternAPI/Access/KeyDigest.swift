@@ -16,21 +16,16 @@ struct KeyDigest: Sendable {
 
     /// The digest of the key in `Bearer <key>` (RFC 6750, section 2.1); nil without a key. The case of the scheme does
     /// not matter (RFC 9110, section 11.1).
-    init?(ofBearer authorization: String) {
+    init?(ofBearer authorization: UnsafeBufferPointer<UInt8>) {
         let scheme: StaticString = "bearer"
-        var authorization = authorization
-        let digest = authorization.withUTF8 { bytes -> SHA256.Digest? in
-            let length = scheme.utf8CodeUnitCount
-            guard bytes.count > length, bytes[length] == UInt8(ascii: " "),
-                (0..<length).allSatisfy({ bytes[$0] | 0x20 == scheme.utf8Start[$0] }),
-                let start = bytes[length...].firstIndex(where: { $0 != UInt8(ascii: " ") })
-            else { return nil }
-            var hash = SHA256()
-            hash.update(bufferPointer: UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(bytes)[start...]))
-            return hash.finalize()
-        }
-        guard let digest else { return nil }
-        words = digest.withUnsafeBytes { Self.words($0) }
+        let length = scheme.utf8CodeUnitCount
+        guard authorization.count > length, authorization[length] == UInt8(ascii: " "),
+            (0..<length).allSatisfy({ authorization[$0] | 0x20 == scheme.utf8Start[$0] }),
+            let start = authorization[length...].firstIndex(where: { $0 != UInt8(ascii: " ") })
+        else { return nil }
+        var hash = SHA256()
+        hash.update(bufferPointer: UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(authorization)[start...]))
+        words = hash.finalize().withUnsafeBytes { Self.words($0) }
     }
 
     private static func words(_ bytes: UnsafeRawBufferPointer) -> (UInt64, UInt64, UInt64, UInt64) {

@@ -49,13 +49,13 @@ public final class KeyRing: Sendable {
         case expired
     }
 
-    /// Identifies the caller by this value of `Authorization`, or else by a client certificate of this common name. If
-    /// the key is wrong, the certificate is ignored.
+    /// Identifies the caller by the digest of the key that was presented, or else by a client certificate of this common
+    /// name. If the key is wrong, the certificate is ignored.
     ///
     /// A key is looked up by its digest, so the time that this takes reveals nothing about the configured keys.
-    func authenticate(_ authorization: String?, certificateName: String? = nil, now: Timestamp) -> Authentication {
+    func authenticate(_ digest: KeyDigest?, certificateName: String? = nil, now: Timestamp) -> Authentication {
         let found: Caller
-        if let digest = authorization.flatMap(KeyDigest.init(ofBearer:)) {
+        if let digest {
             let candidate = callers.withLock { $0.byDigest[digest.prefix] }
             guard let candidate, digest == candidate.digest else { return .unknown }
             found = candidate.caller

@@ -80,7 +80,7 @@ extension Connection {
     private func admit(_ parsed: RequestReader.Head) -> RequestReader.Admission {
         isCounted = true
         core.running.wrappingAdd(1, ordering: .relaxed)
-        let head = RequestHead(parsed, peer: peer, clientCertificate: clientCertificate)
+        let head = RequestHead(parsed, peer: peer, clientCertificate: clientCertificate, memory: memory)
         self.head = head
         closes = parsed.framing.closes
         expectsContinue = parsed.framing.expectsContinue && parsed.line.version == .http11

@@ -33,6 +33,8 @@ final class Connection: @unchecked Sendable {
     let socket: Int32
     let handle: OpaquePointer
     let connectedAt = SystemTime().instant
+    /// What the handler remembers of this connection.
+    let memory = ConnectionMemory()
     /// Retained as long as the session that uses it.
     let identity: TLSIdentity?
 

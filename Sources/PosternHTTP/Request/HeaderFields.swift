@@ -33,6 +33,17 @@ struct HeaderFields: Sendable {
         }
     }
 
+    /// Calls `body` with the value of the first line whose field is called `lowercaseName`, whatever its case there.
+    func withValue(of lowercaseName: StaticString, _ body: (UnsafeBufferPointer<UInt8>) -> Void) {
+        guard nameLengths & Self.bit(forLength: lowercaseName.utf8CodeUnitCount) != 0 else { return }
+        bytes.withUnsafeBufferPointer { bytes in
+            func part(_ range: Range<UInt16>) -> UnsafeBufferPointer<UInt8> {
+                UnsafeBufferPointer(rebasing: bytes[Int(range.lowerBound)..<Int(range.upperBound)])
+            }
+            if let line = lines.first(where: { part($0.name).spells(lowercaseName) }) { body(part(line.value)) }
+        }
+    }
+
     /// The value of each line whose field is called `name`, whatever its case.
     func values(of name: String) -> [String] {
         guard nameLengths & Self.bit(forLength: name.utf8.count) != 0 else { return [] }

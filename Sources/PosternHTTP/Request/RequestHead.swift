@@ -13,10 +13,13 @@ public final class RequestHead: Sendable {
     public let clientCertificate: ClientCertificate
     /// The client's `X-Request-Id` if it is 1 to 128 visible ASCII characters, otherwise a fresh one.
     public let requestID: String
+    /// The same for all requests of a connection.
+    public let connectionMemory: ConnectionMemory
     private let fields: HeaderFields
 
     init(
-        _ head: RequestReader.Head, peer: PeerAddress, clientCertificate: ClientCertificate = .notRequested
+        _ head: RequestReader.Head, peer: PeerAddress, clientCertificate: ClientCertificate = .notRequested,
+        memory: ConnectionMemory = ConnectionMemory()
     ) {
         method = head.line.method
         path = head.line.target.path
@@ -25,12 +28,19 @@ public final class RequestHead: Sendable {
         self.peer = peer
         self.clientCertificate = clientCertificate
         requestID = head.framing.requestID ?? RequestID.fresh()
+        connectionMemory = memory
         fields = head.fields
     }
 
     /// The value of the header called `name`, whatever its case. Several lines of that name are joined by commas to one
     /// list. If the field is not a list, such a request was rejected.
     public func header(_ name: String) -> String? { fields.value(of: name) }
+
+    /// Calls `body` with the value of the header called `lowercaseName`, as sent; does not call it if there is none. Only
+    /// for fields that are not lists, of which there is one line at most.
+    public func withHeader(_ lowercaseName: StaticString, _ body: (UnsafeBufferPointer<UInt8>) -> Void) {
+        fields.withValue(of: lowercaseName, body)
+    }
 
     /// The values of the header lines called `name`, whatever its case, in their order.
     public func headers(_ name: String) -> [String] { fields.values(of: name) }

@@ -147,3 +147,13 @@ import Testing
         #expect(attempts.failed(from: address, at: start + .seconds(60)) == .zero)
     }
 }
+
+extension KeyRing {
+    /// Identifies the caller by this value of `Authorization`.
+    func authenticate(_ authorization: String?, certificateName: String? = nil, now: Timestamp) -> Authentication {
+        let digest = authorization.flatMap { text in
+            Array(text.utf8).withUnsafeBufferPointer { KeyDigest(ofBearer: $0) }
+        }
+        return authenticate(digest, certificateName: certificateName, now: now)
+    }
+}
