@@ -1,16 +1,18 @@
-import Glibc
+public import Glibc
 public import PosternCore
 
 /// Passes elements from any thread to one thread that blocks until there are some.
 ///
 /// Bounded by what its users can have outstanding, so it never refuses. Any thread may `put`; one thread takes.
+///
+/// Inlinable, so that the module of its user compiles it for the elements: looking up their type costs as much again.
 public final class Inbox<Element: Sendable>: @unchecked Sendable {
     // @unchecked: `elements`, `isWaiting` and `isNudged` are touched with `mutex` held; the pointers never change.
-    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-    private let arrival = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
-    private var elements: [Element] = []
-    private var isWaiting = false
-    private var isNudged = false
+    @usableFromInline let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    @usableFromInline let arrival = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    @usableFromInline var elements: [Element] = []
+    @usableFromInline var isWaiting = false
+    @usableFromInline var isNudged = false
 
     public init() {
         pthread_mutex_init(mutex, nil)
@@ -30,7 +32,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
     }
 
     /// Adds an element and wakes the waiting thread. Never blocks for long.
-    public func put(_ element: Element) {
+    @inlinable public func put(_ element: Element) {
         pthread_mutex_lock(mutex)
         elements.append(element)
         wakeLocked()
@@ -38,28 +40,28 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
     }
 
     /// Wakes the waiting thread without adding an element.
-    public func nudge() {
+    @inlinable public func nudge() {
         pthread_mutex_lock(mutex)
         isNudged = true
         wakeLocked()
         pthread_mutex_unlock(mutex)
     }
 
-    private func wakeLocked() {
+    @inlinable func wakeLocked() {
         guard isWaiting else { return }
         isWaiting = false
         pthread_cond_signal(arrival)
     }
 
     /// Whether the inbox is empty at the moment.
-    public var isEmpty: Bool {
+    @inlinable public var isEmpty: Bool {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         return elements.isEmpty
     }
 
     /// Takes all elements, oldest first, without waiting.
-    public func takeAll() -> [Element] {
+    @inlinable public func takeAll() -> [Element] {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         isNudged = false
@@ -68,7 +70,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
 
     /// Waits until there is an element, a nudge, or the machine's monotonic clock reaches `deadline`; then takes all
     /// elements. Nil means no deadline.
-    public func takeAll(waitingUntil deadline: MonotonicInstant?) -> [Element] {
+    @inlinable public func takeAll(waitingUntil deadline: MonotonicInstant?) -> [Element] {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         _ = waitLocked(until: deadline ?? .distantFuture)
@@ -78,13 +80,13 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
 
     /// Waits in the same way and takes nothing; a nudge is remembered until the next take. Returns whether there is an
     /// element or was a nudge.
-    public func wait(until deadline: MonotonicInstant) -> Bool {
+    @inlinable public func wait(until deadline: MonotonicInstant) -> Bool {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
         return waitLocked(until: deadline)
     }
 
-    private func waitLocked(until deadline: MonotonicInstant) -> Bool {
+    @inlinable func waitLocked(until deadline: MonotonicInstant) -> Bool {
         while elements.isEmpty, !isNudged {
             guard deadline > .distantPast else { return false }
             isWaiting = true
@@ -101,7 +103,7 @@ public final class Inbox<Element: Sendable>: @unchecked Sendable {
         return !elements.isEmpty || isNudged
     }
 
-    private func exchangeLocked() -> [Element] {
+    @inlinable func exchangeLocked() -> [Element] {
         guard !elements.isEmpty else { return [] }
         var taken: [Element] = []
         swap(&taken, &elements)
