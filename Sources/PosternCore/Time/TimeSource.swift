@@ -14,11 +14,7 @@ public struct MonotonicInstant: Hashable, Comparable, Sendable {
 
     /// What is further away than the clock can show, 292 years, is `distantFuture`: a caller may ask for any year.
     public static func + (instant: Self, span: Duration) -> Self {
-        let (seconds, attoseconds) = span.components
-        guard seconds < Int64.max / 1_000_000_000 else { return .distantFuture }
-        let (sum, isTooLate) = instant.nanoseconds.addingReportingOverflow(
-            seconds * 1_000_000_000 + attoseconds / 1_000_000_000)
-        return isTooLate ? .distantFuture : Self(nanoseconds: sum)
+        Self(nanoseconds: Int64(clamping: Int128(instant.nanoseconds) + span.attoseconds / 1_000_000_000))
     }
 
     /// Negative if `later` is earlier.
