@@ -26,9 +26,8 @@ public struct CallerPolicy: Sendable {
     ///
     /// - Parameter checksHost: Whether the name in `Host` matters; see `Gatekeeper.checksHost`.
     func refusal(of head: RequestHead, checksHost: Bool) -> Problem? {
-        let host = head.header("Host")
         // HTTP/1.0 requires no `Host`, and no browser leaves it out.
-        if checksHost, let host, !acceptsHost(host) {
+        if checksHost, let host = head.header("Host"), !acceptsHost(host) {
             return Self.forbidden(
                 "The name in Host is not one of this gateway's. Use an IP address or localhost, or list the name in "
                     + "server.hosts.")
@@ -36,7 +35,7 @@ public struct CallerPolicy: Sendable {
         guard head.method != "GET", head.method != "HEAD" else { return nil }
         let isForeign =
             if let origin = head.header("Origin") {
-                !acceptsOrigin(origin, host: host ?? "")
+                !acceptsOrigin(origin, host: head.header("Host") ?? "")
             } else {
                 head.header("Sec-Fetch-Site").map { $0 == "cross-site" || $0 == "same-site" } ?? false
             }

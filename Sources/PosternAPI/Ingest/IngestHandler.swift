@@ -205,6 +205,11 @@ enum BodyForm {
 
     /// Nil for a media type that is not supported.
     init?(_ head: RequestHead) {
+        // What nearly all requests have.
+        if head.hasHeader("content-type", "application/json") {
+            self = .json
+            return
+        }
         switch mediaType(head) {
         case "application/json": self = .json
         case "application/x-ndjson", "application/ndjson", "application/jsonl": self = .lines

@@ -13,7 +13,13 @@ struct Preferences: Equatable {
     /// Whether the response does not wait until everything is done.
     var isAsynchronous = false
 
-    init(_ head: RequestHead) { self.init(head.headers("Prefer")) }
+    init(_ head: RequestHead) {
+        let lines = head.headers("Prefer")
+        self = lines.isEmpty ? Self() : Self(lines)
+    }
+
+    /// Those of a request without any.
+    private init() {}
 
     /// - Parameter lines: the values of the `Prefer` header lines.
     init(_ lines: [String]) {

@@ -8,7 +8,7 @@ import PosternUpstream
 ///
 /// Routing, `Allow`, the check of the query, the metrics label, the required access, and the comparison with
 /// `openapi.yaml` all follow from it.
-struct Route: Sendable {
+final class Route: Sendable {
     typealias Method = UpstreamRoute.Method
 
     /// A route for GET also answers HEAD.
@@ -154,7 +154,7 @@ struct Route: Sendable {
         }
     }
 
-    init(_ route: UpstreamRoute) {
+    convenience init(_ route: UpstreamRoute) {
         let body: Body =
             switch route.body {
             case .json: .json

@@ -77,24 +77,25 @@ extension Connection {
 
     // MARK: The head
 
-    private func admit(_ parsed: RequestReader.Head) -> RequestReader.Admission {
+    private func admit(_ parsed: consuming RequestReader.Head) -> RequestReader.Admission {
         isCounted = true
         core.running.wrappingAdd(1, ordering: .relaxed)
+        let framing = parsed.framing
         let head = RequestHead(parsed, peer: peer, clientCertificate: clientCertificate, memory: memory)
         self.head = head
-        closes = parsed.framing.closes
-        expectsContinue = parsed.framing.expectsContinue && parsed.line.version == .http11
+        closes = framing.closes
+        expectsContinue = framing.expectsContinue && head.version == .http11
         switch core.handler.admit(head) {
         case .accept(let maxBodyBytes, let request):
             admitted = request
-            guard reserve(forBody: expectedBytes(of: parsed.framing, upTo: maxBodyBytes)) else {
+            guard reserve(forBody: expectedBytes(of: framing, upTo: maxBodyBytes)) else {
                 refusal = rejection(Self.overloaded)
                 return .stop
             }
             return .accept(limit: maxBodyBytes)
         case .refuse(let response):
             refusal = response
-            return admission(ofRefused: parsed.framing)
+            return admission(ofRefused: framing)
         }
     }
 

@@ -16,7 +16,8 @@ struct Framing {
     /// The client's `X-Request-Id`, if it is valid: 1 to 128 visible ASCII characters.
     private(set) var requestID: String?
 
-    private var host: String?
+    /// Where the value of `Host` is.
+    private var host: Range<UInt16>?
     private var contentLength: Int?
     private var isChunked = false
     private var keepsAlive = false
@@ -37,7 +38,7 @@ struct Framing {
         case 4 where name.spells("host"):
             try once(0)
             guard isHost(value) else { throw .malformed("`Host` is not a host name or address with an optional port") }
-            host = String(decoding: value, as: UTF8.self)
+            host = line.value
         case 6 where name.spells("expect"):
             if value.spells("100-continue") { expectsContinue = true }
         case 6 where name.spells("origin"): try once(7)
@@ -71,8 +72,12 @@ struct Framing {
 
     private static func length(_ value: UnsafeBufferPointer<UInt8>) throws(RequestFault) -> Int {
         guard !value.isEmpty, value.allSatisfy(\.isDigit) else { throw .malformed("`Content-Length` is not a number") }
-        guard let length = Int(String(decoding: value, as: UTF8.self)) else {
-            throw .malformed("`Content-Length` is larger than any body")
+        var length = 0
+        for digit in value {
+            let (tens, isTooMuch) = length.multipliedReportingOverflow(by: 10)
+            let (sum, isTooLarge) = tens.addingReportingOverflow(Int(digit - 0x30))
+            guard !isTooMuch, !isTooLarge else { throw .malformed("`Content-Length` is larger than any body") }
+            length = sum
         }
         return length
     }
@@ -95,10 +100,10 @@ struct Framing {
     }
 
     /// Checks what can only be decided when all headers have arrived (RFC 9112, sections 3.2, 6, and 9.3).
-    mutating func conclude(_ line: RequestLine) throws(RequestFault) {
+    mutating func conclude(_ line: RequestLine, in bytes: UnsafeBufferPointer<UInt8>) throws(RequestFault) {
         if line.version == .http10, !keepsAlive { closes = true }
         if host == nil, line.version == .http11 { throw .malformed("HTTP/1.1 requires a `Host`") }
-        if let authority = line.target.authority, !isSameHost(authority) {
+        if let authority = line.target.authority, !isSameHost(authority, in: bytes) {
             throw .malformed("the request target and `Host` name different hosts")
         }
         guard isChunked else {
@@ -110,9 +115,10 @@ struct Framing {
         body = .chunked
     }
 
-    private func isSameHost(_ authority: String) -> Bool {
+    private func isSameHost(_ authority: String, in bytes: UnsafeBufferPointer<UInt8>) -> Bool {
         guard let host else { return true }
-        return authority.lowercased() == host.lowercased()
+        let name = UnsafeBufferPointer(rebasing: bytes[Int(host.lowerBound)..<Int(host.upperBound)])
+        return authority.lowercased() == String(decoding: name, as: UTF8.self).lowercased()
     }
 }
 

@@ -40,7 +40,7 @@ struct HeadParser {
                     continue
                 }
                 if text.isEmpty {
-                    try framing.conclude(line)
+                    try framing.conclude(line, in: bytes)
                     return .complete(end: position)
                 }
                 let field = try readField(bytes, text)

@@ -18,7 +18,7 @@ public final class RequestHead: Sendable {
     private let fields: HeaderFields
 
     init(
-        _ head: RequestReader.Head, peer: PeerAddress, clientCertificate: ClientCertificate = .notRequested,
+        _ head: consuming RequestReader.Head, peer: PeerAddress, clientCertificate: ClientCertificate = .notRequested,
         memory: ConnectionMemory = ConnectionMemory()
     ) {
         method = head.line.method
@@ -40,6 +40,13 @@ public final class RequestHead: Sendable {
     /// for fields that are not lists, of which there is one line at most.
     public func withHeader(_ lowercaseName: StaticString, _ body: (UnsafeBufferPointer<UInt8>) -> Void) {
         fields.withValue(of: lowercaseName, body)
+    }
+
+    /// Whether the header called `lowercaseName` is `lowercaseValue`, ASCII letters compared without their case.
+    public func hasHeader(_ lowercaseName: StaticString, _ lowercaseValue: StaticString) -> Bool {
+        var isEqual = false
+        withHeader(lowercaseName) { isEqual = $0.spells(lowercaseValue) }
+        return isEqual
     }
 
     /// The values of the header lines called `name`, whatever its case, in their order.

@@ -28,8 +28,9 @@ struct RequestLine: Equatable {
 
     /// Later minor versions are read as HTTP/1.1 (RFC 9110, section 2.5).
     private static func version(_ bytes: UnsafeBufferPointer<UInt8>) throws(RequestFault) -> HTTPVersion {
-        let name = "HTTP/".utf8
-        guard bytes.count == 8, bytes.starts(with: name), bytes[5].isDigit, bytes[6] == UInt8(ascii: "."),
+        let name: StaticString = "HTTP/"
+        guard bytes.count == 8, (0..<5).allSatisfy({ bytes[$0] == name.utf8Start[$0] }), bytes[5].isDigit,
+            bytes[6] == UInt8(ascii: "."),
             bytes[7].isDigit
         else { throw .malformed("the request line does not end with a version") }
         guard bytes[5] == UInt8(ascii: "1") else { throw .unknownVersion }

@@ -33,7 +33,6 @@ struct RequestReader {
         case complete
     }
 
-    private(set) var head: Head?
     private(set) var body: [UInt8] = []
     /// The number of bytes of the body that have arrived, including discarded ones.
     private(set) var receivedBodyBytes = 0
@@ -59,7 +58,6 @@ struct RequestReader {
 
     /// Prepares for the next request.
     mutating func reset() {
-        head = nil
         body = []
         receivedBodyBytes = 0
         parser.reset()
@@ -78,7 +76,7 @@ struct RequestReader {
     /// Reads `input` from `position` on until a request is complete, and sets `position` to where the next one begins.
     /// `admit` is called once per request, when its head is complete.
     mutating func read(
-        _ input: UnsafeBufferPointer<UInt8>, from position: inout Int, admit: (Head) -> Admission
+        _ input: UnsafeBufferPointer<UInt8>, from position: inout Int, admit: (consuming Head) -> Admission
     ) -> Step {
         if case .head = phase {
             switch readHead(input, from: &position) {
@@ -119,11 +117,9 @@ struct RequestReader {
     }
 
     /// Whether the body is to be read.
-    private mutating func begin(_ admit: (Head) -> Admission) -> Bool {
+    private mutating func begin(_ admit: (consuming Head) -> Admission) -> Bool {
         guard let line = parser.line else { return false }
-        let head = Head(line: line, framing: parser.framing, fields: HeaderFields(headBytes, parser.fields))
-        self.head = head
-        switch admit(head) {
+        switch admit(Head(line: line, framing: parser.framing, fields: HeaderFields(headBytes, parser.fields))) {
         case .accept(let limit): self.limit = limit
         case .discard(let limit): (self.limit, keepsBody) = (limit, false)
         case .stop: return false

@@ -8,14 +8,17 @@ import Testing
     private func read(_ parts: [ArraySlice<UInt8>]) -> (served: [String], refusal: Int?) {
         var reader = RequestReader()
         var served: [String] = []
+        var line = ""
         for part in parts {
             let step = part.withUnsafeBufferPointer { input -> RequestReader.Step in
                 var position = 0
                 while position < input.count {
-                    let step = reader.read(input, from: &position) { _ in .accept(limit: 1 << 20) }
-                    guard step == .complete, let head = reader.head else { return step }
-                    let body = String(decoding: reader.takeBody(), as: UTF8.self)
-                    served.append("\(head.line.method) \(head.line.target.path) \(body)")
+                    let step = reader.read(input, from: &position) { head in
+                        line = "\(head.line.method) \(head.line.target.path)"
+                        return .accept(limit: 1 << 20)
+                    }
+                    guard step == .complete else { return step }
+                    served.append("\(line) \(String(decoding: reader.takeBody(), as: UTF8.self))")
                     reader.reset()
                 }
                 return .more
@@ -23,6 +26,16 @@ import Testing
             if case .refused(let fault) = step { return (served, fault.problem.status) }
         }
         return (served, nil)
+    }
+
+    /// The largest `Int` is a length, though of a body that is too large; what follows is not.
+    @Test(arguments: [
+        ("9223372036854775807", 413), ("9223372036854775808", 400), ("9223372036854775810", 400),
+        ("18446744073709551618", 400), ("0000000000000000000000001048577", 413),
+    ])
+    func length_isReadExactly(length: String, status: Int) {
+        let bytes = Array("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: \(length)\r\n\r\n".utf8)
+        #expect(read([bytes[...]]).refusal == status)
     }
 
     @Test(arguments: FramingCorpus.all)
