@@ -6,7 +6,8 @@ import PosternHTTP
 ///
 /// It only saves the digest: the key is looked up with each request. Remembered are the bytes and not a cheaper digest
 /// of them, because only equal bytes prove the same key. They are overwritten when the connection ends, presents another
-/// key that is valid, or its key is no longer valid. Until then, the connection's buffers hold the same bytes anyway.
+/// key that is valid, or its key is no longer valid. Of an idle connection they can be the only copy: the buffer that the
+/// head was read into is used for later requests.
 final class KnownAuthorization: Sendable {
     // Constant, and owned by this object.
     nonisolated(unsafe) private let bytes: UnsafeMutableBufferPointer<UInt8>

@@ -28,8 +28,8 @@ public struct HTTPServerSettings: Sendable, Equatable {
     /// body does, except one chunk of a stream.
     ///
     /// The longest heads are a console file's and a preflight's, to a page whose origin is as long as a DNS name may be
-    /// and with the longest `X-Request-Id`: 1180 and 1700 bytes (`ResponseHeadTests`). 2 KiB are also the most that glibc
-    /// clears without the slow start of `rep stosb`.
+    /// and with the longest `X-Request-Id`: 1180 and 1700 bytes (`ResponseHeadTests`). glibc clears 2 KiB without
+    /// `rep stosb`, which callgrind shows and which starts slowly.
     static let connectionMemory = 2 << 10
     /// The most that all header lines of a response may have. The rest is for the status line, `Date`, and
     /// `Content-Length`, and for what libmicrohttpd stores of the request.
