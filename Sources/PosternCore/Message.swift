@@ -103,4 +103,6 @@ public enum MessageState: UInt8, Sendable, CaseIterable {
 /// What a queued message waits for.
 public enum WaitReason: String, Sendable, CaseIterable {
     case retry, order, circuit, token, credentials, pause, schedule
+    /// Its endpoint rejected most of the latest messages; see `delivery.guard`.
+    case `guard`
 }

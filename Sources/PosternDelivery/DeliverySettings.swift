@@ -18,6 +18,8 @@ public struct DeliverySettings: Sendable, Equatable {
     var suspectTries = 5
     /// The time that these have to span if nothing else could be sent in between.
     var suspectPeriod = Duration.seconds(1800)
+    /// When an endpoint that rejects most messages is held.
+    var rejectionGuard = RejectionGuard.Limits(share: 0.5, window: 100)
     /// The age at which messages expire; zero means never.
     public var expireAfter = Duration.zero
     /// Timeouts and TLS of upstream requests.
@@ -53,6 +55,12 @@ extension DeliverySettings: SettingsSection {
         .seconds(
             "suspectSeconds", 1...86_400, \.suspectPeriod,
             "How long doubtful answers have to last if order lets nothing else be sent."),
+        .number(
+            "guard.share", 0...1, \.rejectionGuard.share,
+            "An endpoint that rejected more than this share of its latest messages is held; 0: never."),
+        .integer(
+            "guard.window", 10...1000, \.rejectionGuard.window,
+            "The number of different messages that `guard.share` looks at."),
         .seconds(
             "expireAfterSeconds", 0...315_360_000, \.expireAfter,
             "Age at which a message expires; 0: never. After a retry by hand it counts from the retry."),

@@ -14,7 +14,7 @@ extension UpstreamSnapshot {
         hold =
             record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(Verdict.HoldReason.init(rawValue:))
         endpoints = (record.waitingEndpoints ?? []).map { name in
-            EndpointWait(name: name, reason: record.endpointHolds?[name].flatMap(Verdict.HoldReason.init(rawValue:)))
+            EndpointWait(name: name, waitingFor: record.endpointHolds?[name].flatMap(WaitReason.init(rawValue:)) ?? .circuit)
         }
         isDisabled = record.obstacle == .disabled
         token = record.token.map { token in
@@ -47,8 +47,10 @@ extension UpstreamSnapshot {
     public func wait(of kind: Kind, for upstream: AnyUpstream) -> KindWait? {
         guard upstream.traits.laneRule == .acrossLanes else { return nil }
         guard upstream.kinds.contains(kind) else { return KindWait(.credentials, until: nil) }
-        guard circuit == .closed, let name = upstream.endpoint(of: kind),
-            let endpoint = endpoints.first(where: { $0.name == name })
+        let name = upstream.endpoint(of: kind)
+        // Without kinds that are sent apart, the guard holds all.
+        guard circuit == .closed,
+            let endpoint = endpoints.first(where: { $0.name == name || name == nil && $0.waitingFor == .guard })
         else { return nil }
         return KindWait(endpoint.waitingFor, until: endpoint.until)
     }

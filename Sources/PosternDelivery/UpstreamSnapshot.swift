@@ -34,14 +34,11 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     /// An endpoint that waits although the upstream does not.
     public struct EndpointWait: Sendable, Equatable {
         public var name: String
-        /// Why an operator has to intervene; nil after failures or a rate limit.
-        var reason: Verdict.HoldReason?
+        /// What its messages wait for: `circuit`, `credentials` or `guard`.
+        public var waitingFor: WaitReason
         /// Nil while the endpoint is probed.
         public var until: Timestamp?
         public var lastError: AttemptError?
-
-        /// What its messages wait for.
-        public var waitingFor: WaitReason { reason == .credentials ? .credentials : .circuit }
     }
 
     /// The status of the token, without the token itself.

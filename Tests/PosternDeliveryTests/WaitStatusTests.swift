@@ -98,7 +98,7 @@ import WebhookAdapter
         let upstream = AnyUpstream(
             try UpstreamType.webhook.make(#require(UpstreamName("w")), ["url": .text("http://h"), "kinds": kinds]))
         var snapshot = UpstreamSnapshot()
-        snapshot.endpoints = [.init(name: "POST http://h/b", reason: .credentials, until: Self.soon)]
+        snapshot.endpoints = [.init(name: "POST http://h/b", waitingFor: .credentials, until: Self.soon)]
         #expect(snapshot.wait(of: "b", for: upstream) == KindWait(.credentials, until: Self.soon))
         #expect(snapshot.wait(of: "a", for: upstream) == nil)
         #expect(snapshot.wait(of: "gone", for: upstream) == KindWait(.credentials, until: nil))

@@ -73,6 +73,17 @@ extension WorkerLoop {
                     ? "endpoint rejected our credentials or URL; its messages are held, others are delivered"
                     : "upstream rejected our credentials or URL; messages are held",
                 described(error).merging(more) { $1 })
+        case .isGuarded(let error, let endpoint):
+            write(
+                .error,
+                "endpoint rejected most of its latest messages; the others are held, and one every 30 s probes it. If the rejections are right, resume the upstream",
+                described(error).merging(["hold": "guard", "endpoint": "\(endpoint)"]) { $1 })
+        case .guardEnded(let endpoint, let byOperator):
+            write(
+                .notice,
+                byOperator
+                    ? "endpoint is held no more; what it rejects fails again"
+                    : "endpoint accepted a probe and is held no more", ["endpoint": "\(endpoint)"])
         case .said(let notice):
             let quote = settings.logsAnswers ? notice.quote.map { ": \($0)" } : nil
             write(.warning, "upstream response contains a notice", ["notice": "\(notice.text)\(quote ?? "")"])

@@ -107,9 +107,12 @@ extension WorkerLoop {
         for group in settlement.again { queue.sendAgain(group.messages, from: group.dueAt, history: group.history) }
         if let postponed = settlement.postponed {
             // The endpoint may have recovered meanwhile, or the hold was shortened.
-            let stillWaits = machine.health.endpoints[flight.endpoint]?.repeatsAt != nil
+            let stillWaits =
+                postponed.reason == .guard
+                ? machine.rejectionGuard.isHolding(flight.endpoint)
+                : machine.health.endpoints[flight.endpoint]?.repeatsAt != nil
             postpone(
-                flight.claim.narrowed(to: flight.batch.messages, history: postponed.history),
+                flight.claim.narrowed(to: postponed.messages, history: postponed.history),
                 until: stillWaits ? postponed.until : time.now, for: postponed.reason)
         } else if settlement.isGivenBack {
             // Any response that is not doubtful resets the count of a message.

@@ -90,6 +90,8 @@ extension WorkerLoop {
         case .send(let request, let count):
             if let wait = machine.health.wait(of: request.endpoint, now: now) {
                 postpone(claim, until: spread(wait.until, at: request.endpoint, now: now), for: wait.reason)
+            } else if let until = machine.rejectionGuard.wait(of: request.endpoint, now: now) {
+                postpone(claim, until: until, for: .guard)
             } else if machine.probeLimit(of: request.endpoint) != nil, claim.messages.count > 1 {
                 let chosen = probe(of: claim)
                 queue.sendAgain(claim.messages.filter { $0.id != chosen.id }, from: now, history: claim.history)

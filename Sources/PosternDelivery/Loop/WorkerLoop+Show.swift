@@ -12,10 +12,18 @@ extension WorkerLoop {
         snapshot.circuit = machine.health.shown
         snapshot.failures = machine.health.upstream.failures
         snapshot.hold = upstream.missingSettings.isEmpty ? machine.health.hold : .credentials
-        snapshot.endpoints = machine.health.waitingEndpoints.map { name, known in
-            .init(
-                name: name, reason: known.hold, until: known.latestProbeAt, lastError: known.lastError)
-        }.sorted { $0.name < $1.name }
+        let held = machine.rejectionGuard.held
+        let waiting = machine.health.waitingEndpoints
+        snapshot.endpoints =
+            waiting.map { name, known in
+                .init(
+                    name: name, waitingFor: known.hold == .credentials ? .credentials : .circuit,
+                    until: known.latestProbeAt, lastError: known.lastError)
+            }
+            + held.filter { waiting[$0.key] == nil }.map { name, probeAt in
+                .init(name: name, waitingFor: .guard, until: probeAt, lastError: machine.lastError)
+            }
+        snapshot.endpoints.sort { $0.name < $1.name }
         snapshot.lastSuccessAt = machine.lastSuccessAt
         snapshot.lastError = machine.lastError
         if upstream.tokenSource != nil {
@@ -53,9 +61,13 @@ extension WorkerLoop {
         record.hold = machine.health.hold?.rawValue
         record.lastError = machine.lastError
         let waiting = machine.health.waitingEndpoints
-        record.waitingEndpoints = waiting.isEmpty ? nil : waiting.keys.sorted()
-        let holds = waiting.compactMapValues { $0.hold?.rawValue }
+        let guarded = machine.rejectionGuard.held.mapValues { _ in WaitReason.guard.rawValue }
+        let names = Set(waiting.keys).union(guarded.keys).sorted()
+        record.waitingEndpoints = names.isEmpty ? nil : names
+        // An endpoint that is also held for its credentials is guarded again after these are right.
+        let holds = waiting.compactMapValues { $0.hold?.rawValue }.merging(guarded) { $1 }
         record.endpointHolds = holds.isEmpty ? nil : holds
+        record.rejectionsAllowedThrough = machine.rejectionGuard.allowedThrough?.rawValue
         record.obstacle = upstream.missingSettings.isEmpty ? nil : .missingSettings
         record.token = upstream.tokenSource == nil ? nil : machine.tokens.record
         record.lastSuccessAtMs = saved.lastSuccessAtMs

@@ -87,6 +87,10 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         machine = DeliveryMachine(
             settings: settings,
             health: UpstreamHealth(upstream: circuit, hold: saved.hold.flatMap(Verdict.HoldReason.init(rawValue:))))
+        machine.guardHoldsAll = upstream.traits.laneRule == .acrossLanes && !upstream.traits.sendsKindsApart
+        let guarded = (saved.endpointHolds ?? [:]).filter { $0.value == WaitReason.guard.rawValue }
+        machine.rejectionGuard.restore(guarded.keys.sorted(), now: time.now)
+        machine.rejectionGuard.allowedThrough = saved.rejectionsAllowedThrough.map(MessageID.init(rawValue:))
         machine.pause = summary?.pause
         machine.flushedThrough = summary?.flushedThrough ?? MessageID(rawValue: 0)
         machine.lastSuccessAt = saved.lastSuccessAtMs.map(Timestamp.init(milliseconds:))
@@ -150,7 +154,9 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .recorded(let flight, let settlement, let result): recorded(flight, settlement, result)
         case .tokenAnswered(let result, let fetch): tokenAnswered(result, fetch: fetch)
         case .pause(let order): perform(machine.pause(order))
-        case .resume: perform(machine.resume(now: time.now))
+        case .resume:
+            let latest = MessageID(rawValue: Int64(outbox.ledger(of: queue.number).lastID))
+            perform(machine.resume(through: latest, now: time.now))
         case .pauseStored(let result): pauseStored(result)
         case .waitNotStored(let error): waitNotStored(error)
         case .flush(let completion): flush(completion)
@@ -285,9 +291,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         }
         guard machine.maySend(now: time.now) else {
             // The end of a request in flight is an event. A time that has passed is not waited for.
-            if machine.unsettled == 0, let reopensAt = machine.health.upstream.reopensAt {
-                earliest.consider(reopensAt)
-            }
+            for end in [machine.health.upstream.reopensAt, machine.guardOpensAt].compactMap(\.self)
+            where machine.unsettled == 0 { earliest.consider(end) }
             return earliest.instant
         }
         guard hasToken else {

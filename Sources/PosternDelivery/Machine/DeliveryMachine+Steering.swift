@@ -29,9 +29,12 @@ extension DeliveryMachine {
         return isPaused ? [] : [.savePause(true)]
     }
 
-    mutating func resume(now: Timestamp) -> [Action] {
+    /// Rejections by endpoints that the guard holds are right, of messages up to `latest`.
+    mutating func resume(through latest: MessageID, now: Timestamp) -> [Action] {
         defer { pause = nil }
+        let released = rejectionGuard.release(through: latest)
         return (isPaused ? [.savePause(false)] : []) + endWaits(now: now)
+            + released.map { .notify(.guardEnded(endpoint: $0, byOperator: true)) }
     }
 
     /// Stops sending until the next start.
@@ -42,6 +45,7 @@ extension DeliveryMachine {
         if health.isHeld(for: .credentials) { tokens.discard() }
         tokens.fetchNow()
         health.probeNow(now: now)
+        rejectionGuard.probeNow(now: now)
         return [.wakeHeld]
     }
 
@@ -55,12 +59,15 @@ extension DeliveryMachine {
     mutating func apply(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
         self.settings = settings
         health.most = settings.maxInFlight
+        let released = rejectionGuard.apply(settings.rejectionGuard).map { endpoint in
+            Action.notify(.guardEnded(endpoint: endpoint, byOperator: true))
+        }
         if isReplaced {
             tokens.reset()
             health.credentialsReplaced()
-            return endWaits(now: now)
+            return endWaits(now: now) + released
         }
-        return health.isHeld() ? probeNow(now: now) : []
+        return (health.isHeld() || !released.isEmpty ? probeNow(now: now) : []) + released
     }
 
     /// Nothing is queued. A failure that no message will show to have ended is over when its wait is. `keepsToken`:

@@ -120,7 +120,7 @@ extension DeliveryMachine {
     /// Every such response counts, regardless of other messages.
     private mutating func suspect(_ evaluation: inout Evaluation, after: Duration?, limit: Int) {
         guard evaluation.batch.messages[0].attempts + 1 < limit else {
-            worked(&evaluation, hasTaken: false)
+            worked(&evaluation)
             return evaluation.reject(evaluation.batch.messages, mayHaveArrived: true)
         }
         var history = evaluation.history

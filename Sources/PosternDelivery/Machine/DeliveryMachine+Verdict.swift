@@ -47,13 +47,13 @@ extension DeliveryMachine {
         guard !result.wasCancelled else { return cancel(&evaluation) }
         switch result.judgement.verdict {
         case .delivered(let answer):
-            worked(&evaluation, hasTaken: true)
+            worked(&evaluation, taken: batch.messages.count)
             evaluation.settlement.delivered = batch.messages
             evaluation.settlement.steps = result.judgement.steps
             evaluation.settlement.result = answer ?? result.judgement.steps.result
             return
         case .proceed(let progress):
-            worked(&evaluation, hasTaken: true)
+            worked(&evaluation, taken: 1)
             evaluation.settlement.outcome = .proceed
             evaluation.settlement.progressed = [(batch.messages[0], progress)]
             evaluation.settlement.again = [.init(batch.messages, dueAt: evaluation.now)]
@@ -68,15 +68,15 @@ extension DeliveryMachine {
         case .holdUpstream(let reason, _): refuse(&evaluation, for: reason)
         case .park: park(&evaluation)
         case .split:
-            worked(&evaluation, hasTaken: false)
+            worked(&evaluation)
             if batch.messages.count > 1 {
                 halve(&evaluation, evaluation.history)
             } else {
-                evaluation.reject(batch.messages)
+                reject(batch.messages, &evaluation)
             }
         case .reject:
-            worked(&evaluation, hasTaken: false)
-            evaluation.reject(batch.messages, mayHaveArrived: result.isAmbiguous)
+            worked(&evaluation)
+            reject(batch.messages, &evaluation)
         }
         evaluation.settlement.detail = result.error.detail
     }
@@ -92,14 +92,18 @@ extension DeliveryMachine {
 
     // MARK: Health
 
-    /// The endpoint responded as one that works, including by rejecting a message.
-    mutating func worked(_ evaluation: inout Evaluation, hasTaken: Bool) {
+    /// The endpoint responded as one that works: it accepted `count` messages, or rejected all of them.
+    mutating func worked(_ evaluation: inout Evaluation, taken count: Int = 0) {
         let flight = evaluation.flight
-        recover(&evaluation, taken: hasTaken ? flight.number : nil)
+        recover(&evaluation, taken: count > 0 ? flight.number : nil)
         tokens.accepted(under: flight.generation, at: flight.endpoint, now: evaluation.now)
-        guard hasTaken else { return }
+        guard count > 0 else { return }
         latestTaken = max(latestTaken, flight.number)
         lastSuccessAt = evaluation.now
+        if rejectionGuard.accepted(count, by: flight.number, at: flight.endpoint, settings.rejectionGuard) {
+            evaluation.notices.append(.guardEnded(endpoint: flight.endpoint, byOperator: false))
+            evaluation.wakesHeld = true
+        }
     }
 
     /// The endpoint works, by this response or by the one before it.
@@ -143,7 +147,7 @@ extension DeliveryMachine {
 
     /// The upstream works: only this lane waits.
     private mutating func backOff(_ evaluation: inout Evaluation) {
-        worked(&evaluation, hasTaken: false)
+        worked(&evaluation)
         let attempt = evaluation.history.failures + 1
         let retryAt =
             evaluation.now + settings.retry.delay(afterAttempt: attempt, retryAfter: nil, random: evaluation.random)
@@ -172,7 +176,8 @@ extension DeliveryMachine {
         health.sendsAgain(at: endpoint, from: until)
         evaluation.settlement.outcome = .held
         evaluation.settlement.postponed = .init(
-            until: until, for: reason == .credentials ? .credentials : .circuit, history: history)
+            evaluation.batch.messages, until: until, for: reason == .credentials ? .credentials : .circuit,
+            history: history)
     }
 
     /// One new token is tried before the credentials, or the messages, are considered to be the cause.
@@ -197,7 +202,7 @@ extension DeliveryMachine {
     /// The lane's group waits for a new credential. Lanes without a name cannot be parked; they are retried at long
     /// intervals.
     private mutating func park(_ evaluation: inout Evaluation) {
-        worked(&evaluation, hasTaken: false)
+        worked(&evaluation)
         if case .named = evaluation.batch.messages[0].lane {
             evaluation.settlement.parked = evaluation.batch.messages
             evaluation.settlement.isGivenBack = true
@@ -208,6 +213,29 @@ extension DeliveryMachine {
         evaluation.settlement.outcome = .parked
     }
 
+    /// The endpoint has clearly rejected these messages. Those that the guard does not let fail wait for its next probe.
+    private mutating func reject(_ messages: [Message], because reason: String? = nil, _ evaluation: inout Evaluation) {
+        let (endpoint, now) = (evaluation.flight.endpoint, evaluation.now)
+        var failing: [Message] = []
+        var kept: [Message] = []
+        for message in messages {
+            let wasHolding = rejectionGuard.isHolding(endpoint)
+            let fails = rejectionGuard.rejected(
+                message.id, at: endpoint, settings.rejectionGuard, latest: requests, now: now)
+            if fails { failing.append(message) } else { kept.append(message) }
+            guard !wasHolding, rejectionGuard.isHolding(endpoint) else { continue }
+            evaluation.notices.append(.isGuarded(evaluation.result.error, endpoint: endpoint))
+        }
+        if !failing.isEmpty {
+            evaluation.reject(failing, because: reason, mayHaveArrived: evaluation.result.isAmbiguous)
+        }
+        guard !kept.isEmpty, let probeAt = rejectionGuard.held[endpoint] else { return }
+        if failing.isEmpty { evaluation.settlement.outcome = .held }
+        let before = evaluation.settlement.postponed?.messages ?? []
+        evaluation.settlement.postponed = .init(
+            before + kept, until: probeAt, for: .guard, history: evaluation.history.cleared)
+    }
+
     private mutating func sort(_ items: [Verdict.Item], _ evaluation: inout Evaluation) {
         var again: [Message] = []
         for (index, message) in evaluation.batch.messages.enumerated() {
@@ -215,11 +243,11 @@ extension DeliveryMachine {
             switch index < items.count ? items[index] : .again {
             case .delivered: evaluation.settlement.delivered.append(message)
             case .again: again.append(message)
-            case .reject(let reason): evaluation.reject([message], because: reason)
+            case .reject(let reason): reject([message], because: reason, &evaluation)
             }
         }
         guard again.count < evaluation.batch.messages.count else { return retry(&evaluation, after: nil) }
-        worked(&evaluation, hasTaken: !evaluation.settlement.delivered.isEmpty)
+        worked(&evaluation, taken: evaluation.settlement.delivered.count)
         evaluation.settlement.outcome = .sorted
         if !again.isEmpty { evaluation.settlement.again = [.init(again, dueAt: evaluation.now)] }
     }

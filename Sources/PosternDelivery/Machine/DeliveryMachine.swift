@@ -46,6 +46,10 @@ struct DeliveryMachine: Equatable {
         case endpointIsDown(String, AttemptError, until: Timestamp)
         case endpointIsBack(String)
         case isHeld(Verdict.HoldReason, AttemptError, endpoint: String)
+        /// The endpoint rejects most messages, and fails no more of them.
+        case isGuarded(AttemptError, endpoint: String)
+        /// The endpoint accepted a probe, or an operator said that its rejections are right (`byOperator`).
+        case guardEnded(endpoint: String, byOperator: Bool)
         /// A notice that the adapter found in a response; reported once.
         case said(UpstreamNotice)
         /// `isFirst`: since the start, or since the credentials were last found bad.
@@ -68,6 +72,9 @@ struct DeliveryMachine: Equatable {
     var settings: DeliverySettings
     var health: UpstreamHealth
     var tokens = TokenCache()
+    var rejectionGuard = RejectionGuard()
+    /// Whether messages of a held endpoint would be claimed in place of others, so that all of them wait.
+    var guardHoldsAll = false
     /// The number of requests that wait for their response.
     private(set) var inFlight = 0
     /// The number of those, and of batches whose result is not on disk yet.
@@ -104,19 +111,26 @@ struct DeliveryMachine: Equatable {
 
     // MARK: Sending
 
-    func maySend(now: Timestamp) -> Bool { health.upstream.permits(inFlight: unsettled, now: now) }
+    func maySend(now: Timestamp) -> Bool {
+        health.upstream.permits(inFlight: unsettled, now: now) && guardOpensAt.map { $0 <= now } ?? true
+    }
+
+    /// When the guard lets a probe through; nil unless it holds all messages.
+    var guardOpensAt: Timestamp? { guardHoldsAll ? rejectionGuard.held.values.min() : nil }
 
     /// Messages that a probe of `endpoint` may carry. While every response is doubtful, or after a rejection of the
     /// credentials or the URL, a probe carries one message: if each batch contained a poison message, no batch could show
     /// that the upstream works.
     func probeLimit(of endpoint: String) -> Int? {
         let isProbe = health.upstream.state != .closed && (isInDoubt || health.hold != nil)
-        return isProbe || health.endpoints[endpoint]?.hold != nil ? 1 : nil
+        return isProbe || health.endpoints[endpoint]?.hold != nil || rejectionGuard.isHolding(endpoint) ? 1 : nil
     }
 
     /// Whether the next request shows whether the messages, or the credentials or the URL, are the cause of a hold. It may
     /// carry any message: the first ones may be a long row of those that are refused.
-    var choosesProbe: Bool { health.hold != nil && health.upstream.state != .closed }
+    var choosesProbe: Bool {
+        health.hold != nil && health.upstream.state != .closed || guardOpensAt != nil
+    }
 
     /// A batch was claimed; its request will be recorded, then sent.
     mutating func began(_ flight: InFlightBatch, now: Timestamp) {
@@ -125,6 +139,7 @@ struct DeliveryMachine: Equatable {
         requests += 1
         if flight.isLoneSuspect { suspectsInFlight += 1 }
         health.sent(to: flight.endpoint, now: now)
+        rejectionGuard.sent(to: flight.endpoint, now: now)
     }
 
     /// A batch is settled without a request.

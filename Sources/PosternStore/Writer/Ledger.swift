@@ -172,8 +172,10 @@ public struct CircuitRecord: Sendable, Equatable, Codable {
     public var lastSuccessAtMs: Int64?
     /// The names of endpoints that wait although the upstream does not; nil if there are none.
     public var waitingEndpoints: [String]?
-    /// `credentials` or `configuration` for those of them that are held for that; nil if there are none.
+    /// `credentials`, `configuration` or `guard` for those of them that are held for that; nil if there are none.
     public var endpointHolds: [String: String]?
+    /// An operator has said that rejections of messages up to this one are right; nil if none has.
+    public var rejectionsAllowedThrough: Int64?
     /// Nil if the upstream requires none.
     public var token: TokenRecord?
     /// Nil if the gateway sends.

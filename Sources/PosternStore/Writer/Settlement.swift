@@ -38,7 +38,7 @@ public struct Settlement: Sendable {
     public var again: [Retry] = []
     /// Whether all messages return to their position before the claim.
     public var isGivenBack = false
-    /// The time until which the claim waits for its endpoint, and for what.
+    /// The messages of the claim that wait for their endpoint, until when, and for what.
     public var postponed: Postponement?
 
     /// How an attempt ended, as the API, the metrics, and the log name it.
@@ -86,13 +86,15 @@ public struct Settlement: Sendable {
         }
     }
 
-    /// A wait of a claim that was not sent.
+    /// A wait of messages that were claimed, and count as not sent.
     public struct Postponement: Sendable {
+        public let messages: [Message]
         public let until: Timestamp
         public let reason: WaitReason
         public let history: BatchHistory
 
-        public init(until: Timestamp, for reason: WaitReason, history: BatchHistory) {
+        public init(_ messages: [Message], until: Timestamp, for reason: WaitReason, history: BatchHistory) {
+            self.messages = messages
             self.until = until
             self.reason = reason
             self.history = history

@@ -253,14 +253,15 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
-    /// Makes lanes due now that wait for an endpoint or for credentials.
+    /// Makes lanes due now that wait for an endpoint, for credentials, or for the guard.
     func wakeHeldLanes(of queue: QueueTarget, at now: Timestamp) throws {
         writeStates[queue.number].openLane = nil
         let woken = try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, isHeld = FALSE, waitingFor = NULL
-            WHERE upstream = ?2 AND readyAtMs > ?1 AND waitingFor IN (?3, ?4)
-            """, now, queue.number, WaitReason.circuit.rawValue, WaitReason.credentials.rawValue)
+            WHERE upstream = ?2 AND readyAtMs > ?1 AND waitingFor IN (?3, ?4, ?5)
+            """, now, queue.number, WaitReason.circuit.rawValue, WaitReason.credentials.rawValue,
+            WaitReason.guard.rawValue)
         if woken > 0 { lanesAreDue(of: queue, at: now) }
     }
 

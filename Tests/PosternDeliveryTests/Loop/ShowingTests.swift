@@ -20,7 +20,7 @@ import Testing
         (.down, snapshot { $0.circuit = .open(until: later) }),
         (.down, snapshot { $0.circuit = .halfOpen }),
         (.misconfigured, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .configuration) }),
-        (.degraded, snapshot { $0.endpoints = [.init(name: "a", reason: .credentials, until: later)] }),
+        (.degraded, snapshot { $0.endpoints = [.init(name: "a", waitingFor: .credentials, until: later)] }),
         (.unauthorized, snapshot { ($0.circuit, $0.hold) = (.open(until: later), .credentials) }),
         (.unauthorized, snapshot { ($0.circuit, $0.hold) = (.halfOpen, .credentials) }),
         (.paused, snapshot { $0.pause = Pause() }),

@@ -28,7 +28,7 @@ import Testing
         guard case .savePause(true)? = model.machine.pause(Pause()).first else { return #expect(Bool(false)) }
         #expect(!model.machine.isSending)
         #expect(model.machine.pause(Pause()).isEmpty)
-        let resumed = model.machine.resume(now: model.now)
+        let resumed = model.machine.resume(through: MessageID(rawValue: 0), now: model.now)
         guard case .savePause(false)? = resumed.first, case .wakeHeld? = resumed.last else {
             return #expect(Bool(false))
         }
@@ -38,7 +38,7 @@ import Testing
     @Test func stop_isFinal() {
         var model = MachineModel()
         model.machine.stop()
-        _ = model.machine.resume(now: model.now)
+        _ = model.machine.resume(through: MessageID(rawValue: 0), now: model.now)
         #expect(!model.machine.isSending)
     }
 
@@ -49,7 +49,7 @@ import Testing
         model.send()
         model.answer(.retry(after: .seconds(60)))
         #expect(!model.machine.maySend(now: model.now))
-        _ = model.machine.resume(now: model.now)
+        _ = model.machine.resume(through: MessageID(rawValue: 0), now: model.now)
         #expect(model.machine.maySend(now: model.now))
     }
 
