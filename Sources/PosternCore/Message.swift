@@ -105,4 +105,6 @@ public enum WaitReason: String, Sendable, CaseIterable {
     case retry, order, circuit, token, credentials, pause, schedule
     /// Its endpoint rejected most of the latest messages; see `delivery.guard`.
     case `guard`
+    /// As many as `delivery.maxRequestsPerSecond` and `maxMessagesPerSecond` permit have been sent.
+    case rate
 }

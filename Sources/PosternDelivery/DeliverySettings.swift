@@ -18,6 +18,8 @@ public struct DeliverySettings: Sendable, Equatable {
     var suspectTries = 5
     /// The time that these have to span if nothing else could be sent in between.
     var suspectPeriod = Duration.seconds(1800)
+    /// How fast requests are sent.
+    var pace = Pace.Limits()
     /// When an endpoint that rejects most messages is held.
     var rejectionGuard = RejectionGuard.Limits(share: 0.5, window: 100)
     /// The age at which messages expire; zero means never.
@@ -38,6 +40,16 @@ extension DeliverySettings: SettingsSection {
     /// The settings under `delivery`.
     public static let fields: [SettingField<Self>] = [
         .integer("maxInFlight", 1...256, \.maxInFlight, "Requests to one upstream at a time."),
+        .number(
+            "maxRequestsPerSecond", 0...100_000, \.pace.requests,
+            "Requests to one upstream in a second, evenly spaced; 0: no limit."),
+        .number(
+            "maxMessagesPerSecond", 0...1_000_000, \.pace.messages,
+            "Messages to one upstream in a second; 0: no limit. A request carries at most what one second permits."),
+        .bool(
+            "adaptive", \.pace.isAdaptive,
+            "Whether fewer requests are sent after 429 and 503 and while they take longer, and more again later, never above the limits."
+        ),
         .integer("batchMaxMessages", 1...10_000, \.batchMaxMessages, "Messages in one upstream request."),
         .integer(
             "batchMaxBytes", 1024...67_108_864, \.batchMaxBytes,

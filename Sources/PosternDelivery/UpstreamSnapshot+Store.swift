@@ -14,7 +14,8 @@ extension UpstreamSnapshot {
         hold =
             record.obstacle == .missingSettings ? .credentials : record.hold.flatMap(Verdict.HoldReason.init(rawValue:))
         endpoints = (record.waitingEndpoints ?? []).map { name in
-            EndpointWait(name: name, waitingFor: record.endpointHolds?[name].flatMap(WaitReason.init(rawValue:)) ?? .circuit)
+            let reason = record.endpointHolds?[name].flatMap(WaitReason.init(rawValue:))
+            return EndpointWait(name: name, waitingFor: reason ?? .circuit)
         }
         isDisabled = record.obstacle == .disabled
         token = record.token.map { token in

@@ -24,6 +24,10 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public var hold: Verdict.HoldReason?
     /// Endpoints that wait although the upstream does not.
     public var endpoints: [EndpointWait] = []
+    /// When the next request may be sent, as far as the rate of the upstream is limited; nil if one may be now.
+    public var pacedUntil: Timestamp?
+    /// Requests per second at present; nil if they are not limited.
+    public var rateLimit: Double?
     /// Present if the upstream requires tokens.
     public var token: TokenStatus?
     /// Nil if no request has succeeded in the life of the store.

@@ -44,6 +44,8 @@ extension UpstreamSnapshot {
             return WaitStatus(
                 waitingFor: token.credentialsRefused ? .credentials : .token, nextAttemptAt: token.retryAt)
         }
+        // When its own turn comes depends on the messages before it.
+        if let pacedUntil, pacedUntil > now { return WaitStatus(waitingFor: .rate) }
         return WaitStatus()
     }
 }

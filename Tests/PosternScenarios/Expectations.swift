@@ -59,6 +59,8 @@ package final class Expectations {
         package var arrivals = 0
         /// How often it arrived although the gateway cannot know that.
         package var unknownOutcomes = 0
+        /// Whether an upstream that rejected everything rejected it.
+        package var wasRejected = false
         /// Doubtful answers that it got although nothing is wrong with it.
         package var doubts = 0
 

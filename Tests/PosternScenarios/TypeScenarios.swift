@@ -46,6 +46,8 @@ package enum Trait: Sendable {
     case oneEndpoint
     /// What can be sent is sent, whatever becomes of other messages.
     case independent
+    /// A 422 to a request rejects each message of it.
+    case rejectsByStatus
     /// Requests are signed with the time, so a clock that is wrong keeps them from being taken.
     case signedWithTime
     /// The gateway keeps credentials of its users, encrypted.

@@ -67,6 +67,25 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// An upstream rejects everything for a while, with many messages in its queue, and the process may end meanwhile.
+    mutating func addMassRejections() {
+        let random = SeededRandom(seed: seed, for: "mass rejections")
+        // An event that is rejected is not reported.
+        guard let type = types.first(where: { $0.traits.contains(.rejectsByStatus) }), random.chance(0.7),
+            settings.callbacks?.upstream != type.name
+        else { return }
+        let start = hours * 0.7 * random.fraction()
+        let end = start + 0.5 + hours * 0.2 * random.fraction()
+        faults.append(FaultPlan(.rejectsAll, type, fromHour: start, toHour: end))
+        actions.append(ActionPlan(.flood, type, atHour: start + 0.01, draw: random.next()))
+        let ends: [ActionPlan.Kind] = [.kill, .stop, .moveQueue, .reload]
+        for _ in 0..<random.from(0...2) {
+            let moment = start + 0.05 + (end - start) * 0.8 * random.fraction()
+            actions.append(ActionPlan(random.pick(ends), type, atHour: moment, draw: random.next()))
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// Queues pass from worker to worker.
     mutating func addMoves() {
         let random = SeededRandom(seed: seed, for: "moves")

@@ -58,6 +58,8 @@ public struct Plan: Sendable, CustomStringConvertible {
         addMuteness(of: drawn)
         addWrongEndpoints()
         addMoves()
+        addMassRejections()
+        settings.limitRates(SeededRandom(seed: seed, for: "rates"))
         admitLate()
     }
 
@@ -71,7 +73,8 @@ public struct Plan: Sendable, CustomStringConvertible {
         types.append(type)
         for _ in 0..<random.from(1...2) { callers.append(CallerPlan(callers.count, type, hours, random)) }
         let kinds = FaultPlan.Kind.allCases.filter {
-            ![.mute, .wrongEndpoint].contains($0) && ($0 != .wrongURL || type.traits.contains(.plainStatuses))
+            ![.mute, .wrongEndpoint, .rejectsAll].contains($0)
+                && ($0 != .wrongURL || type.traits.contains(.plainStatuses))
         }
         for _ in 0..<random.from(0...Int(hours / 6)) { faults.append(FaultPlan(kinds, type, hours, random)) }
         for _ in 0..<random.from(0...3) { actions.append(ActionPlan(ActionPlan.Kind.drawn, [type], hours, random)) }
@@ -228,6 +231,8 @@ public struct FaultPlan: Sendable, CustomStringConvertible {
         case mute
         /// One of several endpoints does not exist.
         case wrongEndpoint
+        /// 422 for all messages.
+        case rejectsAll
 
         static let first = Array(allCases.prefix { $0 != .wrongURL })
     }
@@ -284,6 +289,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case wrongEndpointFirst
         /// Another worker takes the queue over.
         case moveQueue
+        /// Many messages at once.
+        case flood
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })
@@ -327,6 +334,10 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var callbacks: CallbackPlan?
     /// Seconds until the owner of a queue admits the lanes of what was stored; nil: that is part of storing it.
     var admitsLanesAfter: Double?
+    /// Requests, and messages, to one upstream in a second; 0: no limit.
+    var maxRequestsPerSecond = 0.0
+    var maxMessagesPerSecond = 0.0
+    var isAdaptive = false
 
     static let longestRetention = 315_360_000
 
@@ -361,12 +372,21 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
         }
     }
 
+    mutating func limitRates(_ random: SeededRandom) {
+        isAdaptive = random.chance(0.3)
+        if random.chance(0.25) { maxRequestsPerSecond = random.pick([0.5, 3, 20]) }
+        if random.chance(0.25) { maxMessagesPerSecond = random.pick([2, 10, 100]) }
+    }
+
     func dropsOldest(of upstream: String) -> Bool { caps.contains { $0.upstream == upstream && $0.drops } }
 
     var description: String {
         let capped = caps.map { ", at most \($0.messages) of \($0.upstream)\($0.drops ? ", then the oldest go" : "")" }
         return "maxInFlight \(maxInFlight), batchMaxMessages \(batchMaxMessages), batchMaxWait \(batchMaxWait), "
             + "retention \(retention)" + capped.joined() + (callbacks.map { ", \($0)" } ?? "")
+            + (maxRequestsPerSecond > 0 ? ", \(maxRequestsPerSecond) requests a second" : "")
+            + (maxMessagesPerSecond > 0 ? ", \(maxMessagesPerSecond) messages a second" : "")
+            + (isAdaptive ? ", adaptive" : "")
             + (admitsLanesAfter.map { ", lanes are admitted after \($0) s" } ?? "")
     }
 }

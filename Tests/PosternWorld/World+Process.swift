@@ -92,6 +92,8 @@ extension World {
             {"outbox":{"path":"\#(path)","deliveredRetentionSeconds":\#(settings.retention),
             "failedRetentionSeconds":\#(settings.retention),\#(encryptionKeys)},
             "delivery":{"maxInFlight":\#(settings.maxInFlight),"batchMaxMessages":\#(settings.batchMaxMessages),
+            "maxRequestsPerSecond":\#(settings.maxRequestsPerSecond),
+            "maxMessagesPerSecond":\#(settings.maxMessagesPerSecond),"adaptive":\#(settings.isAdaptive),
             "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax)},
             "log":{"level":"trace"},"callbacks":[\#(settings.callbacks?.json ?? "")],"upstreams":{\#(upstreams.joined(separator: ","))}}
             """#

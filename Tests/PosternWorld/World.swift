@@ -37,6 +37,7 @@ public final class World {
     let disk: SimulatedDisk
     private(set) lazy var weather = DiskFaultPlan(self)
     private(set) lazy var rateCheck = RateCheck(self)
+    private(set) lazy var massRejections = MassRejections(self)
     private(set) lazy var callbacks = CallbackWatch(self)
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)

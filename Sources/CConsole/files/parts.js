@@ -131,6 +131,8 @@ export const WAITS = {
   credentials: "waits until credentials are corrected",
   pause: "waits because the upstream is paused",
   schedule: "is scheduled",
+  guard: "waits because most messages are rejected",
+  rate: "waits for the rate of the upstream",
 };
 
 /** Why a message is in its state, in one sentence. */

@@ -148,6 +148,14 @@ struct ProbeHandler: Sendable {
                     ([("upstream", name), ("state", state)], state == snapshot.circuit.name ? 1 : 0)
                 }
             })
+        exposition.gauges(
+            "postern_guarded_endpoints", "Endpoints that are held because they rejected most of their latest messages.",
+            snapshots.map { name, snapshot in
+                ([("upstream", name)], Double(snapshot.endpoints.count { $0.waitingFor == .guard }))
+            })
+        exposition.gauges(
+            "postern_request_rate_limit", "Requests per second that the upstream gets at most at present; 0: no limit.",
+            snapshots.map { name, snapshot in ([("upstream", name)], snapshot.rateLimit ?? 0) })
         let stalled = Set(context.stalledWorkers())
         exposition.gauges(
             "postern_worker_stalled", "1 for a worker that makes no progress.",

@@ -21,8 +21,9 @@ extension WorkerLoop {
         let result = AttemptResult(transfer, decision?.judgement, at: time.now)
         var flight = flight
         (flight.changes, flight.afterwards) = (decision?.changes, decision?.afterwards)
-        let actions = machine.answered(flight, result, others: others(besides: flight), random: random())
         let duration = time.instant - flight.startedAt
+        let actions = machine.answered(
+            flight, result, took: duration, others: others(besides: flight), random: random())
         metrics.attemptDuration(queue.name.description).observe(duration.inSeconds)
         if result.isAmbiguous { metrics.ambiguousSends(queue.name.description).add() }
         for case .record(let settlement) in actions {

@@ -56,6 +56,7 @@ extension WorkerLoop {
     /// probe fail, although the upstream would accept the others. One that ends a hold is chosen among many.
     private func claim(now: Timestamp, mayRepeat: @escaping (BatchHistory, Int) -> Bool) throws -> Claim {
         var limits = limits
+        if let most = Pace.batchLimit(settings.pace) { limits.maxMessages = min(limits.maxMessages, most) }
         if machine.choosesProbe { limits.maxMessages = max(limits.maxMessages, Self.probeChoice) }
         return try queue.claim(
             limits, now: now, oldest: settings.expireAfter > .zero ? now - settings.expireAfter : nil,

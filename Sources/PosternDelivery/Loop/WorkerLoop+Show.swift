@@ -24,6 +24,8 @@ extension WorkerLoop {
                 .init(name: name, waitingFor: .guard, until: probeAt, lastError: machine.lastError)
             }
         snapshot.endpoints.sort { $0.name < $1.name }
+        snapshot.pacedUntil = machine.pace.wait(now: time.now)
+        snapshot.rateLimit = machine.pace.rate(settings.pace)
         snapshot.lastSuccessAt = machine.lastSuccessAt
         snapshot.lastError = machine.lastError
         if upstream.tokenSource != nil {

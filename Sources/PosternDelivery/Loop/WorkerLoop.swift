@@ -293,6 +293,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             // The end of a request in flight is an event. A time that has passed is not waited for.
             for end in [machine.health.upstream.reopensAt, machine.guardOpensAt].compactMap(\.self)
             where machine.unsettled == 0 { earliest.consider(end) }
+            if let end = machine.pace.wait(now: time.now), hasMessages { earliest.consider(end) }
             return earliest.instant
         }
         guard hasToken else {

@@ -52,11 +52,15 @@ extension DeliveryMachine {
     /// Does the same, and ends the backoff of messages.
     private mutating func endWaits(now: Timestamp) -> [Action] { [.makeDue(isFlush: false)] + probeNow(now: now) }
 
-    mutating func clockSetBack(now: Timestamp) -> [Action] { endWaits(now: now) }
+    mutating func clockSetBack(now: Timestamp) -> [Action] {
+        pace.reset()
+        return endWaits(now: now)
+    }
 
     /// Applies new settings. `isReplaced`: whether credentials or the URL have changed, which may have ended any
     /// failure.
     mutating func apply(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
+        if settings.pace != self.settings.pace || isReplaced { pace.reset() }
         self.settings = settings
         health.most = settings.maxInFlight
         let released = rejectionGuard.apply(settings.rejectionGuard).map { endpoint in

@@ -18,10 +18,14 @@ extension DeliveryMachine {
         var history: BatchHistory { flight.claim.history }
     }
 
-    /// The response of a request, or its failure.
+    /// The response of a request, or its failure. `latency`: how long it took.
     mutating func answered(
-        _ flight: InFlightBatch, _ result: AttemptResult, others: OtherMessages, random: Double
+        _ flight: InFlightBatch, _ result: AttemptResult, took latency: Duration = .zero, others: OtherMessages,
+        random: Double
     ) -> [Action] {
+        pace.answered(
+            number: flight.number, latest: latestSent, status: result.error.status, took: latency, settings.pace,
+            inFlight: inFlight, now: result.at)
         landed(flight)
         var evaluation = Evaluation(
             flight: flight, result: result, random: random,
@@ -221,7 +225,7 @@ extension DeliveryMachine {
         for message in messages {
             let wasHolding = rejectionGuard.isHolding(endpoint)
             let fails = rejectionGuard.rejected(
-                message.id, at: endpoint, settings.rejectionGuard, latest: requests, now: now)
+                message.id, at: endpoint, settings.rejectionGuard, latest: latestSent, now: now)
             if fails { failing.append(message) } else { kept.append(message) }
             guard !wasHolding, rejectionGuard.isHolding(endpoint) else { continue }
             evaluation.notices.append(.isGuarded(evaluation.result.error, endpoint: endpoint))

@@ -73,6 +73,7 @@ struct DeliveryMachine: Equatable {
     var health: UpstreamHealth
     var tokens = TokenCache()
     var rejectionGuard = RejectionGuard()
+    var pace = Pace()
     /// Whether messages of a held endpoint would be claimed in place of others, so that all of them wait.
     var guardHoldsAll = false
     /// The number of requests that wait for their response.
@@ -88,6 +89,8 @@ struct DeliveryMachine: Equatable {
     var latestTaken = 0
     /// The number of requests sent in this run.
     private(set) var requests = 0
+    /// The number of the latest of them.
+    private(set) var latestSent = 0
     var lastSaid: UpstreamNotice?
     /// Whether a token was fetched since the start, or since the credentials were last found bad.
     var isReady = false
@@ -113,6 +116,7 @@ struct DeliveryMachine: Equatable {
 
     func maySend(now: Timestamp) -> Bool {
         health.upstream.permits(inFlight: unsettled, now: now) && guardOpensAt.map { $0 <= now } ?? true
+            && pace.wait(now: now) == nil && unsettled < pace.maxInFlight(settings.maxInFlight, settings.pace)
     }
 
     /// When the guard lets a probe through; nil unless it holds all messages.
@@ -137,8 +141,10 @@ struct DeliveryMachine: Equatable {
         unsettled += 1
         inFlight += 1
         requests += 1
+        latestSent = max(latestSent, flight.number)
         if flight.isLoneSuspect { suspectsInFlight += 1 }
         health.sent(to: flight.endpoint, now: now)
+        pace.sent(flight.batch.messages.count, settings.pace, now: now)
         rejectionGuard.sent(to: flight.endpoint, now: now)
     }
 

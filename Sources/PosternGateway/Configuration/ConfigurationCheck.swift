@@ -77,7 +77,7 @@ struct ConfigurationCheck {
 
     private mutating func read<Section: SettingsSection>(_ section: inout Section, at path: [String]) {
         for field in Section.fields {
-            let settingPath = path + [field.setting.name]
+            let settingPath = path + field.setting.path
             value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
                 (value) throws(Setting.Mismatch) in try field.set(&section, value)
             }
@@ -185,7 +185,7 @@ struct ConfigurationCheck {
         // The problem with the type has been reported already.
         for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
             let field = Upstream.Common.field(of: property)
-            let settingPath = path + [field.setting.name]
+            let settingPath = path + field.setting.path
             value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
                 (value) throws(Setting.Mismatch) in try field.set(&common, value)
             }

@@ -117,7 +117,7 @@ extension GatewayConfiguration {
 extension SettingsSection {
     /// Paths of the settings that differ.
     fileprivate func changedFields(since old: Self, at path: [String]) -> [String] {
-        Self.fields.filter { $0.get(old) != $0.get(self) }.map { keyPath(path + [$0.setting.name]) }
+        Self.fields.filter { $0.get(old) != $0.get(self) }.map { keyPath(path + $0.setting.path) }
     }
 }
 
@@ -146,7 +146,7 @@ extension GatewayConfiguration.UpstreamConfiguration {
         let enabled = isEnabled == new.isEnabled ? [] : [keyPath(path + [Common.name(of: \.isEnabled)])]
         let level = logLevel == new.logLevel ? [] : [keyPath(path + ["log", OwnLog.name(of: \.level)])]
         return enabled + authorities + level + settings.map { keyPath(path + Setting.path(of: $0)) }
-            + own.map { keyPath(path + ["delivery", $0.setting.name]) }
+            + own.map { keyPath(path + ["delivery"] + $0.setting.path) }
             + new.queue.changedFields(since: queue, at: path + ["queue"])
     }
 }

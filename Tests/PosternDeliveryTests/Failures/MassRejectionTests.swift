@@ -24,12 +24,13 @@ import Testing
     func receiverThatRejectsAllForTenMinutes_costsFewDeadLetters_andNoneOfTheRest(batch: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = batch })
         harness.transport.answerAll { _ in .status(422) }
+        let rate = batch == 1 ? 2 : 20
         for _ in 1...600 {
-            try harness.accept(20)
+            try harness.accept(rate)
             try harness.run(for: .seconds(1))
         }
         #expect(harness.ledger.failed == 51)
-        #expect(harness.ledger.queued == 12_000 - 51)
+        #expect(harness.ledger.queued == 600 * rate - 51)
         #expect(harness.worker.snapshot.endpoints.map(\.waitingFor) == [.guard])
         #expect(harness.worker.snapshot.health == .degraded)
         #expect(harness.sent.count < 250)
@@ -41,7 +42,7 @@ import Testing
         harness.transport.answerAll { _ in .status(200) }
         try harness.run(for: .seconds(120))
         #expect(harness.ledger.failed == 51)
-        #expect(harness.ledger.delivered == 12_000 - 51)
+        #expect(harness.ledger.delivered == 600 * rate - 51)
         #expect(harness.worker.snapshot.health == .up)
         #expect(harness.logged("endpoint accepted a probe and is held no more") == 1)
         #expect(try harness.outbox.audit().isBalanced)
@@ -106,6 +107,22 @@ import Testing
         #expect(harness.ledger.queued == 0)
         #expect(harness.ledger.failed == 51)
         #expect(try harness.outbox.audit().isBalanced)
+    }
+
+    @Test func successOfARequestThatWasInFlight_endsNoHold() throws {
+        let harness = try DeliveryHarness(
+            settings: DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait, $0.maxInFlight) = (1, .zero, 2) })
+        harness.transport.answerAll { $0.text.contains("slow") ? nil : .status(422) }
+        try harness.accept([#"{"n":"slow"}"#])
+        try harness.turn()
+        try harness.accept(100)
+        try harness.run(for: .seconds(5))
+        #expect(harness.ledger.failed == 51)
+        try harness.answer(.status(200))
+        try harness.run(for: .seconds(5))
+        #expect(harness.ledger.delivered == 1)
+        #expect(harness.ledger.failed == 51)
+        #expect(harness.worker.snapshot.endpoints.map(\.waitingFor) == [.guard])
     }
 
     @Test func fewRejections_amongMany_holdNothing() throws {

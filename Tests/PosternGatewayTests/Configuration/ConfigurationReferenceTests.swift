@@ -80,7 +80,7 @@ import Testing
         let sources = ConfigurationSources(file: root, environment: [:], secrets: [:], secretsDirectory: "")
         for section in ConfigurationSchema.fixed {
             for setting in section.settings {
-                let raw = try #require(sources.value(at: section.path + [setting.name]), "\(setting.name) is missing")
+                let raw = try #require(sources.value(at: section.path + setting.path), "\(setting.name) is missing")
                 #expect(try setting.value(of: raw) == setting.defaultValue)
             }
         }
@@ -110,7 +110,7 @@ enum ConfigurationReference {
     }
 
     private static func members(of section: String) -> [String] {
-        var members = ConfigurationSchema.fixed.first { $0.path == [section] }?.settings.map(member) ?? []
+        var members = nested(ConfigurationSchema.fixed.first { $0.path == [section] }?.settings ?? [], depth: 2)
         for inner in ConfigurationSchema.fixed where inner.path.count == 2 && inner.path[0] == section {
             members.append("\"\(inner.path[1])\": \(object(inner.settings.map(member), depth: 2))")
         }
@@ -123,11 +123,15 @@ enum ConfigurationReference {
         let common = GatewayConfiguration.UpstreamConfiguration.Common.fields.map(\.setting).filter {
             $0.name != "type"
         }
-        let own = type.settings.filter { $0.path.count == 1 }
-        let nested = Dictionary(grouping: type.settings.filter { $0.path.count > 1 }) { $0.path[0] }
-        return (common + own).map(member)
-            + nested.sorted { $0.key < $1.key }.map { "\"\($0)\": \(object($1.map(member), depth: 3))" }
+        return common.map(member) + nested(type.settings, depth: 3)
             + ["\"delivery\": {}", "\"queue\": \(object(queue, depth: 3))", "\"log\": \(object(log, depth: 3))"]
+    }
+
+    /// The members of a section: first those without a part of their own.
+    private static func nested(_ settings: [Setting], depth: Int) -> [String] {
+        let parts = Dictionary(grouping: settings.filter { $0.path.count > 1 }) { $0.path[0] }
+        return settings.filter { $0.path.count == 1 }.map(member)
+            + parts.sorted { $0.key < $1.key }.map { "\"\($0)\": \(object($1.map(member), depth: depth))" }
     }
 
     private static func member(_ setting: Setting) -> String {

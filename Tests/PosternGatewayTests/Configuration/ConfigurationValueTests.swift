@@ -177,7 +177,7 @@ import Testing
                 )
             case .text, .url, .choice, .bool, .strings, .objects, .list, .integers: continue
             }
-            let path = section.path + [setting.name]
+            let path = section.path + setting.path
             for edge in edges.inside {
                 #expect(try setting.value(of: .init(content: .json(.number(edge)), origin: nil)) == setting.parse(edge))
             }

@@ -107,6 +107,9 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         if fate == .answered, doubtfulResponses.strike(entries, to: service, at: now) {
             fate = .status(500, retryAfter: nil)
         }
+        if fate == .answered, world.massRejections.strike(entries, to: service, at: now) {
+            fate = .status(422, retryAfter: nil)
+        }
         // The status that an upstream gives to poison may be the message's fault, however it comes about.
         if case .status(500, _) = fate { for entry in entries { entry.doubts += 1 } }
         asked.isAnswerLost = fate.losesAnswer

@@ -61,6 +61,7 @@ final class Operator {
         case .pause: Self.post(upstream + "/pause", in: world)
         case .resume:
             world.rateCheck.willResume(name)
+            world.massRejections.willResume(name)
             Self.post(upstream + "/resume", in: world)
         case .flush: Self.post(upstream + "/flush", in: world)
         case .retry: retry(action.type, asOperation: random.chance(0.5))
@@ -105,6 +106,7 @@ final class Operator {
         case .restore: world.restoreBackup(random)
         case .killWhileUncertain: world.diesWhileUncertain = true
         case .moveQueue: world.moves.begin(action.type, random)
+        case .flood: world.massRejections.post(to: action.type, random)
         case .wrongEndpointFirst:
             let isReload = random.chance(0.3)
             if isReload {

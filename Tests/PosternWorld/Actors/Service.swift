@@ -107,7 +107,7 @@ final class Service {
         for fault in activeFaults(at: instant) {
             switch fault.kind {
             case .slow: delay += random.span(1...25)
-            case .tokensDie, .hiccups, .mute: continue
+            case .tokensDie, .hiccups, .mute, .rejectsAll: continue
             case .outage: return (.refused, delay)
             case .hang: return (random.chance(0.5) ? .hang : .hangAfter, delay)
             case .maintenance: return (.status(503, retryAfter: retryAfter(random, atMost: 900)), delay)

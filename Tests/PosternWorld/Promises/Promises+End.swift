@@ -19,6 +19,7 @@ extension Promises {
         }
         if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
         checkOrder()
+        world.massRejections.judge { record($0)?.state }
         checkLostOutcomes(run)
         world.callbacks.atTheEnd()
     }
@@ -51,7 +52,7 @@ extension Promises {
             let mayExist =
                 entry.isTakenOnce
                 && (entry.ids.count > 1 || entry.unanswered > 0 || world.restores > 0 && entry.unknownOutcomes > 0)
-            if !entry.isPoison, !mayExist, !mayHaveArrived(entry) {
+            if !entry.isPoison, !mayExist, !entry.wasRejected, !mayHaveArrived(entry) {
                 fail(
                     "only poison messages fail",
                     "\(entry.mark), \(id), of \(entry.upstream): \(record.lastError?.detail ?? "no error")")

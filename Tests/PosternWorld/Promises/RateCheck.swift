@@ -21,6 +21,8 @@ final class RateCheck {
         var rests = false
         /// Since when, and until when, it wants no request.
         var asked: (from: MonotonicInstant, until: MonotonicInstant)?
+        /// When requests were sent in the last second, and how many messages each carried.
+        var sent: [(at: MonotonicInstant, messages: Int)] = []
     }
     private unowned let world: World
     private var known: [String: Known] = [:]
@@ -84,6 +86,8 @@ final class RateCheck {
     func began(_ name: String, _ worker: UpstreamWorker) {
         known[name]?.rests = false
         known[name]?.asked = nil
+        known[name]?.sent = []
+        world.massRejections.began(name)
         guard let since = known[name]?.pausedSince, !worker.snapshot.isPaused else { return }
         if world.time.instant - since > Self.certain {
             world.promises.fail("a pause outlasts a restart", "\(name) was paused, and is not after a start")
@@ -117,7 +121,29 @@ final class RateCheck {
         if type.traits.contains(.oneEndpoint), carried.count > world.plan.settings.batchMaxMessages {
             world.promises.fail("no more messages in a request than allowed", "\(carried.count) to \(name)")
         }
+        checkRate(of: name, carried.count, at: now)
         for entry in carried { check(entry) }
+    }
+
+    /// In any second no more than is allowed, and what was late by the precision of a timer. Requests that are recorded may
+    /// wait for the disk, and leave together.
+    private func checkRate(of name: String, _ messages: Int, at now: MonotonicInstant) {
+        let settings = world.plan.settings
+        // A clock that is set moves the times until which requests wait.
+        guard !world.wasClockSet else { return }
+        var sent = known[name]?.sent ?? []
+        sent.removeAll { now - $0.at >= .seconds(1) }
+        // What the first one carried was paid for after it.
+        let others = sent.reduce(0) { $0 + $1.messages }
+        sent.append((now, messages))
+        known[name, default: Known()].sent = sent
+        let (requests, limit) = (settings.maxRequestsPerSecond, settings.maxMessagesPerSecond)
+        if requests > 0, Double(sent.count - settings.maxInFlight) > requests * 1.05 {
+            world.promises.fail("no more requests a second than allowed", "\(sent.count) to \(name)")
+        }
+        if limit > 0, sent.count > settings.maxInFlight, Double(others) > max(1, limit) * 2.05 {
+            world.promises.fail("no more messages a second than allowed", "\(others) to \(name), and \(messages) more")
+        }
     }
 
     private func check(_ entry: Expectations.Entry) {

@@ -28,10 +28,12 @@ public struct Coverage: Sendable {
         + ["closed → open", "open → half-open", "half-open → closed", "half-open → open", "open → closed"].map {
             "circuit: \($0)"
         }
-        + ["retry", "order", "circuit", "token", "credentials", "pause", "schedule"].map { "message waits: \($0)" }
+        + ["retry", "order", "circuit", "token", "credentials", "pause", "schedule", "guard", "rate"].map {
+            "message waits: \($0)"
+        }
         + [
             "hold: credentials", "hold: configuration", "endpoint waits", "a wrong endpoint comes first",
-            "token refused",
+            "token refused", "an upstream rejects everything",
         ]
         + ["stop", "kill", "kill inside a turn", "kill inside a call of the disk"].map { "store: open after a \($0)" }
         + ["power cut", "power cut inside a turn", "power cut inside a call of the disk"].map {

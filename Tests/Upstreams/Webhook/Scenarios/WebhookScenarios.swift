@@ -5,7 +5,7 @@ package import PosternScenarios
 package struct WebhookScenarios: TypeScenarios {
     package let name = "webhook"
     package let kind = "event"
-    package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent]
+    package let traits: Set<Trait> = [.plainStatuses, .oneEndpoint, .independent, .rejectsByStatus]
     package let poisons: [Faults.Poison] = [
         .init(field: "poison", value: "clear", answer: .refusal), .init(field: "poison", value: "doubt"),
         .init(field: "poison", value: "401", answer: .unauthorized),

@@ -1,0 +1,94 @@
+import PosternCore
+import PosternScenarios
+import PosternTestKit
+
+@testable import PosternGateway
+@testable import PosternHTTP
+@testable import PosternStore
+
+/// An upstream that rejects everything for a while costs few messages: half of the latest hundred and one more, for each
+/// process that it meets.
+final class MassRejections {
+    /// `delivery.guard` by default.
+    private static let most = 51
+    /// What the flood leaves in the queue beyond that.
+    private static let flood = 130...200
+    private unowned let world: World
+    /// Rejected messages with which nothing is wrong, by upstream, and how many processes could count from the beginning.
+    private var rejected: [String: (entries: [ObjectIdentifier: Expectations.Entry], counts: Int)] = [:]
+    /// The upstreams whose rejections an operator has called right.
+    private var allowed: Set<String> = []
+
+    init(_ world: World) { self.world = world }
+
+    /// Whether a request with `entries` is rejected, as all others are.
+    func strike(_ entries: [Expectations.Entry], to service: Service, at now: MonotonicInstant) -> Bool {
+        guard !entries.isEmpty, service.activeFaults(at: now).contains(where: { $0.kind == .rejectsAll }) else {
+            return false
+        }
+        var known = rejected[service.name] ?? ([:], 1)
+        for entry in entries {
+            entry.wasRejected = true
+            known.entries[ObjectIdentifier(entry)] = entry
+        }
+        rejected[service.name] = known
+        return true
+    }
+
+    /// A worker has begun, which counts from the beginning unless the endpoint was held: that is stored with the message
+    /// that was one too many.
+    func began(_ upstream: String) {
+        guard let known = rejected[upstream], let outbox = world.run?.gateway.outbox else { return }
+        let failed = world.weather.quietly {
+            Self.failed(of: known.entries) { (try? outbox.message($0))??.state }
+        }
+        if failed < Self.most * known.counts { rejected[upstream]?.counts += 1 }
+    }
+
+    private static func failed(
+        of entries: [ObjectIdentifier: Expectations.Entry], _ state: (MessageID) -> MessageState?
+    ) -> Int {
+        entries.values.count { entry in !entry.isPoison && entry.ids.contains { state($0) == .failed } }
+    }
+    func willResume(_ upstream: String) {
+        let faults = world.service(upstream)?.activeFaults(at: world.time.instant) ?? []
+        if faults.contains(where: { $0.kind == .rejectsAll }) { allowed.insert(upstream) }
+    }
+
+    /// Posts more messages than may fail, in one request.
+    func post(to type: any TypeScenarios, _ random: SeededRandom) {
+        guard let run = world.run else { return }
+        let entries = (0..<random.from(Self.flood)).map { _ in
+            world.expectations.begin(type.name, lane: nil, isExempt: true)
+        }
+        let lines = entries.compactMap { entry -> String? in
+            guard let payload = type.filler(entry.mark) else { return nil }
+            (entry.payload, entry.isPending) = (payload, true)
+            return payload
+        }
+        let post = Post(
+            path: "/v1/\(type.name)/\(type.kind)", headers: [("Content-Type", "application/x-ndjson")],
+            body: lines.joined(separator: "\n"), entries: entries)
+        run.ingress.send(post.bytes) { [weak self] response in
+            for entry in entries { entry.isPending = false }
+            guard let self, let response, response.status == 202 else {
+                for entry in entries { if response == nil { entry.unanswered += 1 } else { entry.refusals += 1 } }
+                return
+            }
+            world.promises.accepted(entries, response)
+        }
+    }
+
+    /// Called at the end, with the state of each message.
+    func judge(_ state: (MessageID) -> MessageState?) {
+        for (name, found) in rejected.sorted(by: { $0.key < $1.key })
+        where !allowed.contains(name) && world.restores == 0 {
+            let failed = Self.failed(of: found.entries, state)
+            if failed > Self.most / 2 { world.promises.coverage.visit("an upstream rejects everything") }
+            guard failed > Self.most * found.counts else { continue }
+            world.promises.fail(
+                "an upstream that rejects everything costs few messages",
+                "\(failed) failed at \(name), which \(found.counts) processes have seen")
+        }
+    }
+}
