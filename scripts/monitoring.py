@@ -52,6 +52,10 @@ PANELS = [
          [("sum by (upstream, step, outcome) (rate(postern_steps_total{$u}[$r])) > 0", "{{upstream}}: {{step}} {{outcome}}")]),
         ("Token requests", "reqps",
          [("sum by (upstream, outcome) (rate(postern_token_refreshes_total{$u}[$r]))", "{{upstream}}: {{outcome}}")]),
+        ("Limit of requests", "reqps",
+         [("max by (upstream) (postern_request_rate_limit{$u}) > 0", "{{upstream}}")]),
+        ("Endpoints that reject most messages", "short",
+         [("max by (upstream) (postern_guarded_endpoints{$u})", "{{upstream}}")]),
     ]),
     ("Store", [
         ("Time of a commit", "s",
