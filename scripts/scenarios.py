@@ -745,6 +745,57 @@ def redirect_says_where_it_leads(binary):
         return detail
 
 
+def receiver_that_rejects_everything(binary, seconds=6):
+    """422 to everything at 2000 messages a second: few become dead letters, and all others arrive once it is repaired."""
+    broken = True
+    receiver = Receiver(lambda *_: 422 if broken else 200)
+    settings = receiver.settings(batch="ndjson")
+    with Subject(binary, settings) as gateway:
+        began, number = time.monotonic(), 0
+        while time.monotonic() < began + seconds:
+            gateway.post("/v1/hook/event", [{"seq": number + each} for each in range(200)])
+            number += 200
+            time.sleep(max(0, began + number / 2000 - time.monotonic()))
+        upstream = gateway.get("/v1/upstreams/hook")
+        held = [endpoint["waitingFor"] for endpoint in upstream["endpoints"]]
+        expect(held == ["guard"], f"the endpoint waits for {held}")
+        failed, requests = upstream["counts"]["failed"], sum(receiver.requests.values())
+        expect(0 < failed <= 51, f"{failed} of {number} failed")
+        broken = False
+        # A probe at once, rather than within half a minute.
+        gateway.post("/v1/upstreams/hook/flush")
+        expect(wait(lambda: len(receiver.arrived_at) == number - failed, 60), f"{len(receiver.arrived_at)} arrived")
+        counts = gateway.get("/v1/upstreams/hook")["counts"]
+        expect(counts["failed"] == failed, f"{counts['failed']} failed in the end")
+        return f"{number} messages in {seconds} s: {failed} failed, {requests} requests"
+
+
+def receiver_with_a_capacity(binary, seconds=20, capacity=200):
+    """429 to all beyond so many requests in a second: an adaptive upstream gets nearly that many, and few are refused."""
+    seen, answers = collections.Counter(), []
+
+    def status(*_):
+        now = time.time()
+        seen[int(now)] += 1
+        answers.append((now, 200 if seen[int(now)] <= capacity else 429))
+        return answers[-1][1]
+
+    receiver = Receiver(status)
+    with Subject(binary, receiver.settings(delivery={"adaptive": True, "maxInFlight": 16})) as gateway:
+        began, number = time.monotonic(), 0
+        # It is searched for ten seconds, and measured after them.
+        while time.monotonic() < began + 10 + seconds:
+            if number < capacity * (time.monotonic() - began + 5):
+                gateway.post("/v1/hook/event", [{"seq": number + each} for each in range(capacity)])
+                number += capacity
+            time.sleep(0.1)
+        end = int(time.time())
+        counted = collections.Counter(answer for at, answer in answers if end - seconds <= at < end)
+        expect(counted[200] >= 0.95 * capacity * seconds, f"{counted[200]} of {capacity * seconds} were used")
+        expect(counted[429] <= 0.01 * counted[200], f"{counted[429]} of {sum(counted.values())} were refused")
+        return f"{100 * counted[200] / capacity / seconds:.1f} % of {capacity}/s used, {counted[429]} refused"
+
+
 def answers_do_not_reach_the_log(binary):
     """A receiver that echoes what it refuses, and secrets in a query: neither is in the log, at any level."""
     receiver = Receiver(lambda *_: 400, {}, b'{"name":"Alice","ssn":"078-05-1120"}')
@@ -776,7 +827,8 @@ SCENARIOS = [
     message_with_not_before, message_refused_with_any_status, message_refused_in_a_batch, message_refused_under_a_token,
     samsara_event_that_is_refused, credentials_that_nobody_accepts, wrong_endpoint_that_is_tried_first,
     health_of_an_empty_queue, responses_that_are_cut, receiver_that_goes_mute, redirect_says_where_it_leads,
-    answers_do_not_reach_the_log, strangers_with_large_calls_hold_up_no_call,
+    answers_do_not_reach_the_log, receiver_that_rejects_everything, receiver_with_a_capacity,
+    strangers_with_large_calls_hold_up_no_call,
     strangers_with_small_calls_hold_up_no_message, stranger_from_another_address,
 ]
 
