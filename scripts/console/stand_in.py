@@ -183,6 +183,7 @@ class StandIn:
             "queued": 0,
             "queuedBytes": 0,
             "oldestQueuedSeconds": 0,
+            "drainSeconds": 0,
             "inFlight": 1 if health == "up" else 0,
             "circuit": {"state": "open", "reopensAt": iso(now + 68)}
             if health == "down"

@@ -135,6 +135,14 @@ struct ProbeHandler: Sendable {
                 ($0.name.description, UpstreamSnapshot.disabled)
             }
         exposition.gauges(
+            "postern_outbox_drain_seconds",
+            "Until the queue is empty at the rate of the last minute; absent while nothing leaves it.",
+            upstreams.compactMap { upstream in
+                context.drainSeconds(
+                    of: upstream.name, context.outbox.ledger(of: upstream.queue.number), upstream.snapshot(in: context)
+                ).map { ([("upstream", upstream.name.description)], $0) }
+            })
+        exposition.gauges(
             "postern_upstream_health", "1 for the upstream's current health.",
             snapshots.flatMap { name, snapshot in
                 UpstreamSnapshot.Health.allCases.map { health in

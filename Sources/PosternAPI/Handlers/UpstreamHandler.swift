@@ -151,6 +151,7 @@ struct UpstreamHandler: Sendable {
             json.string("type", type)
             json.string("health", snapshot.health.rawValue)
             writeBacklog(of: number, ledger, to: &json)
+            json.decimal("drainSeconds", context.drainSeconds(of: name, ledger, snapshot))
             json.number("inFlight", snapshot.inFlight)
             json.object("circuit") { circuit in
                 circuit.string("state", snapshot.circuit.name)

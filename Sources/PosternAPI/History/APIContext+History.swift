@@ -56,8 +56,37 @@ extension APIContext {
             sample.requests += count
             if !succeeded.contains(outcome) { sample.requestsFailed += count }
         }
-        sample.failed = metrics.settled(name, MessageState.failed.name).value
+        sample.failed = failed(of: name)
         (sample.durations, sample.waits) = (metrics.attemptDuration(name).counts, metrics.deliveryWait(name).counts)
         return sample
     }
+
+    private func failed(of name: String) -> Int { metrics.settled(name, MessageState.failed.name).value }
+
+    // MARK: When a queue will be empty
+
+    /// How long it takes until the queue is empty if deliveries go on as in the last minute and nothing more arrives. Nil
+    /// while nothing is sent to the upstream, or nothing has left the queue.
+    func drainSeconds(of name: UpstreamName, _ ledger: Ledger, _ snapshot: UpstreamSnapshot) -> Double? {
+        guard ledger.queued > 0 else { return 0 }
+        guard
+            [.up, .degraded].contains(snapshot.health),
+            let rate = history.drainRate(
+                of: name, delivered: ledger.delivered, failed: failed(of: name.description), at: time.now),
+            rate > 0
+        else { return nil }
+        return (Double(ledger.queued) / rate * 1000).rounded() / 1000
+    }
+
+    /// `Retry-After` for a client that finds this queue full; nil: the whole outbox. Does not read the store.
+    func retryAfterFull(_ name: UpstreamName?) -> Int {
+        guard let name, let upstream = upstream(named: name.description), let worker = upstream.served.worker,
+            let seconds = drainSeconds(of: name, outbox.ledger(of: upstream.queue.number), worker.snapshot)
+        else { return Self.retryAfterFull.lowerBound }
+        let range = Self.retryAfterFull
+        return Int(min(max(Double(range.lowerBound), seconds.rounded(.up)), Double(range.upperBound)))
+    }
+
+    /// There is room long before a queue is empty, so that nobody has to wait for longer than some minutes.
+    private static let retryAfterFull = 10...300
 }

@@ -53,6 +53,11 @@ final class GatewayHistory: Sendable {
         state.withLock { $0.commits.first.map { commits - $0 } ?? commits }
     }
 
+    /// See `UpstreamHistory.drainRate`; nil if nothing is known of the upstream yet.
+    func drainRate(of name: UpstreamName, delivered: Int, failed: Int, at now: Timestamp) -> Double? {
+        state.withLock { $0.upstreams[name]?.drainRate(delivered: delivered, failed: failed, at: now) }
+    }
+
     /// The steps that ended after `since`, of the upstreams that are shown, as a JSON object.
     func json(since: Timestamp?, isShown: (UpstreamName) -> Bool) -> String {
         let (to, all) = state.withLock { ($0.to, $0.upstreams) }

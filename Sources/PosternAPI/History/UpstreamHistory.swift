@@ -88,6 +88,20 @@ struct UpstreamHistory: Sendable, Equatable {
 
     // MARK: Reading
 
+    /// The messages per second that deliveries took out of the queue in the last minute, whether they were delivered or
+    /// failed; in a shorter time if the history is shorter. The arguments are the counts of a sample at `now`.
+    func drainRate(delivered: Int, failed: Int, at now: Timestamp) -> Double {
+        let count = min(steps, Self.stepsPerMinute)
+        let settled = [Series.delivered, .failed].reduce(delivered - last.delivered + failed - last.failed) {
+            $0 + values($1, last: count).reduce(0) { $0 + Int($1) }
+        }
+        // The clock may have been set back since the last step.
+        let span = max(1, (now - to).inSeconds + Self.step.inSeconds * Double(count))
+        return Double(max(0, settled)) / span
+    }
+
+    private static let stepsPerMinute = 6
+
     /// The number of steps that ended after `since`, at most `most`.
     func steps(since: Timestamp?, atMost most: Int = maxSteps) -> Int {
         guard let since else { return min(steps, most) }
@@ -97,12 +111,15 @@ struct UpstreamHistory: Sendable, Equatable {
 
     /// The values of the last `count` steps, the oldest first, as numbers in JSON.
     func texts(_ series: Series, last count: Int) -> [String] {
-        let (width, offset) = (Series.allCases.count, Series.allCases.firstIndex(of: series) ?? 0)
-        return stride(from: values.count - count * width + offset, to: values.count, by: width).map { index in
-            let value = values[index]
+        values(series, last: count).map { value in
             if value == Self.absent { return "null" }
             return series.isDuration ? "\(value / 10).\(value % 10)" : String(value)
         }
+    }
+
+    private func values(_ series: Series, last count: Int) -> some Sequence<UInt32> {
+        let (width, offset) = (Series.allCases.count, Series.allCases.firstIndex(of: series) ?? 0)
+        return stride(from: values.count - count * width + offset, to: values.count, by: width).lazy.map { values[$0] }
     }
 
     /// The last `count` steps, as a JSON object.

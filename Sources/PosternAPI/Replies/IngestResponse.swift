@@ -148,7 +148,7 @@ final class IngestResponse: Sendable {
                 slug: .outboxFull, status: 503,
                 detail: (name.map { "The queue of \($0) is full (queue.maxMessages, queue.maxBytes)" }
                     ?? "The outbox is full (outbox.maxBytes)") + "; nothing was stored. Retry later.",
-                members: codes(for: .queueFull), headers: [("Retry-After", "10")])
+                members: codes(for: .queueFull), headers: [("Retry-After", String(context.retryAfterFull(name)))])
         case .neverFits(let name):
             Problem(
                 slug: .payloadTooLarge, status: 413,

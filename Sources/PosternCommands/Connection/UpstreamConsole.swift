@@ -22,14 +22,13 @@ public struct UpstreamConsole: Sendable {
         }
         guard !asJSON else { return answer.text }
         var table = TextTable([
-            "UPSTREAM", "TYPE", "HEALTH", "PAUSED BY", .number("QUEUED"), .number("IN FLIGHT"), "CIRCUIT", "REOPENS",
-            "LAST ERROR",
+            "UPSTREAM", "TYPE", "HEALTH", "PAUSED BY", .number("QUEUED"), .number("EMPTY IN S"), .number("IN FLIGHT"),
+            "CIRCUIT", "REOPENS", "LAST ERROR",
         ])
         for upstream in answer.objects("upstreams") {
             table.add([
                 upstream["name"], upstream["type"], upstream["health"], upstream["pausedBy", "key"], upstream["queued"],
-                upstream["inFlight"],
-                upstream["circuit", "state"], upstream["circuit", "reopensAt"], upstream["lastError", "detail"],
+                upstream["drainSeconds"], upstream["inFlight"], upstream["circuit", "state"], upstream["circuit", "reopensAt"], upstream["lastError", "detail"],
             ])
         }
         return table.text

@@ -14,8 +14,8 @@ import Testing
             #expect(list.map { $0["name"].string } == ["picky", "plain"])
             #expect(
                 list[0].keys == [
-                    "name", "type", "health", "queued", "queuedBytes", "oldestQueuedSeconds", "inFlight", "circuit",
-                    "endpoints", "token", "lastSuccessAt", "lastError", "kinds", "counts", "kept", "pausedBy",
+                    "name", "type", "health", "queued", "queuedBytes", "oldestQueuedSeconds", "drainSeconds",
+                    "inFlight", "circuit", "endpoints", "token", "lastSuccessAt", "lastError", "kinds", "counts", "kept", "pausedBy",
                 ])
             #expect(list[0]["kinds"].strings == ["event", "note"])
         }
@@ -53,6 +53,18 @@ import Testing
             _ = try gateway.accept()
             time.advance(by: .seconds(20))
             #expect(try gateway.upstream()["oldestQueuedSeconds"].double == 30)
+        }
+    }
+
+    @Test func emptyQueue_isDrained_andAPausedOneNobodyKnowsWhen() throws {
+        try withPausedGateway { gateway in
+            let metric = #"postern_outbox_drain_seconds{upstream="picky"}"#
+            #expect(try gateway.upstream()["drainSeconds"].double == 0)
+            #expect(try gateway.sample(metric) == 0)
+            _ = try gateway.accept()
+            #expect(try gateway.upstream().keys.contains("drainSeconds"))
+            #expect(try !gateway.upstream()["drainSeconds"].isThere)
+            #expect(try !gateway.client.get("/metrics").text.contains(metric))
         }
     }
 
@@ -194,7 +206,7 @@ import Testing
         ("postern_messages_settled_total", "counter"), ("postern_outbox_messages", "gauge"),
         ("postern_store_bytes", "gauge"), ("postern_store_wal_bytes", "gauge"), ("postern_store_free_bytes", "gauge"),
         ("postern_build_info", "gauge"), ("postern_outbox_bytes", "gauge"),
-        ("postern_outbox_oldest_queued_seconds", "gauge"),
+        ("postern_outbox_oldest_queued_seconds", "gauge"), ("postern_outbox_drain_seconds", "gauge"),
         ("postern_commit_duration_seconds", "histogram"), ("postern_commit_messages", "histogram"),
         ("postern_attempts_total", "counter"), ("postern_attempt_duration_seconds", "histogram"),
         ("postern_batch_messages", "histogram"), ("postern_ambiguous_sends_total", "counter"),

@@ -84,6 +84,22 @@ import Testing
         #expect(history.texts(.accepted, last: 1) == ["2"])
     }
 
+    @Test func drainRate_isThatOfTheLastMinute_includingTheStepThatGoesOn() {
+        var history = UpstreamHistory(sample { ($0.delivered, $0.failed) = (100, 7) }, at: start)
+        #expect(history.drainRate(delivered: 102, failed: 8, at: start) == 3)
+        #expect(history.drainRate(delivered: 102, failed: 8, at: start + .seconds(6)) == 0.5)
+        // Far more than a minute ago.
+        history.add(sample { ($0.delivered, $0.failed) = (10_000, 7) }, at: start + .seconds(10))
+        for step in 2...7 {
+            let delivered = 10_000 + 20 * (step - 1)
+            history.add(sample { ($0.delivered, $0.failed) = (delivered, 7) }, at: start + .seconds(10 * step))
+        }
+        #expect(history.drainRate(delivered: 10_120, failed: 7, at: start + .seconds(70)) == 2)
+        #expect(history.drainRate(delivered: 10_133, failed: 14, at: start + .seconds(75)) == 140.0 / 65)
+        // The clock was set back since the last step.
+        #expect(history.drainRate(delivered: 10_120, failed: 7, at: start) == 120)
+    }
+
     @Test func since_selectsTheStepsThatEndedLater() {
         var history = UpstreamHistory(accepted(0), at: start)
         for step in 1...6 { history.add(accepted(step), at: start + .seconds(10 * step)) }

@@ -334,6 +334,28 @@ import Testing
         }
     }
 
+    @Test func fullQueue_asksToComeBack_whenItWillBeEmpty_withinLimits() throws {
+        var setup = Setup()
+        let time = ManualTime()
+        (setup.time, setup.results) = (time, [.status(200)])
+        setup.caps["picky"] = QueueCap.with { $0.maxMessages = 3 }
+        try withGateway(setup) { gateway in
+            try gateway.waitForState("delivered", of: gateway.accept())
+            // The first of them is never answered.
+            for _ in 0..<3 { _ = try gateway.accept() }
+            var waits: [String?] = []
+            for seconds in [1, 29, 270] {
+                time.advance(by: .seconds(seconds))
+                let refused = try gateway.client.post("/v1/picky/event", #"{"n":1}"#)
+                refused.problem(503, "outbox-full")
+                waits.append(refused.header("Retry-After"))
+            }
+            #expect(waits == ["10", "90", "300"])
+            #expect(try gateway.upstream()["drainSeconds"].double == 900)
+            #expect(try gateway.sample(#"postern_outbox_drain_seconds{upstream="picky"}"#) == 900)
+        }
+    }
+
     /// Waiting would not help.
     @Test(arguments: [QueueCap.WhenFull.reject, .dropOldest])
     func requestThatNeverFits_isTooLarge(whenFull: QueueCap.WhenFull) throws {
