@@ -43,6 +43,7 @@ public final class APIContext: Sendable {
     let instance: String
     let startedAt: Timestamp
     let history: GatewayHistory
+    let alerts = Mutex(AlertState())
     private let directory: Mutex<UpstreamDirectory>
     /// Names of the workers that have made no progress for too long.
     let stalledWorkers: @Sendable () -> [String]

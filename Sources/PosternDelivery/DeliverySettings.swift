@@ -24,6 +24,8 @@ public struct DeliverySettings: Sendable, Equatable {
     var rejectionGuard = RejectionGuard.Limits(share: 0.5, window: 100)
     /// The age at which messages expire; zero means never.
     public var expireAfter = Duration.zero
+    /// How long a message may be due before callbacks tell it.
+    public var queueOld = Duration.seconds(900)
     /// Timeouts and TLS of upstream requests.
     public var transfer = TransferOptions()
     /// The level of the log lines about the upstream; nil means that of the gateway.
@@ -76,6 +78,9 @@ extension DeliverySettings: SettingsSection {
         .seconds(
             "expireAfterSeconds", 0...315_360_000, \.expireAfter,
             "Age at which a message expires; 0: never. After a retry by hand it counts from the retry."),
+        .seconds(
+            "queueOldSeconds", 1...2_592_000, \.queueOld,
+            "How long the oldest message may be due before `callbacks` with the event `queue.old` tell it."),
         .seconds("connectTimeoutSeconds", 0.1...600, \.transfer.connectTimeout, "Time to connect to an upstream."),
         .seconds(
             "requestTimeoutSeconds", 0.1...3600, \.transfer.requestTimeout,

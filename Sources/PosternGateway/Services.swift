@@ -101,6 +101,7 @@ final class Services: Sendable {
     /// Starts delivering, then listening. Returns the ports.
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
         do throws(SystemLimitError) { try workerGroup.start() } catch { throw .system("\(error).") }
+        watchForAlerts()
         let ports = try listeners.start()
         checkCertificate()
         return ports
@@ -198,6 +199,7 @@ final class Services: Sendable {
         addUpstreams(of: plan, from: loaded)
         for name in plan.upstreams { replace(name, of: plan, from: loaded, former) }
         if let callbacks { outbox.setCallbacks(callbacks) }
+        watchForAlerts()
         plan.removed.forEach(remove)
         // Also of upstreams whose settings are the same: an address may have changed.
         for upstream in upstreams { upstream.client.renewConnections() }
@@ -249,9 +251,15 @@ final class Services: Sendable {
             callbacks.append(
                 Callback(
                     to: queue, as: callback.kind, of: callback.states, in: callback.upstreams,
-                    includesPayload: callback.includesPayload))
+                    includesPayload: callback.includesPayload, alerts: callback.events))
         }
         return callbacks
+    }
+
+    private func watchForAlerts() {
+        context.watchForAlerts(
+            oldAfter: Dictionary(
+                uniqueKeysWithValues: configuration.upstreams.map { ($0.name, $0.delivery.queueOld) }))
     }
 
     private func refreshUpstreams() { handler.refreshUpstreams(upstreams) }

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternScenarios
+import PosternStore
 import PosternUpstream
 
 @testable import PosternGateway
@@ -61,6 +62,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addMassRejections()
         settings.limitRates(SeededRandom(seed: seed, for: "rates"))
         admitLate()
+        addAlerts()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -95,6 +97,16 @@ public struct Plan: Sendable, CustomStringConvertible {
         let random = SeededRandom(seed: seed, for: "callbacks")
         guard let type = types.first(where: { takers.contains($0.name) }), random.chance(0.6) else { return }
         settings.callbacks = CallbackPlan(to: type, random)
+    }
+
+    private mutating func addAlerts() {
+        let takers = UpstreamRegistry.all.filter(\.takesCallbacks).map(\.name)
+        let random = SeededRandom(seed: seed, for: "alerts")
+        guard let type = types.first(where: { takers.contains($0.name) }), random.chance(0.8) else { return }
+        var callbacks = settings.callbacks ?? CallbackPlan(to: type)
+        callbacks.addEvents(random)
+        settings.callbacks = callbacks
+        settings.queueOld = random.pick([60, 900, 7200])
     }
 
     /// Lanes are admitted by the owner of their queue, as where several processes write: at once, or some time later.
@@ -338,6 +350,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var maxRequestsPerSecond = 0.0
     var maxMessagesPerSecond = 0.0
     var isAdaptive = false
+    /// Seconds until a message that is due is old.
+    var queueOld = 900
 
     static let longestRetention = 315_360_000
 
@@ -398,6 +412,8 @@ struct CallbackPlan: Sendable, CustomStringConvertible {
     let kind: String
     let states: [String]
     let includesPayload: Bool
+    /// The alerts that the upstream gets, too.
+    private(set) var events: [String] = []
 
     private static let allStates = ["delivered", "failed", "expired", "dropped"]
 
@@ -408,13 +424,25 @@ struct CallbackPlan: Sendable, CustomStringConvertible {
         includesPayload = random.chance(0.5)
     }
 
+    /// Without events about messages.
+    init(to type: any TypeScenarios) {
+        (upstream, kind, states, includesPayload) = (type.name, type.kind, [], false)
+    }
+
+    mutating func addEvents(_ random: SeededRandom) {
+        let all = AlertEvent.allCases.map(\.rawValue)
+        let some = all.filter { _ in random.chance(0.7) }
+        events = some.isEmpty || random.chance(0.7) ? all : some
+    }
+
     var json: String {
         let quoted = states.map { "\"\($0)\"" }.joined(separator: ",")
-        return #"{"upstream":"\#(upstream)","kind":"\#(kind)","states":[\#(quoted)],"#
+        let told = events.map { "\"\($0)\"" }.joined(separator: ",")
+        return #"{"upstream":"\#(upstream)","kind":"\#(kind)","states":[\#(quoted)],"events":[\#(told)],"#
             + #""includePayload":\#(includesPayload)}"#
     }
 
-    var description: String { "\(upstream) is told what is \(states.joined(separator: ", "))" }
+    var description: String { "\(upstream) is told what is \((states + events).joined(separator: ", "))" }
 }
 
 func oneDigit(_ number: Double) -> String { "\((number * 10).rounded() / 10)" }

@@ -94,7 +94,8 @@ extension World {
             "delivery":{"maxInFlight":\#(settings.maxInFlight),"batchMaxMessages":\#(settings.batchMaxMessages),
             "maxRequestsPerSecond":\#(settings.maxRequestsPerSecond),
             "maxMessagesPerSecond":\#(settings.maxMessagesPerSecond),"adaptive":\#(settings.isAdaptive),
-            "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax)},
+            "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax),
+            "queueOldSeconds":\#(settings.queueOld)},
             "log":{"level":"trace"},"callbacks":[\#(settings.callbacks?.json ?? "")],"upstreams":{\#(upstreams.joined(separator: ","))}}
             """#
         try Data(text.utf8).write(to: URL(filePath: file))

@@ -39,6 +39,7 @@ public final class World {
     private(set) lazy var rateCheck = RateCheck(self)
     private(set) lazy var massRejections = MassRejections(self)
     private(set) lazy var callbacks = CallbackWatch(self)
+    private(set) lazy var alerts = AlertPromises(self)
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)
     private(set) lazy var holds = HoldWatch(self)
@@ -55,7 +56,7 @@ public final class World {
     /// Whether the gateway's clock was set, or it stood still for long between two steps.
     private(set) var wasClockSet = false
     /// When the clock was set, or the gateway started with a clock that had been set.
-    private var clockSetAt: MonotonicInstant?
+    private(set) var clockSetAt: MonotonicInstant?
     /// Within that time an idle gateway looks at its clock.
     private static let clockLook = Duration.seconds(900)
     /// How often the configuration was changed.

@@ -87,6 +87,6 @@ extension APIContext {
         return Int(min(max(Double(range.lowerBound), seconds.rounded(.up)), Double(range.upperBound)))
     }
 
-    /// There is room long before a queue is empty, so that nobody has to wait for longer than some minutes.
+    /// There is room long before a queue is empty, so that no client has to wait for longer than some minutes.
     private static let retryAfterFull = 10...300
 }

@@ -58,6 +58,9 @@ final class GatewayHistory: Sendable {
         state.withLock { $0.upstreams[name]?.drainRate(delivered: delivered, failed: failed, at: now) }
     }
 
+    /// How long the oldest queued message of an upstream had been due when the last step ended; 0 if none was.
+    func oldestSeconds(of name: UpstreamName) -> Double { state.withLock { $0.upstreams[name]?.oldestSeconds ?? 0 } }
+
     /// The steps that ended after `since`, of the upstreams that are shown, as a JSON object.
     func json(since: Timestamp?, isShown: (UpstreamName) -> Bool) -> String {
         let (to, all) = state.withLock { ($0.to, $0.upstreams) }

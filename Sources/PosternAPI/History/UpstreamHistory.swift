@@ -46,6 +46,8 @@ struct UpstreamHistory: Sendable, Equatable {
         values.reserveCapacity(Self.maxSteps * Series.allCases.count)
     }
 
+    var oldestSeconds: Double { last.oldestSeconds }
+
     var steps: Int { values.count / Series.allCases.count }
 
     /// The time of the next sample.

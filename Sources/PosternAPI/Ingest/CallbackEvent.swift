@@ -6,22 +6,26 @@ import PosternUpstream
 extension Callback {
     /// A callback whose events have the form that the API documents (design, section 4).
     ///
-    /// - Parameter includesPayload: Whether an event contains the payload of the message that it reports.
+    /// - Parameters:
+    ///   - includesPayload: Whether an event contains the payload of the message that it reports.
+    ///   - alerts: The alerts that are reported, too.
     public init(
         to queue: QueueTarget, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
-        includesPayload: Bool
+        includesPayload: Bool, alerts: Set<AlertEvent> = []
     ) {
-        self.init(to: queue, as: kind, of: states, in: upstreams, includesPayload: includesPayload) { messages in
+        // A settlement never fails because of its events: one that the upstream's `orderBy` does not fit has no order.
+        @Sendable func lane(of text: [UInt8], at moment: Timestamp) -> Result<Lane, JSONError> {
+            JSONParser.ofThisThread.parse(text) { event in
+                (try? queue.upstream.validate(event, of: kind, in: ValidationContext(acceptedAt: moment)).lane) ?? .none
+            }
+        }
+        self.init(
+            to: queue, as: kind, of: states, in: upstreams, includesPayload: includesPayload, alerts: alerts,
+            alertLane: { (try? lane(of: $0, at: Timestamp(milliseconds: 0)).get()) ?? .none }
+        ) { messages in
             var texts = CallbackTexts(includesPayload: includesPayload)
             return messages.map { message in
-                texts.event(about: message) { text in
-                    JSONParser.ofThisThread.parse(text) { event in
-                        // A settlement never fails because of its events: one that the upstream's `orderBy` does not
-                        // fit has no order.
-                        let context = ValidationContext(acceptedAt: message.settledAt)
-                        return (try? queue.upstream.validate(event, of: kind, in: context).lane) ?? .none
-                    }
-                }
+                texts.event(about: message) { lane(of: $0, at: message.settledAt) }
             }
         }
     }

@@ -28,7 +28,8 @@ public struct UpstreamConsole: Sendable {
         for upstream in answer.objects("upstreams") {
             table.add([
                 upstream["name"], upstream["type"], upstream["health"], upstream["pausedBy", "key"], upstream["queued"],
-                upstream["drainSeconds"], upstream["inFlight"], upstream["circuit", "state"], upstream["circuit", "reopensAt"], upstream["lastError", "detail"],
+                upstream["drainSeconds"], upstream["inFlight"], upstream["circuit", "state"],
+                upstream["circuit", "reopensAt"], upstream["lastError", "detail"],
             ])
         }
         return table.text

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternStore
 import PosternUpstream
 
 extension ConfigurationCheck {
@@ -28,12 +29,18 @@ extension ConfigurationCheck {
         _ entries: [Entry]
     ) -> Callback? {
         let before = problems.count
-        guard let entry: CallbackEntry = element(node, at: path) else { return nil }
+        guard var entry: CallbackEntry = element(node, at: path) else { return nil }
         for name in CallbackEntry.needed where node[name] == nil { problem("\(path).\(name)", "is missing") }
         // What is wrong with a value has been reported; the entry has its default.
         let faulty = Set(problems[before...].map(\.path))
         func isGiven(_ name: String) -> Bool { !faulty.contains("\(path).\(name)") }
-        let states = isGiven(CallbackEntry.name(of: \.states)) ? states(entry.states, at: "\(path).states") : []
+        let eventsName = CallbackEntry.name(of: \.events)
+        let events = isGiven(eventsName) ? events(entry.events, at: "\(path).\(eventsName)") : []
+        let hasEvents = !entry.events.isEmpty || !isGiven(eventsName)
+        if hasEvents, node[CallbackEntry.name(of: \.states)] == nil { entry.states = [] }
+        let states =
+            isGiven(CallbackEntry.name(of: \.states))
+            ? states(entry.states, at: "\(path).states", mayBeEmpty: hasEvents) : []
         let reported = allowedUpstreams(entry.upstreams, of: entries.map(\.name), at: path)
         if isGiven(CallbackEntry.name(of: \.upstream)), let target = target(entry.upstream, at: path, entries),
             let upstream = upstreams.first(where: { $0.name.description == target.name })
@@ -43,18 +50,30 @@ extension ConfigurationCheck {
         }
         guard problems.count == before, let upstream = UpstreamName(entry.upstream) else { return nil }
         return Callback(
-            upstream: upstream, kind: Kind(entry.kind), states: states, upstreams: reported,
+            upstream: upstream, kind: Kind(entry.kind), states: states, events: events, upstreams: reported,
             includesPayload: entry.includesPayload)
     }
 
-    private mutating func states(_ texts: [String], at path: String) -> Set<MessageState> {
-        let allowed = "allowed \(CallbackEntry.allStates.joined(separator: ", "))"
-        if texts.isEmpty { problem(path, "is empty; \(allowed)") }
-        for (index, text) in texts.enumerated() where !CallbackEntry.allStates.contains(text) {
-            let near = nearestValue(to: text, among: CallbackEntry.allStates)
-            problem("\(path)[\(index)]", "is \(ConfigurationNode.string(text).shown); \(allowed)\(near)")
+    private mutating func states(_ texts: [String], at path: String, mayBeEmpty: Bool) -> Set<MessageState> {
+        if texts.isEmpty, !mayBeEmpty {
+            problem(path, "is empty; allowed \(CallbackEntry.allStates.joined(separator: ", "))")
         }
+        checkValues(texts, among: CallbackEntry.allStates, at: path)
         return Set(texts.compactMap { MessageState(name: $0) })
+    }
+
+    private mutating func events(_ texts: [String], at path: String) -> Set<AlertEvent> {
+        checkValues(texts, among: CallbackEntry.allEvents, at: path)
+        return Set(texts.compactMap { AlertEvent(rawValue: $0) })
+    }
+
+    private mutating func checkValues(_ texts: [String], among allowed: [String], at path: String) {
+        for (index, text) in texts.enumerated() where !allowed.contains(text) {
+            let near = nearestValue(to: text, among: allowed)
+            problem(
+                "\(path)[\(index)]",
+                "is \(ConfigurationNode.string(text).shown); allowed \(allowed.joined(separator: ", "))\(near)")
+        }
     }
 
     /// The upstream that gets the events; nil if there is a problem with it.

@@ -2,6 +2,7 @@ import Logging
 import PosternAPI
 import PosternCore
 public import PosternHTTP
+import PosternStore
 import PosternThreads
 public import PosternUpstream
 
@@ -161,6 +162,7 @@ struct CallbackEntry: SettingsSection {
     var upstream = ""
     var kind = ""
     var states = Self.allStates
+    var events: [String] = []
     var upstreams = ["*"]
     var includesPayload = false
 
@@ -168,8 +170,14 @@ struct CallbackEntry: SettingsSection {
         .text(
             "upstream", \.upstream, "The upstream that gets an event for each message; of type `webhook`, and enabled."),
         .text("kind", \.kind, "The kind of the events; one of that upstream's."),
-        .list("states", \.states, "The ends of messages that are reported; at least one."),
-        .list("upstreams", \.upstreams, "Upstreams whose messages are reported; `*`: all."),
+        .list(
+            "states", \.states,
+            "The ends of messages that are reported; at least one unless there are `events`. With `events`, the default is "
+                + "none."),
+        .list(
+            "events", \.events,
+            "Alerts that are reported: " + allEvents.map { "`\($0)`" }.joined(separator: ", ") + "."),
+        .list("upstreams", \.upstreams, "Upstreams whose messages and alerts are reported; `*`: all."),
         .bool("includePayload", \.includesPayload, "Whether an event contains the payload of its message."),
     ]
 
@@ -178,6 +186,7 @@ struct CallbackEntry: SettingsSection {
 
     /// A caller that cancels a message knows that it ended.
     static let allStates = [MessageState.delivered, .failed, .expired, .dropped].map(\.name)
+    static let allEvents = AlertEvent.allCases.map(\.rawValue)
 }
 
 /// An element of `auth.keys` as it is written.

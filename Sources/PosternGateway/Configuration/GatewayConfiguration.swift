@@ -83,7 +83,9 @@ public struct GatewayConfiguration: Sendable, Equatable {
         var kind: Kind
         /// Which ends of messages are reported.
         var states: Set<MessageState>
-        /// Whose messages are reported; nil means those of all.
+        /// Which alerts are.
+        var events: Set<AlertEvent> = []
+        /// Whose messages and alerts are reported; nil means those of all.
         var upstreams: Set<UpstreamName>?
         var includesPayload: Bool
     }

@@ -11,6 +11,9 @@ public struct Callback: Sendable {
     private let states: Set<MessageState>
     private let upstreams: Set<UpstreamName>?
     let events: @Sendable ([SettledMessage]) -> [Event]
+    /// The alerts that are events, too.
+    let alerts: Set<AlertEvent>
+    let alertLane: @Sendable ([UInt8]) -> Lane
 
     /// The text of an event, and its lane at its upstream.
     public struct Event: Sendable {
@@ -25,12 +28,16 @@ public struct Callback: Sendable {
 
     /// - Parameters:
     ///   - states: The ends that are reported.
-    ///   - upstreams: The upstreams whose messages are reported; nil means all.
+    ///   - upstreams: The upstreams whose messages and alerts are reported; nil means all.
     ///   - includesPayload: Whether `events` needs payloads.
-    ///   - events: One event for each message, in their order. Called on the writer's thread, inside the transaction.
+    ///   - alertLane: The lane of the event about an alert, by its payload.
+    ///   - events: One event for each message, in their order. Called on the writer's thread, inside the transaction,
+    ///     as `alertLane` is.
     public init(
         to queue: QueueTarget, as kind: Kind, of states: Set<MessageState>, in upstreams: Set<UpstreamName>?,
-        includesPayload: Bool, events: @escaping @Sendable ([SettledMessage]) -> [Event]
+        includesPayload: Bool, alerts: Set<AlertEvent> = [],
+        alertLane: @escaping @Sendable ([UInt8]) -> Lane = { _ in .none },
+        events: @escaping @Sendable ([SettledMessage]) -> [Event]
     ) {
         precondition(!queue.validatesAgainstState, "events are not validated a second time when they are stored")
         self.queue = queue
@@ -39,10 +46,18 @@ public struct Callback: Sendable {
         self.states = states
         self.upstreams = upstreams
         self.events = events
+        self.alerts = alerts
+        self.alertLane = alertLane
     }
 
     func reports(_ state: MessageState, of upstream: UpstreamName) -> Bool {
         states.contains(state) && upstreams.map { $0.contains(upstream) } ?? true
+    }
+
+    func tells(_ alert: AlertKey) -> Bool {
+        guard alerts.contains(alert.event) else { return false }
+        guard let upstreams, let upstream = alert.upstream else { return true }
+        return upstreams.contains(upstream)
     }
 }
 

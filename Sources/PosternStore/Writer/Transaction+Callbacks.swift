@@ -75,11 +75,42 @@ extension Transaction {
             new.isCallback = true
             return new
         }
-        var bytes = events.reduce(0) { $0 + $1.range.count }
+        let bytes = events.reduce(0) { $0 + $1.range.count }
         let hasDisk =
             try !outbox.isFull || hasSpareRoom(for: bytes)
             || mayEvict && makeRoomOnFullDisk(for: events, in: callback.queue)
         if hasDisk, mayEvict { try makeRoom(for: events.count, bytes: bytes, in: callback.queue) }
+        _ = try insert(events, of: callback, hasDisk: hasDisk)
+    }
+
+    /// Stores the events about alerts for the callbacks that ask for them. Nothing is dropped for them, because the
+    /// events about a full queue would replace all of it; one that does not fit into its queue is itself stored as
+    /// dropped. Returns how many were, by the name of the upstream; nil, and stores nothing, if the disk has no room.
+    func store(_ alerts: [Alert]) throws -> [UpstreamName: Int]? {
+        let now = outbox.time.now
+        let events = callbacks.map { callback in
+            let told = alerts.filter { callback.tells($0.key) }.map { alert in
+                var new = NewMessage(
+                    queue: callback.queue, kind: callback.kind, lane: callback.alertLane(alert.bytes),
+                    key: alert.key.description,
+                    acceptedAt: now, bytes: alert.bytes)
+                new.isCallback = true
+                return new
+            }
+            return (callback: callback, told: told)
+        }
+        let bytes = events.reduce(0) { $0 + $1.told.reduce(0) { $0 + $1.range.count } }
+        guard try !outbox.isFull || hasSpareRoom(for: bytes) else { return nil }
+        var dropped: [UpstreamName: Int] = [:]
+        for (callback, told) in events where !told.isEmpty {
+            dropped[callback.queue.name, default: 0] += try insert(told, of: callback, hasDisk: true)
+        }
+        return dropped
+    }
+
+    /// Returns how many events were stored as dropped.
+    private func insert(_ events: [NewMessage], of callback: Callback, hasDisk: Bool) throws -> Int {
+        var bytes = events.reduce(0) { $0 + $1.range.count }
         var dropped = 0
         for (index, event) in events.enumerated() {
             let id = try nextID(of: callback.queue.number)
@@ -92,6 +123,7 @@ extension Transaction {
             bytes -= event.range.count
         }
         callbackCounts.append(CallbackCount(callback: callback, accepted: events.count, dropped: dropped))
+        return dropped
     }
 
     // MARK: Room

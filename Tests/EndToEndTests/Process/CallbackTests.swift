@@ -52,6 +52,25 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        @Test(.timeLimit(.minutes(10))) func outage_isToldToAWebhook_andItsEnd() async throws {
+            let (samsara, hook) = (try HostedSimulator(faults: "status=503"), try HostedSimulator("webhook"))
+            try hook.control(#"{"batch":"array"}"#)
+            var settings = Self.settings(samsara: samsara, hook: hook)
+            settings.callbacks = [
+                ["upstream": "hook", "kind": "settled", "events": ["upstream.down", "upstream.up"]]
+            ]
+            let gateway = try await GatewayDirectory(settings).start()
+            let client = try gateway.client()
+            let id = try #require(try client.post(eventPath, event(1)).json["id"].string)
+            try #require(try eventually { try hook.values(of: "event").map(\.value) == ["upstream.down"] })
+            try samsara.play("")
+            try gateway.waitForState("delivered", of: id)
+            try #require(
+                try eventually { try hook.values(of: "event").map(\.value) == ["upstream.down", "upstream.up"] })
+            #expect(try hook.values(of: "status").map(\.value) == ["firing", "resolved"])
+            try await gateway.stop()
+        }
+
         @Test(.timeLimit(.minutes(10)))
         func callbacks_changeWithAReload_andMistakesKeepTheOldOnes() async throws {
             let (samsara, hook) = (try HostedSimulator(), try HostedSimulator("webhook"))

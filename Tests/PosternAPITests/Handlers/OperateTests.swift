@@ -15,7 +15,8 @@ import Testing
             #expect(
                 list[0].keys == [
                     "name", "type", "health", "queued", "queuedBytes", "oldestQueuedSeconds", "drainSeconds",
-                    "inFlight", "circuit", "endpoints", "token", "lastSuccessAt", "lastError", "kinds", "counts", "kept", "pausedBy",
+                    "inFlight", "circuit", "endpoints", "token", "lastSuccessAt", "lastError", "kinds", "counts",
+                    "kept", "pausedBy",
                 ])
             #expect(list[0]["kinds"].strings == ["event", "note"])
         }
@@ -56,7 +57,7 @@ import Testing
         }
     }
 
-    @Test func emptyQueue_isDrained_andAPausedOneNobodyKnowsWhen() throws {
+    @Test func emptyQueue_needsNoTime_andThatOfAPausedUpstreamIsUnknown() throws {
         try withPausedGateway { gateway in
             let metric = #"postern_outbox_drain_seconds{upstream="picky"}"#
             #expect(try gateway.upstream()["drainSeconds"].double == 0)

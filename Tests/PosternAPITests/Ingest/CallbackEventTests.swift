@@ -159,6 +159,47 @@ import WebhookAdapter
         }
     }
 
+    // MARK: Alerts
+
+    /// A gateway that tells `hooks` of alerts, of whose upstream `picky` the credentials are rejected.
+    private func withAlerts(
+        _ results: [TransferResult], of alerts: Set<AlertEvent>, orderBy: String = "",
+        _ body: (TestGateway) throws -> Void
+    ) throws {
+        try withCallbacks(results, orderBy: orderBy) { gateway in
+            gateway.outbox.setCallbacks([
+                Callback(
+                    to: gateway.workers[1].queue.target, as: "settled", of: [], in: nil, includesPayload: false,
+                    alerts: alerts)
+            ])
+            gateway.context.watchForAlerts(oldAfter: [:])
+            try body(gateway)
+        }
+    }
+
+    @Test func rejectedCredentials_areTold_withTheirError() throws {
+        try withAlerts([.status(403)], of: Set(AlertEvent.allCases), orderBy: "/upstream") { gateway in
+            _ = try gateway.accept()
+            let record = try record(about: "upstream.unauthorized/picky", gateway)
+            let text = String(decoding: try #require(record.payload), as: UTF8.self)
+            let at = try #require(JSON(Array(text.utf8))["at"].string)
+            let detail = try #require(try gateway.upstream()["lastError"]["detail"].string)
+            #expect(
+                text
+                    == #"{"event":"upstream.unauthorized","upstream":"picky","status":"firing","at":"\#(at)","#
+                    + #""since":"\#(at)","detail":"\#(detail)","counts":{"accepted":1,"queued":1,"delivered":0,"#
+                    + #""failed":0,"cancelled":0,"dropped":0,"expired":0}}"#)
+            #expect(record.lane != 0)
+            let document = String(decoding: try Fixture.bytes(inPackage: "openapi/openapi.yaml"), as: UTF8.self)
+            let schema = try #require(document.range(of: "\n    AlertEvent:\n      description:"))
+            let required = try #require(document[schema.upperBound...].firstMatch(of: /required: \[([a-zA-Z, ]+)\]/))
+            let members = JSON(Array(text.utf8)).keys
+            #expect(required.output.1.split(separator: ", ").map(String.init).sorted() == members.sorted())
+            let events = AlertEvent.allCases.map(\.rawValue).joined(separator: ", ")
+            #expect(document[schema.upperBound...].contains("enum: [\(events)]"))
+        }
+    }
+
     @Test func event_isReportedToListeners() throws {
         try withCallbacks([.status(200)]) { gateway in
             let client = try EventClient(gateway.port, "?upstream=hooks")

@@ -1,5 +1,6 @@
 import PosternCore
 import PosternGatewayTestKit
+import PosternStore
 import PosternUpstream
 import Testing
 
@@ -45,7 +46,30 @@ import Testing
         #expect(found[0].upstreams?.map(\.description).sorted() == ["hooks", "samsara"])
     }
 
+    @Test func events_replaceStates_unlessBothAreGiven() throws {
+        let found = try configuration(
+            """
+            [{"upstream": "hooks", "kind": "lost", "events": ["upstream.down", "disk.full"]},
+             {"upstream": "hooks", "kind": "lost", "events": ["queue.old"], "states": ["failed"]},
+             {"upstream": "hooks", "kind": "lost", "events": []}]
+            """
+        ).callbacks
+        #expect(found.map(\.events) == [[.upstreamDown, .diskFull], [.queueOld], []])
+        #expect(found.map(\.states) == [[], [.failed], [.delivered, .failed, .expired, .dropped]])
+    }
+
     @Test(arguments: [
+        (
+            #"[{"upstream": "hooks", "kind": "settled", "events": ["upstream.dwn"]}]"#,
+            [
+                #"callbacks[0].events[0] is "upstream.dwn"; allowed upstream.down, upstream.up, upstream.unauthorized, "#
+                    + #"guard.held, queue.old, messages.dropped, disk.full; did you mean "upstream.down"?"#
+            ]
+        ),
+        (
+            #"[{"upstream": "hooks", "kind": "settled", "events": "disk.full"}]"#,
+            [#"callbacks[0].events is "disk.full"; expected a list of texts"#]
+        ),
         ("5", ["callbacks is 5; expected an array of objects"]),
         ("[5]", ["callbacks[0] is 5; expected an object"]),
         ("[{}]", ["callbacks[0].upstream is missing", "callbacks[0].kind is missing"]),

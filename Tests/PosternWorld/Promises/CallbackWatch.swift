@@ -30,7 +30,9 @@ final class CallbackWatch {
 
     /// The entries of a request or an item: those of its events, and those of other messages.
     func entries(in text: [UInt8]) -> [Expectations.Entry] {
-        guard plan != nil, text.hasBytes(of: Self.startText) else { return world.expectations.entries(in: text) }
+        guard plan != nil, text.hasBytes(of: Self.startText) || text.hasBytes(of: AlertPromises.startText) else {
+            return world.expectations.entries(in: text)
+        }
         var rest: [UInt8] = []
         var found: [Expectations.Entry] = []
         var index = 0
@@ -52,8 +54,9 @@ final class CallbackWatch {
     /// The members of an event that are the same for every end of a message are in front, and no payload of the world has
     /// the same ones.
     private static func endOfEvent(in text: [UInt8], from first: Int) -> Int? {
-        guard text[first] == start[0], text[first...].starts(with: start),
-            text[first...].dropFirst(start.count + 13).starts(with: second)
+        guard text[first] == start[0],
+            text[first...].starts(with: start) && text[first...].dropFirst(start.count + 13).starts(with: second)
+                || AlertPromises.isAlert(text[first...])
         else {
             return nil
         }
@@ -80,6 +83,10 @@ final class CallbackWatch {
         let entry = world.expectations.begin(plan?.upstream ?? "", lane: nil)
         events[text] = entry
         numbers.insert(entry.number)
+        if text.hasPrefix(AlertPromises.startText) {
+            entry.ids = world.alerts.sent(text)
+            return entry
+        }
         let event = Event(text)
         check(event, text)
         reports[Report(id: event.id, state: event.state), default: []].append(entry)

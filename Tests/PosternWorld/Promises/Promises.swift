@@ -59,6 +59,7 @@ final class Promises: @unchecked Sendable {
             if lastErrors.count > 20 { lastErrors.removeFirst() }
         }
         checkSecrets(text, in: "the log")
+        world.alerts.logged(text)
     }
 
     private func checkSecrets(_ text: String, in place: String) {

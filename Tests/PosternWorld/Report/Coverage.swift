@@ -8,7 +8,7 @@ public struct Coverage: Sendable {
     public private(set) var visited: Set<String> = []
 
     /// Those there are.
-    public static let all = states + repeats + callbacks + probes + queues
+    public static let all = states + repeats + callbacks + alerts + probes + queues
 
     private static let repeats = [
         "a request gets its first response", "what was stored is not stored again", "another under a key is refused",
@@ -21,6 +21,11 @@ public struct Coverage: Sendable {
     ].map { "queue: \($0)" }
 
     private static let callbacks = ["delivered", "failed", "expired", "dropped"].map { "callback: \($0)" }
+
+    private static let alerts =
+        ["upstream.down", "upstream.unauthorized", "queue.old", "messages.dropped", "disk.full"].map { "\($0) firing" }
+        .map { "alert: \($0)" }
+        + ["upstream.up", "upstream.unauthorized", "queue.old", "disk.full"].map { "alert: \($0) resolved" }
 
     private static let states: [String] =
         ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }
