@@ -183,6 +183,40 @@ import Testing
 
     // MARK: Callbacks
 
+    /// An alert finds room in the reserve, also once the store has returned its free pages.
+    @Test func fullDisk_isTold_whileItIsFull() throws {
+        try store.run { process in
+            let outbox = process.outbox
+            let hooks = try outbox.register(PlainUpstream("hooks"), type: "plain", cap: QueueCap())
+            outbox.setCallbacks([
+                Callback(
+                    to: hooks, as: "thing", of: [], in: nil, includesPayload: false, alerts: [.diskFull],
+                    events: { $0.map { _ in Callback.Event([], lane: .none) } })
+            ])
+            func tell(_ record: String, after former: String?) throws -> AlertOutcome {
+                let alert = Alert(AlertKey(.diskFull, nil), [UInt8](repeating: 32, count: 500))
+                return try process.threads.result { done in
+                    outbox.tell([alert], after: former.map { Array($0.utf8) }) { _ in
+                        Array(record.utf8)
+                    } completion: {
+                        done($0)
+                    }
+                }
+            }
+            try process.append(300, length: 100)
+            store.disk.capacityBytes = store.disk.usedBytes
+            #expect(throws: AppendError.self) { while true { try process.append(1, length: 100_000) } }
+            store.disk.capacityBytes = store.disk.usedBytes
+            let own: [UpstreamName: Int] = [hooks.name: 0]
+            #expect(try tell("a", after: nil) == .told(record: Array("a".utf8), own: own))
+            process.threads.advance(by: .seconds(600))
+            #expect(outbox.isFull)
+            #expect(try tell("b", after: "a") == .told(record: Array("b".utf8), own: own))
+            #expect(outbox.ledger(of: hooks.number).queued == 2)
+            #expect(try process.findings() == [])
+        }
+    }
+
     /// Events take the room that the settled messages leave. A settlement does without them if there is not enough.
     @Test(arguments: QueueCap.WhenFull.allCases, [100, 5000, 100_000])
     func fullDisk_dropsEvents_andSettlesAllTheSame(whenFull: QueueCap.WhenFull, length: Int) throws {

@@ -107,6 +107,16 @@ public struct Plan: Sendable, CustomStringConvertible {
         callbacks.addEvents(random)
         settings.callbacks = callbacks
         settings.queueOld = random.pick([60, 900, 7200])
+        // Soon, and for longer than it takes to look at it.
+        if random.chance(0.3) {
+            let start = hours * 0.7 * random.fraction()
+            let end = start + 0.5 + 1.5 * random.fraction()
+            var full: DiskPlan
+            repeat {
+                full = DiskPlan(.full, fromHour: start, toHour: end, draw: random.next())
+            } while full.room.map { $0 > 10_000 } ?? true
+            diskFaults.append(full)
+        }
     }
 
     /// Lanes are admitted by the owner of their queue, as where several processes write: at once, or some time later.

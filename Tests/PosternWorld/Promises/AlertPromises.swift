@@ -6,16 +6,15 @@ import PosternTestKit
 
 @testable import PosternGateway
 
-/// What alerts promise: no event of an upstream is told twice within a minute, and each outage that was told gets its
+/// What alerts promise: no event of an upstream is told twice within a minute, and each condition that was told gets its
 /// end.
 final class AlertPromises {
     private unowned let world: World
     private let plan: CallbackPlan?
     /// When each event was told last, by event and upstream.
     private var toldAt: [String: MonotonicInstant] = [:]
-    /// The texts of the outages, and of their ends, that are known, by the upstream.
-    private var downs: [String: Set<String>] = [:]
-    private var ups: [String: Set<String>] = [:]
+    /// When conditions were told as having begun, and as having ended, as far as that is known.
+    private var told: [Condition: (begun: Set<String>, ended: Set<String>)] = [:]
     /// Some time passes from the look at a condition until what it shows is stored.
     private static let interval = Duration.seconds(45)
 
@@ -23,6 +22,11 @@ final class AlertPromises {
     private static let starts = AlertEvent.allCases.map { Array(#"\#(startText)\#($0.rawValue)","upstream":"#.utf8) }
 
     static func isAlert(_ text: ArraySlice<UInt8>) -> Bool { starts.contains { text.starts(with: $0) } }
+
+    private struct Condition: Hashable {
+        let event: String
+        let upstream: String
+    }
 
     init(_ world: World) {
         self.world = world
@@ -40,7 +44,7 @@ final class AlertPromises {
         }
         let (event, upstream, now) = (value("event"), value("upstream"), world.time.instant)
         world.promises.coverage.visit("alert: \(event) \(value("status"))")
-        note(event, upstream, at: value("at"))
+        note(event, upstream, status: value("status"), at: value("at"))
         let key = "\(event) \(upstream)"
         defer { toldAt[key] = now }
         guard let former = toldAt[key], now - former < Self.interval, isCertain(since: former) else { return }
@@ -53,9 +57,14 @@ final class AlertPromises {
             && world.clockSetAt.map { $0 < moment } ?? true
     }
 
-    private func note(_ event: String, _ upstream: String, at: String) {
-        if event == "upstream.down" { downs[upstream, default: []].insert(at) }
-        if event == "upstream.up" { ups[upstream, default: []].insert(at) }
+    private func note(_ event: String, _ upstream: String, status: String, at: String) {
+        guard event != "messages.dropped" else { return }
+        let condition = Condition(event: event == "upstream.up" ? "upstream.down" : event, upstream: upstream)
+        if status == "firing" {
+            told[condition, default: ([], [])].begun.insert(at)
+        } else {
+            told[condition, default: ([], [])].ended.insert(at)
+        }
     }
 
     /// Returns the ids of the messages with this text. A process may have been killed after it stored an alert, and
@@ -65,7 +74,7 @@ final class AlertPromises {
             text.firstBytes(of: "\"\(name)\":\"").map { String(text[$0.upperBound...].prefix { $0 != "\"" }) } ?? ""
         }
         let (event, upstream) = (member("event"), member("upstream"))
-        note(event, upstream, at: member("at"))
+        note(event, upstream, status: member("status"), at: member("at"))
         if plan?.events.contains(event) != true {
             world.promises.fail("only the alerts that were chosen are told", text)
         }
@@ -78,13 +87,23 @@ final class AlertPromises {
 
     // MARK: At the end
 
-    private var lastsTooLong: String? {
-        guard let plan, Set(["upstream.down", "upstream.up"]).isSubset(of: plan.events), isWhole else { return nil }
-        return downs.keys.sorted().first { upstream in
-            guard let health = world.snapshot(of: upstream)?.health, [.up, .degraded].contains(health) else {
-                return false
-            }
-            return (downs[upstream]?.count ?? 0) > (ups[upstream]?.count ?? 0)
+    /// A condition that is over, and of which that is not told.
+    private var unfinished: Condition? {
+        guard isWhole else { return nil }
+        let open = told.filter { condition, times in
+            times.begun.count > times.ended.count && isOver(condition)
+                && (condition.event != "upstream.down" || plan?.events.contains("upstream.up") == true)
+        }
+        return open.keys.min { ($0.event, $0.upstream) < ($1.event, $1.upstream) }
+    }
+
+    private func isOver(_ condition: Condition) -> Bool {
+        switch condition.event {
+        case "upstream.down", "upstream.unauthorized":
+            world.snapshot(of: condition.upstream).map { [.up, .degraded].contains($0.health) } ?? false
+        case "disk.full": world.run.map { $0.gateway.outbox.failure == nil } ?? false
+        // Nothing is queued any more.
+        default: true
         }
     }
 
@@ -95,13 +114,14 @@ final class AlertPromises {
             && !world.plan.settings.caps.contains { $0.upstream == plan?.upstream }
     }
 
-    var isComplete: Bool { lastsTooLong == nil }
+    /// Whether it may end, once nothing is queued.
+    var isComplete: Bool { unfinished == nil }
 
     func atTheEnd() {
-        guard let upstream = lastsTooLong else { return }
+        guard let condition = unfinished, let times = told[condition] else { return }
         world.promises.fail(
-            "each outage that was told gets its end",
-            "\(upstream) was \(downs[upstream]?.count ?? 0) times down, and \(ups[upstream]?.count ?? 0) times up again"
-        )
+            "each condition that was told gets its end",
+            "\(condition.event) of \(condition.upstream) has begun \(times.begun.count) times, and ended "
+                + "\(times.ended.count) times")
     }
 }
