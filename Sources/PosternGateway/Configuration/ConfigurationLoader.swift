@@ -161,7 +161,7 @@ public struct ConfigurationLoader: Sendable {
         case .failure(let failure): detail = failure.detail
         case .success(let bytes):
             do throws(ConfigurationNode.SyntaxError) {
-                let root = try ConfigurationNode.parse(bytes)
+                let root = try ConfigurationNode.parse(commented: bytes)
                 if case .object = root { return root }
                 detail = "holds \(root.shown); expected an object"
             } catch {

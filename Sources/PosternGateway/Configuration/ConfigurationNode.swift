@@ -38,9 +38,28 @@ indirect enum ConfigurationNode: Sendable, Equatable {
 extension ConfigurationNode {
     /// Parses all of `text` as one value. A byte order mark is skipped.
     static func parse(_ text: [UInt8]) throws(SyntaxError) -> Self {
+        let text = withoutMark(text)
+        return try parse(json: text, writtenAs: text)
+    }
+
+    /// The same for a text that may have comments and trailing commas.
+    static func parse(commented text: [UInt8]) throws(SyntaxError) -> Self {
+        let text = withoutMark(text)
+        let json: [UInt8]
+        do throws(JSONComments.Unterminated) { json = try JSONComments.blanked(text) } catch {
+            throw SyntaxError("unterminated comment", at: JSONError(.unterminated, at: error.offset).position(in: text))
+        }
+        return try parse(json: json, writtenAs: text)
+    }
+
+    private static func parse(json: [UInt8], writtenAs text: [UInt8]) throws(SyntaxError) -> Self {
+        try JSONParser.ofThisThread.parse(json) { Self($0) }.mapError { SyntaxError($0, in: json, writtenAs: text) }
+            .get()
+    }
+
+    private static func withoutMark(_ text: [UInt8]) -> [UInt8] {
         let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
-        let json = text.starts(with: mark) ? Array(text[mark.count...]) : text
-        return try JSONParser.ofThisThread.parse(json) { Self($0) }.mapError { SyntaxError($0, in: json) }.get()
+        return text.starts(with: mark) ? Array(text[mark.count...]) : text
     }
 
     private init(_ value: JSONValue) {
@@ -59,11 +78,20 @@ extension ConfigurationNode {
     struct SyntaxError: Error, CustomStringConvertible {
         let description: String
 
-        init(_ fault: JSONError, in text: [UInt8]) {
-            let (line, column) = fault.position(in: text)
-            let place = "is not JSON at line \(line), column \(column): \(fault.sentence(in: text))"
+        init(_ sentence: String, at position: (line: Int, column: Int)) {
+            description = "is not JSON at line \(position.line), column \(position.column): \(sentence)"
+        }
+
+        /// - Parameter text: What `json` was before its comments became blanks, each as long as its bytes; their characters
+        ///   count for the column.
+        init(_ fault: JSONError, in json: [UInt8], writtenAs text: [UInt8]) {
+            let isComment = json.dropFirst(fault.offset).first.map("#/".utf8.contains) ?? false
+            let sentence =
+                isComment && [.syntax, .trailing].contains(fault.reason)
+                ? "a comment begins with // or /*" : fault.sentence(in: json)
+            let place = Self(sentence, at: fault.position(in: text)).description
             description =
-                Self.otherFormat(of: text).map { "\(place); it looks like \($0), and has to be JSON" } ?? place
+                Self.otherFormat(of: json).map { "\(place); it looks like \($0), and has to be JSON" } ?? place
         }
 
         /// The format of a text that is not JSON, by its first line that is neither blank nor a comment.

@@ -25,4 +25,29 @@ import Testing
             "\($0)" == "is not JSON at line 2, column 3: invalid UTF-8"
         }
     }
+
+    /// Comments and trailing commas are read in files only.
+    @Test(arguments: [
+        ("{// one\n\"a\": 1 /* two */, /* three\n */ \"b\": [1, 2, // four\n ], /**/}", #"{"a": 1, "b": [1, 2]}"#),
+        (
+            #"{"a": "// no", "b": "/* no */", "c": "\"// no,]", "d\\": [",]", ",}",],}"#,
+            #"{"a": "// no", "b": "/* no */", "c": "\"// no,]", "d\\": [",]", ",}"]}"#
+        ),
+        ("\u{FEFF}// first\r\n{}// last", "{}"), ("/*//*/1//*/", "1"),
+        ("[{}, [], \"\", null,\t\r\n]", "[{}, [], \"\", null]"),
+        ("[1, // the comma\n // and the bracket\n]", "[1]"),
+    ])
+    func commentsAndTrailingCommas_areBlanks(text: String, expected: String) throws {
+        let text = Array(text.utf8)
+        #expect(try ConfigurationNode.parse(commented: text) == ConfigurationNode.parse(Array(expected.utf8)))
+        #expect(throws: ConfigurationNode.SyntaxError.self) { try ConfigurationNode.parse(text) }
+        #expect(try JSONComments.blanked(text).count == text.count)
+    }
+
+    @Test(arguments: [
+        "[,]", "{,}", "[1,,]", "[1,", "1,", "{\"a\":,}", "[1/]", "[\"a", "[\"a\\", "/", "1 / 2", "[1 // ]",
+    ])
+    func whatIsNeitherCommentNorTrailingComma_isLeftForTheParser(text: String) throws {
+        #expect(throws: ConfigurationNode.SyntaxError.self) { try ConfigurationNode.parse(commented: Array(text.utf8)) }
+    }
 }

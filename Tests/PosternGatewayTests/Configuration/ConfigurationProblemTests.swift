@@ -334,12 +334,12 @@ import Testing
     @Test(arguments: [
         ("", "is not JSON at line 1, column 1: no JSON text"),
         ("{\"a\": 1,\n  \"b\": }", "is not JSON at line 2, column 8: unexpected character"),
-        ("{\"é\": 1,}", "is not JSON at line 1, column 9: a comma after the last element"),
-        ("{\"a\": [1,\n ]}", "is not JSON at line 2, column 2: a comma after the last element"),
-        ("{}\n# the end", "is not JSON at line 2, column 1: JSON has no comments"),
+        ("{\"é\": 1,,}", "is not JSON at line 1, column 9: unexpected character"),
+        ("{\"a\": [1,\n }", "is not JSON at line 2, column 2: unexpected character"),
+        ("{}\n# the end", "is not JSON at line 2, column 1: a comment begins with // or /*"),
         (
             "# all of it\nserver:\n  port: 8080\n",
-            "is not JSON at line 1, column 1: JSON has no comments; it looks like YAML, and has to be JSON"
+            "is not JSON at line 1, column 1: a comment begins with // or /*; it looks like YAML, and has to be JSON"
         ),
         (
             "---\nlog: {}\n",
@@ -359,8 +359,12 @@ import Testing
         ("{\"a\": 01}", "is not JSON at line 1, column 7: malformed number"),
         ("{\"a\": \"b\"", "is not JSON at line 1, column 10: unexpected end of the text"),
         ("{} {}", "is not JSON at line 1, column 4: more text after the JSON value"),
-        ("{\n// comment\n}", "is not JSON at line 2, column 1: JSON has no comments"),
-        ("{\"a\": # comment\n1}", "is not JSON at line 1, column 7: JSON has no comments"),
+        ("{\n/ comment\n}", "is not JSON at line 2, column 1: a comment begins with // or /*"),
+        ("{\"a\": # comment\n1}", "is not JSON at line 1, column 7: a comment begins with // or /*"),
+        ("{ // é\n/* ü */ \"a\": }", "is not JSON at line 2, column 14: unexpected character"),
+        ("{\n /* no end */ /*/ }", "is not JSON at line 2, column 15: unterminated comment"),
+        ("// a: b\n{,}", "is not JSON at line 2, column 2: unexpected character"),
+        ("/*\na: b\n*/ {", "is not JSON at line 3, column 5: unexpected end of the text"),
         (
             "{\"log\": {\"level\": \"info\",\n \"level\": \"debug\"}}",
             "is not JSON at line 2, column 2: duplicate member name \"level\""
