@@ -62,7 +62,7 @@ stream: debug ## does a client of Server-Sent Events, from PyPI, get all events?
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'httpx-sse>=0.4,<0.5' 'httpx<1'
 	.build/python/bin/python scripts/event_stream.py --binary $(DEBUG_BINARY)
 
-contract: debug ## does the gateway do what openapi.yaml says? with tools from PyPI
+contract: debug ## does the gateway do what openapi.yaml says, and accept the configuration that its JSON Schema accepts? with tools from PyPI
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'openapi-spec-validator>=0.7,<0.8' \
 		'schemathesis>=4.32,<4.33' 'openapi-python-client>=0.29,<0.30'

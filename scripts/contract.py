@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Does the gateway do what openapi/openapi.yaml promises, and the other way round?
+"""Does the gateway do what openapi/openapi.yaml promises, and the other way round? Is its configuration what the JSON Schema says?
 
 usage: scripts/contract.py --binary FILE
 
@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from contract import agreement, document, examples, fuzzing, generated, refusals  # noqa: E402
+from contract import agreement, configuration, document, examples, fuzzing, generated, refusals  # noqa: E402
 from contract.gateway import SimulatedGateway  # noqa: E402
 from harness import LONGEST_WAIT, ROOT, Failure  # noqa: E402
 
@@ -40,6 +40,7 @@ def main():
     known = document.Document(ROOT / "openapi/openapi.yaml")
     step("document", lambda: document.check(known))
     check_version(known, options.binary)
+    step("schema of the configuration", lambda: configuration.check(options.binary))
     with tempfile.TemporaryDirectory(prefix="postern-contract-") as directory:
         with SimulatedGateway(options.binary, directory) as gateway:
             step("examples", lambda: examples.check(known, gateway))

@@ -13,7 +13,9 @@ import PosternThreads
         version: PosternVersion.current,
         subcommands: [
             Serve.self,
+            Init.self,
             Check.self,
+            Config.self,
             Outbox.self,
             Upstreams.self,
             Failures.self,

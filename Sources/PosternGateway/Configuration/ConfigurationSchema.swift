@@ -69,8 +69,17 @@ struct ConfigurationSchema {
         return members.flatMap { member in
             let settingPath = path + [member.name]
             if branches.contains(settingPath) { return problems(in: member.value, at: settingPath) }
-            if leaves.contains(settingPath) || open.contains(path) { return [] }
+            if leaves.contains(settingPath) || open.contains(path) || isReference(member, at: path) { return [] }
             return [ConfigurationProblem(keyPath(settingPath), "is unknown; \(advice(for: settingPath))")]
+        }
+    }
+
+    /// Whether it is for editors, which find the schema by it.
+    private func isReference(_ member: ConfigurationNode.Member, at path: [String]) -> Bool {
+        if path.isEmpty, member.name == ConfigurationFileSchema.reference, case .string = member.value {
+            true
+        } else {
+            false
         }
     }
 

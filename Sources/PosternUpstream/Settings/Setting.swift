@@ -30,7 +30,7 @@ public struct Setting: Sendable, Equatable {
     /// Whether its texts are URLs or paths. The values of their queries are secrets.
     public let containsURLs: Bool
     /// Whether it is the location of the upstream; a simulator's URL replaces it.
-    let isAddress: Bool
+    public let isAddress: Bool
     /// The value that the type's simulator accepts, for a setting that has to be filled in before anything can be sent;
     /// nil for any other.
     public let simulated: String?

@@ -115,6 +115,58 @@ import Testing
         #expect(ended.output.contains("is not a Postern store") == isConfigured, "\(ended)")
     }
 
+    @Test func init_createsAFileThatCheckAccepts_andReplacesNone() async throws {
+        let file = folder.file("new.json")
+        let arguments = ["init", "--webhook", "https://shop.example/hooks", "--output", file]
+        #expect(try await Binary.run(arguments).exitCode == 0)
+        let mode = try FileManager.default.attributesOfItem(atPath: file)[.posixPermissions] as? Int
+        #expect(mode == 0o600)
+        let text = try String(contentsOfFile: file, encoding: .utf8)
+        #expect(try await Binary.run(Array(arguments.prefix(3))).output == text)
+        let checked = try await Binary.run(["check", "--config", file])
+        #expect(
+            checked.exitCode == 0
+                && checked.output.hasSuffix("is fine: upstream webhook, to listen on 127.0.0.1:8080.\n"))
+        let again = try await Binary.run(["init", "--output", file])
+        #expect(again.exitCode == 1)
+        #expect(again.errors == "postern: Cannot write \(file): File exists.\n")
+        #expect(try String(contentsOfFile: file, encoding: .utf8) == text)
+    }
+
+    /// A part of a configuration would be in the way of a second try. This one has more than 1024 bytes.
+    @Test func init_leavesNothing_ifTheDiskIsFull() async throws {
+        let script = "ulimit -f 1; trap '' XFSZ; exec \"$0\" \"$@\""
+        let file = folder.file("new.json")
+        let ended = try await Binary.start(
+            ["init", "--type", "appservices", "--output", file], through: ["/bin/bash", "-c", script]
+        ).end()
+        #expect(ended.exitCode == 1)
+        #expect(ended.errors == "postern: Cannot write \(file): File too large.\n")
+        #expect(!FileManager.default.fileExists(atPath: file))
+    }
+
+    @Test(arguments: [
+        (["--type", "shop"], "shop is not a type of upstream; the types are samsara, "),
+        (["--type", "seer", "--webhook", "https://a.example"], "--webhook and --type exclude each other."),
+        (["--webhook", "a.example"], "The URL a.example cannot be used: "),
+    ])
+    func init_refusesWhatIsNoUpstream(options: [String], error: String) async throws {
+        let ended = try await Binary.run(["init"] + options)
+        #expect(ended.exitCode == 64)
+        #expect(ended.errors.hasPrefix("Error: " + error), "\(ended.errors)")
+    }
+
+    @Test func configSchema_isJSON() async throws {
+        struct Schema: Decodable {
+            let properties: [String: Property]
+            struct Property: Decodable { let type: String }
+        }
+        let ended = try await Binary.run(["config", "schema"])
+        #expect(ended.exitCode == 0)
+        let schema = try JSONDecoder().decode(Schema.self, from: Data(ended.output.utf8))
+        #expect(schema.properties["upstreams"]?.type == "object")
+    }
+
     @Test func healthcheck_namesTheReasonInOneLine_ifNoGatewayAnswers() async throws {
         let ended = try await Binary.run(["healthcheck", "--url", "http://127.0.0.1:1"])
         #expect(ended.exitCode == 1)
