@@ -12,19 +12,31 @@ package struct ClientCredentials: TokenSource {
     /// How long a token is used if its expiry is not known.
     private static let lifeWithoutDate = Duration.seconds(300)
 
+    /// Where the client's credentials are in a request (RFC 6749, section 2.3.1).
+    package enum Authentication: String, CaseIterable, Sendable {
+        /// In the header `Authorization`.
+        case basic
+        /// In the form, for servers that accept nothing else.
+        case post
+    }
+
     /// - Parameters:
-    ///   - id, secret: As they are put into the header: RFC 6749, section 2.3.1, encodes them first, older servers do not.
-    ///   - headers: Of the request, besides the two that it always has.
+    ///   - id, secret: As they are put into the header or the form: RFC 6749, section 2.3.1, encodes them first, older
+    ///     servers do not.
+    ///   - headers: Of the request, besides those that it always has.
     package init(
-        url: String, id: String, secret: String, body: String, headers: [(name: String, value: String)] = [],
+        url: String, id: String, secret: String, sentBy authentication: Authentication = .basic, body: String,
+        headers: [(name: String, value: String)] = [],
         expiry: @escaping @Sendable (JSONValue, Timestamp) -> Timestamp?
     ) {
+        var (all, form) = ([(name: String, value: String)](), body)
+        switch authentication {
+        case .basic: all.append(("Authorization", "Basic \(Data("\(id):\(secret)".utf8).base64EncodedString())"))
+        case .post: form += "&client_id=\(id)&client_secret=\(secret)"
+        }
+        all.append(("Content-Type", "application/x-www-form-urlencoded"))
         tokenRequest = UpstreamRequest(
-            url: url,
-            headers: [
-                ("Authorization", "Basic \(Data("\(id):\(secret)".utf8).base64EncodedString())"),
-                ("Content-Type", "application/x-www-form-urlencoded"),
-            ] + headers, body: Array(body.utf8), statusDecides: { !(200...299).contains($0) })
+            url: url, headers: all + headers, body: Array(form.utf8), statusDecides: { !(200...299).contains($0) })
         self.expiry = expiry
     }
 

@@ -58,13 +58,16 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        @Test(.timeLimit(.minutes(10)))
-        func token_isFetched_andFetchedAgain_whenItIsRevoked() async throws {
+        @Test(.timeLimit(.minutes(10)), arguments: ["basic", "post"])
+        func token_isFetched_andFetchedAgain_whenItIsRevoked(authentication: String) async throws {
             let hook = try HostedSimulator("webhook")
-            try hook.control(#"{"clientId":"id","clientSecret":"a:b","scope":"events"}"#)
-            let auth = [
-                "type": "oauth2", "tokenURL": hook.url + "/token", "clientId": "id", "clientSecret": "a:b",
-                "scope": "events",
+            try hook.control(
+                #"{"clientId":"id","clientSecret":"a:b","scope":"events","tokenParameters":["audience=https://a/?b=c&d"],"#
+                    + #""clientAuthentication":"\#(authentication)"}"#)
+            let auth: [String: Any] = [
+                "type": "oauth2", "tokenURL": hook.url + "/token?tenant=1", "clientId": "id", "clientSecret": "a:b",
+                "scope": "events", "parameters": ["audience": "https://a/?b=c&d"],
+                "clientAuthentication": authentication,
             ]
             let gateway = try await GatewayDirectory(settings(hook, ["auth": auth])).start()
             let client = try gateway.client()

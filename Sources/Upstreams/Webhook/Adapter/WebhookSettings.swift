@@ -33,6 +33,8 @@ struct WebhookSettings: SettingsSection {
         var clientID = ""
         var clientSecret = Secret("")
         var scope = ""
+        var parameters: [String: String] = [:]
+        var clientAuthentication = ClientCredentials.Authentication.basic
     }
 
     static let fields: [SettingField<Self>] = [
@@ -66,6 +68,12 @@ struct WebhookSettings: SettingsSection {
             "auth.clientId", \.auth.clientID, rule: .printable, simulated: "simulated-client", "Client id for oauth2."),
         .secret("auth.clientSecret", \.auth.clientSecret, simulated: "simulated-secret", "Client secret for oauth2."),
         .text("auth.scope", \.auth.scope, rule: .printable, "Scopes for oauth2, separated by blanks; empty: none."),
+        .strings(
+            "auth.parameters", \.auth.parameters, rule: furtherParameters,
+            "Further parameters of the token request of oauth2, e.g. `audience` or `resource`. They are not secrets."),
+        .choice(
+            "auth.clientAuthentication", \.auth.clientAuthentication,
+            "How oauth2 sends id and secret (RFC 6749, section 2.3.1): in the header Authorization, or in the form."),
         .bool(
             "verifyAtStart", \.verifiesAtStart,
             "Whether oauth2 gets a token at the start and after a change of these settings, to verify the credentials before the first message."
@@ -91,6 +99,15 @@ struct WebhookSettings: SettingsSection {
     /// RFC 7617, section 2: the first colon ends the user name.
     private static let noColon = Setting.Rule<String>("must not contain a colon or a control character") {
         !$0.contains(":") && isPrintable($0)
+    }
+
+    private static let ownParameters = ["client_id", "client_secret", "grant_type", "scope"]
+
+    private static let furtherParameters = Setting.Rule<[String: String]> { parameters in
+        let own = ownParameters.filter { parameters[$0] != nil }.map { "\($0) is set by Postern itself" }
+        let texts = parameters.flatMap { [$0.key, $0.value] }
+        return (parameters[""] == nil ? [] : ["must not contain an empty name"])
+            + (texts.allSatisfy(isPrintable) ? [] : ["must not contain a control character"]) + own
     }
 
     private static let tokenProblem: @Sendable (String) -> String? = { token in

@@ -138,10 +138,13 @@ extension WebhookSettings.Authentication {
 
     fileprivate var tokenSource: ClientCredentials? {
         guard scheme == .oauth2 else { return nil }
-        let scopes = scope.isEmpty ? "" : "&scope=\(PercentEncoding.encode(scope))"
+        var form = [("grant_type", "client_credentials")]
+        if !scope.isEmpty { form.append(("scope", scope)) }
+        form += parameters.sorted { $0.key < $1.key }.map { ($0.key, $0.value) }
+        let body = form.map { "\(PercentEncoding.encode($0))=\(PercentEncoding.encode($1))" }
         return ClientCredentials(
             url: tokenURL, id: PercentEncoding.encode(clientID), secret: PercentEncoding.encode(clientSecret.value),
-            body: "grant_type=client_credentials\(scopes)", headers: [("Accept", "application/json")]
+            sentBy: clientAuthentication, body: body.joined(separator: "&"), headers: [("Accept", "application/json")]
         ) { body, now in
             // RFC 6749, section 5.1: seconds. Some servers write a string.
             let text = body["expires_in"].flatMap {

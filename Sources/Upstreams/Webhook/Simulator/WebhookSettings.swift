@@ -17,6 +17,10 @@ struct WebhookSettings: ControlMembers {
     var clientId = ""
     var clientSecret = ""
     var scope = ""
+    /// Parameters that a token request has to have, each `name=value`.
+    var tokenParameters: [String] = []
+    /// Where a token request has to have the credentials.
+    var clientAuthentication = ClientAuthentication.any
     var tokenLifeSeconds = 300.0
     /// If there are any, each request has to be signed with one of them.
     var signingSecrets: [String] = []
@@ -26,6 +30,8 @@ struct WebhookSettings: ControlMembers {
         case any
         case none, array, ndjson, wrapped
     }
+
+    enum ClientAuthentication: String, ControlChoice { case any, basic, post }
 
     var problem: String? {
         if signingSecrets.contains(where: { Signatures.key(of: $0) == nil }) {

@@ -29,13 +29,17 @@ final class WebhookSimulator: ControlledSimulator {
     private func judgeTokenRequest(_ request: SimulatedRequest) -> SimulatedResult {
         guard request.method == "POST" else { return Self.wrongMethod(request) }
         var form: [String: String] = [:]
+        var repeated: [String] = []
         for pair in request.body.split(separator: UInt8(ascii: "&")) {
             let parts = pair.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
                 .compactMap { PercentDecoded($0, plusIsSpace: true).text }
-            if parts.count == 2 { form[parts[0]] = parts[1] }
+            if parts.count == 2, form.updateValue(parts[1], forKey: parts[0]) != nil { repeated.append(parts[0]) }
         }
         let now = time.now
-        return state.withLock { $0.token(request.header("Authorization"), form, at: now) }
+        var result = state.withLock { $0.token(request.header("Authorization"), form, at: now) }
+        // RFC 6749, section 3.2.
+        result.violations += repeated.map { "the parameter \($0.prefix(100)) more than once" }
+        return result
     }
 
     // MARK: Messages

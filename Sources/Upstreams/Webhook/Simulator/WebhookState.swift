@@ -25,15 +25,30 @@ struct WebhookState: Sendable {
 
     mutating func token(_ authorization: String?, _ form: [String: String], at now: Timestamp) -> SimulatedResult {
         guard form["grant_type"] == "client_credentials",
-            form["scope"] ?? "" == settings.scope || settings.scope.isEmpty
+            form["scope"] ?? "" == settings.scope || settings.scope.isEmpty,
+            settings.tokenParameters.allSatisfy({ pair in form.contains { "\($0.key)=\($0.value)" == pair } })
         else {
             return SimulatedResult(
                 answer: Answer.refusal(400, "invalid_request"), violations: ["a form of another kind"])
         }
-        guard let login = authorization.flatMap({ Login(authorization: $0) }) else {
+        let header = authorization.flatMap { Login(authorization: $0) }
+        guard let login = header ?? Login(form: form) else {
             return SimulatedResult(
-                answer: Answer.badCredentials("Basic"), violations: ["a token request without Basic credentials"])
+                answer: Answer.badCredentials("Basic"), violations: ["a token request without credentials"])
         }
+        // RFC 6749, section 2.3.
+        guard authorization == nil || form["client_secret"] == nil else {
+            return SimulatedResult(
+                answer: Answer.refusal(400, "invalid_request"),
+                violations: ["credentials in the header and in the form"])
+        }
+        let isExpected =
+            switch settings.clientAuthentication {
+            case .any: true
+            case .basic: header != nil
+            case .post: header == nil
+            }
+        guard isExpected else { return SimulatedResult(answer: Answer.badCredentials("Basic")) }
         guard settings.clientId.isEmpty || settings.clientId == login.id,
             settings.clientSecret.isEmpty || settings.clientSecret == login.secret
         else { return SimulatedResult(answer: Answer.badCredentials("Basic")) }
@@ -71,7 +86,7 @@ struct WebhookState: Sendable {
     func shown() -> [JSONTree.Member] { settings.shown + (tree(of: counts).members ?? []) }
 }
 
-/// Credentials of the scheme Basic, as RFC 6749, section 2.3.1, encodes them.
+/// The credentials of a client, as RFC 6749, section 2.3.1, encodes them.
 struct Login: Equatable {
     let id: String
     let secret: String
@@ -84,6 +99,12 @@ struct Login: Equatable {
         let texts = parts.compactMap { PercentDecoded($0, plusIsSpace: true).text }
         guard texts.count == 2 else { return nil }
         (id, secret) = (texts[0], texts[1])
+    }
+
+    /// As a form contains them.
+    init?(form: [String: String]) {
+        guard let id = form["client_id"], let secret = form["client_secret"] else { return nil }
+        (self.id, self.secret) = (id, secret)
     }
 }
 

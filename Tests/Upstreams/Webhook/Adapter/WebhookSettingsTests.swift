@@ -58,6 +58,15 @@ import Testing
         ("url", .text("http://h/?a=b#c"), ["must not have a fragment"]),
         ("auth.tokenURL", .text("http://h/?a=b#c"), ["must not have a fragment"]),
         ("query", .strings(["": "x"]), ["must not contain an empty name"]),
+        (
+            "auth.parameters", .strings(["": "x", "scope": "a", "grant_type": "password", "client_secret": "\n"]),
+            [
+                "must not contain an empty name", "must not contain a control character",
+                "client_secret is set by Postern itself", "grant_type is set by Postern itself",
+                "scope is set by Postern itself",
+            ]
+        ),
+        ("auth.clientAuthentication", .text("jwt"), ["allowed basic, post"]),
         ("headers", .strings(["authorization": "x"]), ["must not contain Authorization, which auth.type basic sets"]),
         (
             "signingSecrets", .list([UpstreamFixture.signingSecret, "whsec_short"]),

@@ -229,13 +229,12 @@ import Testing
 
     // MARK: Tokens
 
-    private func source(_ scope: String = "") throws -> any TokenSource {
-        try #require(
-            try fixture.make([
-                "auth.type": .text("oauth2"), "auth.tokenURL": .text("https://h/token"),
-                "auth.clientId": .text("a:b c"),
-                "auth.scope": .text(scope),
-            ]).tokenSource)
+    private func source(_ scope: String = "", _ more: [String: SettingValue] = [:]) throws -> any TokenSource {
+        let settings: [String: SettingValue] = [
+            "auth.type": .text("oauth2"), "auth.tokenURL": .text("https://h/token?tenant=a%20b&c"),
+            "auth.clientId": .text("a:b c"), "auth.scope": .text(scope),
+        ]
+        return try #require(try fixture.make(settings.merging(more) { $1 }).tokenSource)
     }
 
     /// RFC 6749, sections 2.3.1 and 4.4.2.
@@ -246,11 +245,30 @@ import Testing
     func tokenRequest_isAForm_withEncodedCredentials(scope: String, body: String) throws {
         let request = try source(scope).tokenRequest
         #expect(request.method == .post)
-        #expect(request.url == "https://h/token")
+        #expect(request.url == "https://h/token?tenant=a%20b&c", "the query is kept (RFC 6749, section 3.2)")
         #expect(String(decoding: request.body, as: UTF8.self) == body)
         let login = Data("a%3Ab%20c:client%20secret%3F".utf8).base64EncodedString()
         #expect(try header("Authorization", of: request) == "Basic \(login)")
         #expect(try header("Content-Type", of: request) == "application/x-www-form-urlencoded")
+    }
+
+    /// RFC 6749, section 2.3.1: never in both, nor in the query.
+    @Test func tokenRequest_hasCredentialsAndFurtherParameters_inTheForm() throws {
+        let request = try source(
+            "read",
+            [
+                "auth.clientAuthentication": .text("post"),
+                "auth.parameters": .strings(["resource": "https://api.example/a?b=c&d", "audience": "ä b"]),
+            ]
+        ).tokenRequest
+        let parts = [
+            "grant_type=client_credentials", "scope=read", "audience=%C3%A4%20b",
+            "resource=https%3A%2F%2Fapi.example%2Fa%3Fb%3Dc%26d", "client_id=a%3Ab%20c",
+            "client_secret=client%20secret%3F",
+        ]
+        #expect(String(decoding: request.body, as: UTF8.self) == parts.joined(separator: "&"))
+        #expect(request.headers.map(\.name) == ["Content-Type", "Accept"])
+        #expect(request.url == "https://h/token?tenant=a%20b&c")
     }
 
     @Test(arguments: [

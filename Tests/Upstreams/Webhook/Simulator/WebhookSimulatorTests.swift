@@ -180,14 +180,15 @@ import Testing
 
     // MARK: Tokens
 
-    private func tokenRequest(_ login: String, _ body: String = "grant_type=client_credentials&scope=a%20b")
+    /// `login`: nil for a request without `Authorization`.
+    private func tokenRequest(_ login: String?, _ body: String = "grant_type=client_credentials&scope=a%20b")
         -> SimulatedResult
     {
         judge(
             body,
             [
                 "Content-Type": "application/x-www-form-urlencoded", "Idempotency-Key": nil,
-                "Authorization": "Basic \(Data(login.utf8).base64EncodedString())",
+                "Authorization": login.map { "Basic \(Data($0.utf8).base64EncodedString())" },
             ])
     }
 
@@ -204,6 +205,29 @@ import Testing
         #expect(judge("3", ["Authorization": nil]).answer?.status == 401)
         time.advance(by: .seconds(101))
         #expect(judge("4", ["Authorization": "Bearer \(token)"]).answer?.status == 401)
+    }
+
+    @Test func tokenRequest_hasItsCredentials_inOnePlaceOnly() throws {
+        let inForm = "grant_type=client_credentials&client_id=a&client_secret=b+c"
+        #expect(tokenRequest("a:b%20c", inForm).violations == ["credentials in the header and in the form"])
+        #expect(tokenRequest(nil).violations == ["a token request without credentials"])
+        try control(#"{"clientId":"a","clientSecret":"b c"}"#)
+        #expect(tokenRequest(nil, inForm).answer?.status == 200)
+        #expect(tokenRequest(nil, inForm.replacing("b+c", with: "b")).answer?.status == 401)
+        for (expected, header, form) in [("basic", 200, 401), ("post", 401, 200)] {
+            try control(#"{"clientAuthentication":"\#(expected)"}"#)
+            #expect(tokenRequest("a:b%20c").answer?.status == header)
+            #expect(tokenRequest(nil, inForm).answer?.status == form)
+        }
+    }
+
+    @Test func tokenRequest_hasEachParameter_once() throws {
+        try control(#"{"tokenParameters":["audience=https://a/?b=c"]}"#)
+        let body = "grant_type=client_credentials&audience=https%3A%2F%2Fa%2F%3Fb%3Dc"
+        #expect(tokenRequest("a:b").answer?.status == 400)
+        #expect(tokenRequest("a:b", body).violations.isEmpty)
+        #expect(
+            tokenRequest("a:b", body + "&audience=other").violations.last == "the parameter audience more than once")
     }
 
     @Test func authorization_isTheOneOfTheControl() throws {
