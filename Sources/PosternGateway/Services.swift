@@ -384,8 +384,20 @@ extension GatewayConfiguration.UpstreamConfiguration {
         var settings = delivery
         settings.logLevel = logLevel
         settings.logsAnswers = logsAnswers
-        settings.transfer.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
+        connection.apply(to: &settings.transfer)
         return settings
+    }
+}
+
+extension GatewayConfiguration.UpstreamConfiguration.Connection {
+    func apply(to options: inout TransferOptions) {
+        options.trust = caFile.isEmpty ? .system : .authorities(file: caFile)
+        options.clientCertificate =
+            clientCertificateFile.isEmpty
+            ? nil : .init(certificateFile: clientCertificateFile, keyFile: clientKeyFile)
+        options.proxy =
+            proxyURL.isEmpty ? nil : .init(url: proxyURL, username: proxyUsername, password: proxyPassword)
+        options.resolve = resolve
     }
 }
 

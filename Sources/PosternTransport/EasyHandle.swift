@@ -46,14 +46,25 @@ final class EasyHandle {
     /// Whether it failed because no thread could be started. libcurl has no code of its own for that.
     var lacksThread: Bool { String(cString: errorText) == Self.noResolver }
 
-    /// The part of connecting that has not ended: the name, the address, or the handshake.
-    var phase: String {
-        var connections = 0
+    /// Why the peer rejected the client's certificate, or that there was none, by an alert of TLS (RFC 8446, section 6.2).
+    /// Nil if it did not. The handshake then failed, so that the peer has processed nothing.
+    var refusalOfCertificate: String? {
+        let text = String(cString: errorText)
+        guard let alert = text.firstRange(of: " alert ") else { return nil }
+        let reason = text[alert.upperBound...].prefix { $0 != "," }
+        return ["certificate", "unknown ca", "access denied"].contains(where: reason.contains) ? String(reason) : nil
+    }
+
+    /// The part of connecting that has not ended: the name, the address, the tunnel, or the handshake.
+    func phase(throughProxy hasProxy: Bool) -> String {
+        var (connections, tunnelStatus) = (0, 0)
+        _ = postern_curl_get_long(curl, CURLINFO_HTTP_CONNECTCODE, &tunnelStatus)
         var lookupMicroseconds: curl_off_t = 0
         _ = postern_curl_get_long(curl, CURLINFO_NUM_CONNECTS, &connections)
         _ = postern_curl_get_offset(curl, CURLINFO_NAMELOOKUP_TIME_T, &lookupMicroseconds)
         // libcurl counts a connection before its handshake. A lookup takes a microsecond at least.
-        return connections > 0 ? "TLS" : lookupMicroseconds > 0 ? "TCP" : "DNS"
+        guard connections > 0 else { return lookupMicroseconds > 0 ? "TCP" : "DNS" }
+        return hasProxy && !(200...299).contains(tunnelStatus) ? "proxy" : "TLS"
     }
 
     /// Each name is resolved on a thread of its own.

@@ -15,11 +15,15 @@ final class Transfer: @unchecked Sendable {
     /// The connections that it may use; nil before it has started and after it has ended.
     private(set) var pool: ConnectionPool?
     private var headerList: UnsafeMutablePointer<curl_slist>?
+    private var addressList: UnsafeMutablePointer<curl_slist>?
     private var head = AnswerHead()
     private var body: [UInt8] = []
     private var bodyBytesSeen = 0
     private var isCut = false
     private var wasSentBefore = false
+    /// What `handle.bytesSent` was when the request was sent first: the size of the `CONNECT` requests before it. Nil if it
+    /// was not sent.
+    private var bytesBeforeRequest: Int?
 
     init(
         _ request: UpstreamRequest, _ options: TransferOptions,
@@ -32,7 +36,11 @@ final class Transfer: @unchecked Sendable {
 
     func complete(_ result: TransferResult) { completion(result) }
 
-    var bytesSent: Int { handle?.bytesSent ?? 0 }
+    /// How much of the request was passed to the system. What asks a proxy for a tunnel is no part of it.
+    var bytesSent: Int {
+        guard let handle, let bytesBeforeRequest else { return 0 }
+        return handle.bytesSent - bytesBeforeRequest
+    }
     /// Nil before the transfer has started and after it has ended.
     var curl: UnsafeMutableRawPointer? { handle?.curl }
 
@@ -43,7 +51,8 @@ final class Transfer: @unchecked Sendable {
             handle = nil
             pool = nil
             curl_slist_free_all(headerList)
-            headerList = nil
+            curl_slist_free_all(addressList)
+            (headerList, addressList) = (nil, nil)
         }
         return handle
     }
@@ -64,11 +73,12 @@ final class Transfer: @unchecked Sendable {
         }
         guard handle.set(CURLOPT_URL, request.url) == CURLE_OK,
             handle.set(CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK,
-            handle.set(CURLOPT_PROXY, "") == CURLE_OK,  // and none from the environment
+            setProxy(handle),
             handle.set(CURLOPT_USERAGENT, settings.userAgent) == CURLE_OK,
             setTrust(handle)
         else { return "libcurl is out of memory" }
         setRules(handle)
+        setAddresses(handle)
         setBody(handle)
         setHeaders(handle)
         setCallbacks(handle)
@@ -94,6 +104,28 @@ final class Transfer: @unchecked Sendable {
     }
 
     /// Returns false if libcurl has no memory.
+    private func setProxy(_ handle: EasyHandle) -> Bool {
+        // Without one, and none from the environment.
+        guard let proxy = options.proxy else { return handle.set(CURLOPT_PROXY, "") == CURLE_OK }
+        handle.set(CURLOPT_HTTPPROXYTUNNEL, 1)
+        // The response to CONNECT is not that of the upstream.
+        handle.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+        // Of the variable NO_PROXY, too, nothing is taken.
+        guard handle.set(CURLOPT_PROXY, proxy.url) == CURLE_OK, handle.set(CURLOPT_NOPROXY, "") == CURLE_OK else {
+            return false
+        }
+        // libcurl decodes both.
+        return proxy.username.isEmpty
+            || handle.set(CURLOPT_PROXYUSERNAME, PercentEncoding.encode(proxy.username)) == CURLE_OK
+                && handle.set(CURLOPT_PROXYPASSWORD, PercentEncoding.encode(proxy.password)) == CURLE_OK
+    }
+
+    private func setAddresses(_ handle: EasyHandle) {
+        for entry in options.resolve { addressList = curl_slist_append(addressList, entry) }
+        if addressList != nil { _ = postern_curl_set_list(handle.curl, CURLOPT_RESOLVE, addressList) }
+    }
+
+    /// Returns false if libcurl has no memory.
     private func setTrust(_ handle: EasyHandle) -> Bool {
         handle.set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))  // or later
         var isVerified = true
@@ -111,9 +143,11 @@ final class Transfer: @unchecked Sendable {
             code = handle.set(CURLOPT_PINNEDPUBLICKEY, "sha256//\(sha256)")
         case .any: isVerified = false
         }
-        if code == CURLE_OK, let file = options.clientCertificateFile {
-            code = handle.set(CURLOPT_SSLCERT, file)
-            if code == CURLE_OK { code = handle.set(CURLOPT_SSLKEY, file) }
+        if code == CURLE_OK, let own = options.clientCertificate {
+            code = handle.set(CURLOPT_SSLCERT, own.certificateFile)
+            if code == CURLE_OK { code = handle.set(CURLOPT_SSLKEY, own.keyFile) }
+            // A session that is resumed has the certificate with which it began, also after the files were replaced.
+            handle.set(CURLOPT_SSL_SESSIONID_CACHE, 0)
         }
         handle.set(CURLOPT_SSL_VERIFYPEER, isVerified ? 1 : 0)
         handle.set(CURLOPT_SSL_VERIFYHOST, isVerified ? 2 : 0)
@@ -171,7 +205,7 @@ final class Transfer: @unchecked Sendable {
     /// read and discarded, so that the connection can be kept; if there is much more, the connection is closed.
     func result(of code: CURLcode) -> TransferResult {
         guard let handle else { preconditionFailure("a transfer without handle is not under way") }
-        let bytesSent = handle.bytesSent
+        let bytesSent = bytesSent
         // libcurl says then that the name could not be resolved.
         let code = code != CURLE_OK && bytesSent == 0 && handle.lacksThread ? CURLE_OUT_OF_MEMORY : code
         func failure(_ code: CURLcode, _ detail: String) -> TransferResult {
@@ -179,7 +213,13 @@ final class Transfer: @unchecked Sendable {
         }
         if onlyConnects {
             return code == CURLE_OK
-                ? .success(UpstreamResponse(status: 0)) : failure(code, "\(handle.phase): \(handle.detail(of: code))")
+                ? .success(UpstreamResponse(status: 0))
+                : failure(code, "\(handle.phase(throughProxy: options.proxy != nil)): \(handle.detail(of: code))")
+        }
+        // With TLS 1.3, the client's handshake is over before the server has seen its certificate.
+        if code != CURLE_OK, !head.isComplete, let reason = handle.refusalOfCertificate {
+            let detail = "The upstream rejected the client certificate: \(reason)"
+            return .failure(TransferFailure(.unreachable, mayHaveArrived: false, detail: detail))
         }
         // libcurl has no memory for a line of more than 100 KiB.
         if head.isTooLarge || code == CURLE_OUT_OF_MEMORY && bytesSent > 0 && !head.isComplete {
@@ -220,7 +260,10 @@ final class Transfer: @unchecked Sendable {
     /// 9.2.2): the submitter has to decide, and to count. Other methods may be repeated, and so may any request of which
     /// nothing was sent.
     fileprivate func maySend() -> Bool {
-        wasSentBefore = [.post, .patch].contains(request.method) && bytesSent > 0
+        // On another connection, a tunnel was asked for, so that the count says nothing.
+        let isRepeated = options.proxy == nil ? bytesSent > 0 : bytesBeforeRequest != nil
+        wasSentBefore = [.post, .patch].contains(request.method) && isRepeated
+        if bytesBeforeRequest == nil { bytesBeforeRequest = handle?.bytesSent }
         return !wasSentBefore
     }
 

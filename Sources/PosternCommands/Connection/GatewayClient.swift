@@ -52,7 +52,7 @@ final class GatewayClient: Sendable {
         let request = UpstreamRequest(method: method, url: url + path, headers: headers, body: body)
         let options = TransferOptions(
             connectTimeout: min(within, .seconds(5)), requestTimeout: within, trust: address.trust,
-            clientCertificateFile: address.clientCertificateFile)
+            clientCertificate: address.clientCertificateFile.map { .init(certificateFile: $0, keyFile: $0) })
         return try await loop.send(request, options: options).get()
     }
 }

@@ -183,28 +183,59 @@ struct ConfigurationCheck {
         read(&log, at: path + ["log"])
         var common = Upstream.Common()
         // The problem with the type has been reported already.
-        for property in [\Upstream.Common.isEnabled, \.caFile] as [PartialKeyPath<Upstream.Common>] {
-            let field = Upstream.Common.field(of: property)
+        for field in Upstream.Common.fields where field.setting.name != Upstream.Common.name(of: \.type) {
             let settingPath = path + field.setting.path
             value(sources.value(at: settingPath), of: field.setting, named: keyPath(settingPath)) {
                 (value) throws(Setting.Mismatch) in try field.set(&common, value)
             }
         }
-        checkCertificates(common.caFile, at: path + [Upstream.Common.name(of: \.caFile)])
+        check(&common.connection, at: path)
         let values = entry.type.map { self.values(of: $0, at: path) } ?? [:]
         guard let name = upstreamName(entry.name), let type = entry.type else { return nil }
         return .init(
             name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue,
-            caFile: common.caFile, logLevel: Logger.Level(rawValue: log.level), values: values)
+            connection: common.connection, logLevel: Logger.Level(rawValue: log.level), values: values)
     }
 
-    private mutating func checkCertificates(_ file: String, at path: [String]) {
-        guard !file.isEmpty else { return }
-        do throws(HTTPServerError) {
-            _ = try CertificateFile(file)
-        } catch {
+    /// Checks the files, and keeps what a reload has to compare.
+    private mutating func check(_ connection: inout Upstream.Connection, at path: [String]) {
+        func name(_ property: PartialKeyPath<Upstream.Common>) -> [String] {
+            path + [Upstream.Common.name(of: property)]
+        }
+        let (authorities, certificate) = (connection.caFile, connection.clientCertificateFile)
+        if !authorities.isEmpty {
+            _ = usable(authorities, at: name(\.connection.caFile)) { () throws(HTTPServerError) in
+                try CertificateFile(authorities)
+            }
+        }
+        let own = [name(\.connection.clientCertificateFile), name(\.connection.clientKeyFile)]
+        let keyFile = connection.clientKeyFile
+        switch (certificate.isEmpty, keyFile.isEmpty) {
+        case (true, true): break
+        case (true, false): problem(keyPath(own[0]), "is empty; \(keyPath(own[1])) needs it")
+        case (false, true): problem(keyPath(own[1]), "is empty; \(keyPath(own[0])) needs it")
+        case (false, false):
+            let pair = usable(certificate, at: own[0]) { () throws(HTTPServerError) in
+                try CertificatePair(certificateFile: certificate, keyFile: keyFile)
+            }
+            connection.clientCertificate = pair?.certificate ?? ""
+        }
+        let (proxy, user) = (name(\.connection.proxyURL), name(\.connection.proxyUsername))
+        if connection.proxyURL.isEmpty, !connection.proxyUsername.isEmpty {
+            problem(keyPath(proxy), "is empty; \(keyPath(user)) needs it")
+        }
+        if connection.proxyUsername.isEmpty, !connection.proxyPassword.isEmpty {
+            problem(keyPath(user), "is empty; \(keyPath(name(\.connection.proxyPassword))) needs it")
+        }
+    }
+
+    private mutating func usable<File>(
+        _ file: String, at path: [String], _ read: () throws(HTTPServerError) -> File
+    ) -> File? {
+        do throws(HTTPServerError) { return try read() } catch {
             let shown = ConfigurationNode.string(file).shown
             problem(keyPath(path), "is \(shown)\(origin(of: path)); \(error.detail)")
+            return nil
         }
     }
 

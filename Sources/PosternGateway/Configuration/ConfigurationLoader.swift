@@ -111,7 +111,11 @@ public struct ConfigurationLoader: Sendable {
         var check = ConfigurationCheck(sources: sources, types: types, environment: environment)
         check.problems = secrets.problems
         check.simulatedKey = simulatedKey
-        let (configuration, schema) = check.configuration()
+        var (configuration, schema) = check.configuration()
+        // A simulator is on this machine, and speaks plain HTTP.
+        for index in configuration.upstreams.indices where simulators[configuration.upstreams[index].type] != nil {
+            configuration.upstreams[index].connection = .init()
+        }
         return CheckResult(
             configuration: configuration, problems: check.problems,
             warnings: secrets.misspelt(by: schema, keys: configuration.auth.keys.map(\.name))

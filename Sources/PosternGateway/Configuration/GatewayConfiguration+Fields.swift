@@ -124,16 +124,64 @@ extension GatewayConfiguration.UpstreamConfiguration {
     struct Common: SettingsSection {
         var type = ""
         var isEnabled = true
-        var caFile = ""
+        var connection = Connection()
 
         static let fields: [SettingField<Self>] = [
             .text("type", \.type, "Its type; required if its name is not a type."),
             .bool("enabled", \.isEnabled, "Whether it accepts messages and gets requests."),
             .text(
-                "caFile", \.caFile,
+                "caFile", \.connection.caFile,
                 "PEM file with the authorities that the upstream's certificate has to come from, in place of the system's; "
                     + "empty: the system's."),
+            .text(
+                "clientCertificateFile", \.connection.clientCertificateFile,
+                "PEM file with the certificate that is presented to the upstream (mTLS), and those between it and the "
+                    + "authority; empty: none."),
+            .text(
+                "clientKeyFile", \.connection.clientKeyFile,
+                "PEM file with the key of that certificate, not encrypted; may be the same file."),
+            // Of this kind, it is never shown with credentials that it should not have.
+            SettingField(
+                "proxyURL", .url, \.connection.proxyURL,
+                "HTTP proxy, `http://host:port`, through which all requests go (`CONNECT`); empty: none. That of the "
+                    + "environment is never used.", encode: SettingValue.text
+            ) { value throws(Setting.Mismatch) in
+                guard let url = value.text else { return nil }
+                guard url.isEmpty || isProxy(url) else {
+                    throw Setting.Mismatch(
+                        "expected http://host:port, without user name and password, which are proxyUsername and "
+                            + "proxyPassword")
+                }
+                return url
+            },
+            .text(
+                "proxyUsername", \.connection.proxyUsername, rule: userName,
+                "User name for the proxy; without a colon. Empty: no authentication."),
+            .text(
+                "proxyPassword", \.connection.proxyPassword, rule: .printable, secret: true, "Password for the proxy."),
+            .list(
+                "resolve", \.connection.resolve, rule: addresses,
+                "Addresses of names, each `host:port:address`, in place of those that the system finds, e.g. for a test."
+            ),
         ]
+
+        private static func isProxy(_ url: String) -> Bool {
+            url.wholeMatch(of: #/http:\/\/([A-Za-z0-9._\-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})\/?/#).map {
+                (1...65_535).contains(Int($0.2) ?? 0)
+            } ?? false
+        }
+
+        private static let userName = Setting.Rule<String>("must not contain a colon or a control character") {
+            !$0.contains(":") && isPrintable($0)
+        }
+
+        private static let addresses = Setting.Rule<[String]>(
+            "expected a list of texts such as api.example:443:127.0.0.1"
+        ) {
+            $0.allSatisfy {
+                $0.wholeMatch(of: #/[A-Za-z0-9._\-]+:[0-9]{1,5}:([0-9.]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.]+\])/#) != nil
+            }
+        }
     }
 
     /// The section `log` of an upstream.

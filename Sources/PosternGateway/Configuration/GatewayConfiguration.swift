@@ -103,8 +103,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
         var delivery: DeliverySettings
         /// `queue`, or the section of this upstream.
         var queue: QueueCap
-        /// PEM file with the authorities that may have issued its certificate; empty means those of the system.
-        var caFile: String
+        var connection: Connection
         /// The level of the log lines about it; nil means that of the gateway.
         public var logLevel: Logger.Level?
         /// The gateway's `log.upstreamAnswers`.
@@ -112,10 +111,27 @@ public struct GatewayConfiguration: Sendable, Equatable {
         /// A value for each setting of the type, so that two upstreams can be compared.
         let values: [String: SettingValue]
 
+        /// How the upstream is reached.
+        struct Connection: Sendable, Equatable {
+            /// PEM file with the authorities that may have issued its certificate; empty means those of the system.
+            var caFile = ""
+            /// PEM files with the certificate that is presented to it, and its key; both or none are empty.
+            var clientCertificateFile = ""
+            var clientKeyFile = ""
+            /// The text of `clientCertificateFile`, so that a replaced file is a change.
+            var clientCertificate = ""
+            /// Empty if there is no proxy.
+            var proxyURL = ""
+            var proxyUsername = ""
+            var proxyPassword = ""
+            /// `host:port:address`.
+            var resolve: [String] = []
+        }
+
         /// Settings that `values` omits have their default, and `delivery` has the default for that type.
         init(
             name: UpstreamName, type: UpstreamType, isEnabled: Bool = true, delivery: DeliverySettings? = nil,
-            queue: QueueCap = .init(), caFile: String = "", logLevel: Logger.Level? = nil,
+            queue: QueueCap = .init(), connection: Connection = .init(), logLevel: Logger.Level? = nil,
             values: [String: SettingValue] = [:]
         ) {
             self.name = name
@@ -124,7 +140,7 @@ public struct GatewayConfiguration: Sendable, Equatable {
             self.isEnabled = isEnabled
             self.delivery = delivery ?? DeliverySettings().inherited(by: type)
             self.queue = queue
-            self.caFile = caFile
+            self.connection = connection
             self.logLevel = logLevel
             self.values = type.defaults.merging(values) { $1 }
         }

@@ -18,7 +18,7 @@ struct ReloadPlan: Sendable, Equatable {
     let changesLogLevel: Bool
     /// Upstreams that continue with new settings, new delivery settings, or both.
     let upstreams: [UpstreamName]
-    /// Those of them whose own settings, or whose authorities, differ. Their tokens and waits are those of the old ones,
+    /// Those of them whose own settings differ, or how they are reached. Their tokens and waits are those of the old ones,
     /// and end.
     let replaced: [UpstreamName]
     /// Upstreams that are new, or enabled again.
@@ -99,7 +99,7 @@ extension GatewayConfiguration {
                 if next.isEnabled { added.append(next.name) } else { removed.append(next.name) }
                 continue
             }
-            let isReplaced = old.values != next.values || old.caFile != next.caFile
+            let isReplaced = old.values != next.values || old.connection != next.connection
             if isReplaced { replaced.append(old.name) }
             if isReplaced || old.deliverySettings != next.deliverySettings { changed.append(old.name) }
         }
@@ -124,6 +124,7 @@ extension SettingsSection {
 extension GatewayConfiguration.UpstreamConfiguration {
     private typealias Delivery = DeliverySettings
     private var path: [String] { ["upstreams", name.description] }
+    private var common: Common { Common(type: type, isEnabled: isEnabled, connection: connection) }
 
     /// The changes that a reload cannot apply, if the type has changed. Nothing else of the upstream is compared.
     fileprivate func fixedChanges(to new: Self) -> [String] {
@@ -142,10 +143,13 @@ extension GatewayConfiguration.UpstreamConfiguration {
             return field.get(delivery) != field.get(new.delivery) && !follows
         }
         let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
-        let authorities = caFile == new.caFile ? [] : [keyPath(path + [Common.name(of: \.caFile)])]
-        let enabled = isEnabled == new.isEnabled ? [] : [keyPath(path + [Common.name(of: \.isEnabled)])]
+        var common = new.common.changedFields(since: self.common, at: path)
+        let certificate = keyPath(path + [Common.name(of: \.connection.clientCertificateFile)])
+        if connection.clientCertificate != new.connection.clientCertificate, !common.contains(certificate) {
+            common.append(certificate)
+        }
         let level = logLevel == new.logLevel ? [] : [keyPath(path + ["log", OwnLog.name(of: \.level)])]
-        return enabled + authorities + level + settings.map { keyPath(path + Setting.path(of: $0)) }
+        return common + level + settings.map { keyPath(path + Setting.path(of: $0)) }
             + own.map { keyPath(path + ["delivery"] + $0.setting.path) }
             + new.queue.changedFields(since: queue, at: path + ["queue"])
     }

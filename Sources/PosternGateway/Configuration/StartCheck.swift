@@ -35,6 +35,21 @@ enum StartCheck {
                     "has to be filled in; messages wait until it is")
             }
         }
+        for upstream in configuration.upstreams where upstream.isEnabled {
+            let connection = upstream.connection
+            // Files that cannot be used are a problem.
+            guard !connection.clientCertificateFile.isEmpty,
+                let pair = try? CertificatePair(
+                    certificateFile: connection.clientCertificateFile, keyFile: connection.clientKeyFile),
+                pair.expiresAt <= now
+            else { continue }
+            let name = GatewayConfiguration.UpstreamConfiguration.Common.name(of: \.connection.clientCertificateFile)
+            warnings.append(
+                .init(
+                    keyPath(["upstreams", "\(upstream.name)", name]),
+                    "is \(ConfigurationNode.string(connection.clientCertificateFile).shown); the certificate expired at "
+                        + "\(pair.expiresAt)"))
+        }
         for (index, key) in configuration.auth.keys.enumerated() {
             guard let expiresAt = key.expiresAt, expiresAt <= now else { continue }
             warnings.append(.init("auth.keys[\(index)].expiresAt", "is \(expiresAt); the key has expired"))

@@ -1,4 +1,5 @@
 internal import CMicrohttpd
+public import PosternCore
 
 /// A PEM file with certificates, as libmicrohttpd's TLS library reads it.
 public struct CertificateFile: Sendable {
@@ -23,5 +24,21 @@ public struct CertificateFile: Sendable {
         postern_gnutls_free(list)
         guard result >= 0 else { throw TLSIdentity.bad("the key of \(path) cannot be read") }
         publicKeyDigest = digest
+    }
+}
+
+/// A certificate and its key in PEM files, for a connection to another server.
+public struct CertificatePair: Sendable {
+    /// When the certificate expires.
+    public let expiresAt: Timestamp
+    /// The text of its file.
+    public let certificate: String
+
+    /// - Throws: If one of the files cannot be read, the key is encrypted, or they do not belong together.
+    public init(certificateFile: String, keyFile: String) throws(HTTPServerError) {
+        var files = TLSFiles()
+        (files.certificateFile, files.keyFile) = (certificateFile, keyFile)
+        let identity = try TLSIdentity(files)
+        (expiresAt, certificate) = (identity.expiresAt, identity.certificate)
     }
 }

@@ -150,8 +150,12 @@ public struct TransferOptions: Sendable, Equatable {
     public var requestTimeout: Duration
     /// Ignored for `http` URLs.
     public var trust: Trust
-    /// PEM file with a certificate and its key, which is presented to a server that requests one.
-    public var clientCertificateFile: String?
+    /// Presented to a server that requests one. Ignored for `http` URLs.
+    public var clientCertificate: ClientCertificate?
+    /// The proxy through which all connections go; nil means none, whatever the environment says.
+    public var proxy: Proxy?
+    /// Addresses that names have, instead of those that the system finds: `host:port:address`.
+    public var resolve: [String] = []
     /// Which connections it may share.
     public var connections: ConnectionGroup
     /// How long a connection is used, counted from its first request.
@@ -159,13 +163,14 @@ public struct TransferOptions: Sendable, Equatable {
 
     public init(
         connectTimeout: Duration = .seconds(5), requestTimeout: Duration = .seconds(30), trust: Trust = .system,
-        clientCertificateFile: String? = nil, connections: ConnectionGroup = ConnectionGroup(),
-        connectionMaxAge: Duration = .seconds(120)
+        clientCertificate: ClientCertificate? = nil, proxy: Proxy? = nil,
+        connections: ConnectionGroup = ConnectionGroup(), connectionMaxAge: Duration = .seconds(120)
     ) {
         self.connectTimeout = connectTimeout
         self.requestTimeout = requestTimeout
         self.trust = trust
-        self.clientCertificateFile = clientCertificateFile
+        self.clientCertificate = clientCertificate
+        self.proxy = proxy
         self.connections = connections
         self.connectionMaxAge = connectionMaxAge
     }
@@ -243,5 +248,35 @@ extension TransferOptions {
         case publicKey(sha256: String)
         /// Any server.
         case any
+    }
+}
+
+extension TransferOptions {
+    /// PEM files, which are read for each new connection, so that replaced ones take effect.
+    public struct ClientCertificate: Sendable, Equatable {
+        /// The certificate, with those of the authorities between it and the one that the server knows.
+        public var certificateFile: String
+        /// Its key, not encrypted. May be the same file.
+        public var keyFile: String
+
+        public init(certificateFile: String, keyFile: String) {
+            self.certificateFile = certificateFile
+            self.keyFile = keyFile
+        }
+    }
+
+    /// An HTTP proxy that makes tunnels (`CONNECT`).
+    public struct Proxy: Sendable, Equatable {
+        /// `http://host:port`.
+        public var url: String
+        /// Empty for a proxy without authentication.
+        public var username: String
+        public var password: String
+
+        public init(url: String, username: String = "", password: String = "") {
+            self.url = url
+            self.username = username
+            self.password = password
+        }
     }
 }

@@ -218,6 +218,120 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
+        /// Takes requests from clients whose certificate is verified, as others take keys. A form gets a token.
+        private final class StrictUpstream: HTTPHandler, AdmittedRequest {
+            let received = Mutex<[String]>([])
+
+            struct Named: AdmittedRequest {
+                let upstream: StrictUpstream
+                let path: String
+                let client: String
+                func answer(_ body: [UInt8], _ responder: Responder) {
+                    upstream.received.withLock { $0.append("\(path) by \(client)") }
+                    let token = #"{"access_token":"one","expires_in":3600}"#
+                    responder.respond(HTTPResponse(status: 200, body: Array(token.utf8)))
+                }
+            }
+
+            func admit(_ head: RequestHead) -> HeaderDecision {
+                guard case .verified(let name) = head.clientCertificate else {
+                    return .accept(maxBodyBytes: 1 << 20, self)
+                }
+                let named = Named(upstream: self, path: head.path, client: name ?? "")
+                return .accept(maxBodyBytes: 1 << 20, named)
+            }
+
+            func answer(_ body: [UInt8], _ responder: Responder) { responder.respond(HTTPResponse(status: 403)) }
+        }
+
+        /// Requests for tokens have it, too. The path of the files remains.
+        @Test(.timeLimit(.minutes(10))) func clientCertificate_isPresented_andAReplacedOneAfterAReload() async throws {
+            let ours = try TestAuthority("ours", in: folder)
+            let own = try ours.issue("upstream")
+            let handler = StrictUpstream()
+            let upstream = HTTPServer(
+                HTTPServerSettings {
+                    ($0.port, $0.workerThreads) = (0, 1)
+                    ($0.tls.certificateFile, $0.tls.keyFile) = (own.certificate, own.key)
+                    $0.tls.clientCAFile = ours.certificate
+                },
+                handler: handler, logger: Logger(label: "upstream"))
+            let url = "https://127.0.0.1:\(try upstream.start())"
+            defer { upstream.stopAndWait(grace: .zero) }
+            let current = TestCertificate(certificate: folder.file("current.crt"), key: folder.file("current.key"))
+            func install(_ next: TestCertificate) throws {
+                for (from, to) in [(next.certificate, current.certificate), (next.key, current.key)] {
+                    try Data(contentsOf: URL(filePath: from)).write(to: URL(filePath: to), options: .atomic)
+                }
+            }
+            // Of another authority: the upstream does not know who calls.
+            try install(try TestAuthority("others", in: folder).issue("stranger"))
+            var settings = Settings()
+            settings.upstreams = [
+                "hook": [
+                    "type": "webhook", "url": url, "caFile": ours.certificate,
+                    "clientCertificateFile": current.certificate,
+                    "clientKeyFile": current.key,
+                    "auth": ["type": "oauth2", "tokenURL": url + "/token", "clientId": "a", "clientSecret": "b"],
+                ]
+            ]
+            let directory = try GatewayDirectory(settings)
+            let gateway = try await directory.start()
+            let client = try gateway.client()
+            #expect(try client.post("/v1/hook/event", "{}").status == 202)
+            let isHeld = try eventually { try gateway.upstream("hook")["health"].string == "unauthorized" }
+            #expect(isHeld)
+            #expect(try gateway.upstream("hook")["queued"].int == 1)
+
+            try install(try ours.issue("first", commonName: "gateway-1"))
+            gateway.process.signal(SIGHUP)
+            #expect(try eventually { try gateway.upstream("hook")["queued"].int == 0 })
+            #expect(handler.received.withLock { $0 } == ["/token by gateway-1", "/ by gateway-1"])
+
+            try install(try ours.issue("second", commonName: "gateway-2"))
+            gateway.process.signal(SIGHUP)
+            _ = try await gateway.process.line(of: .errors) { $0.contains("configuration reloaded") }
+            #expect(
+                try eventually {
+                    _ = try client.post("/v1/hook/event", "{}", headers: [("Prefer", "wait=60")])
+                    return handler.received.withLock { $0.last } == "/ by gateway-2"
+                })
+            try await gateway.stop()
+        }
+
+        /// Nothing was processed, so nothing is ambiguous.
+        @Test(.timeLimit(.minutes(10))) func rejectedClientCertificate_isNamed_andMessagesAreKept() async throws {
+            let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
+            let (own, client) = (try ours.issue("upstream"), try others.issue("client"))
+            let port = freePort()
+            let server = try ChildProcess([
+                "/usr/bin/openssl", "s_server", "-accept", "127.0.0.1:\(port)", "-cert", own.certificate, "-key",
+                own.key,
+                "-CAfile", ours.certificate, "-Verify", "2", "-verify_return_error", "-www",
+            ])
+            _ = try await server.line { $0.hasPrefix("ACCEPT") }
+            var settings = Settings()
+            settings.upstreams = [
+                "samsara": [
+                    "url": "https://127.0.0.1:\(port)", "caFile": ours.certificate,
+                    "clientCertificateFile": client.certificate, "clientKeyFile": client.key,
+                ]
+            ]
+            let gateway = try await GatewayDirectory(settings).start()
+            #expect(try gateway.client().post(eventPath, event(1)).status == 202)
+            let start = "The upstream rejected the client certificate: "
+            let isNamed = try eventually {
+                try gateway.upstream("samsara")["lastError"]["detail"].string?.contains(start) == true
+            }
+            let upstream = try gateway.upstream("samsara")
+            #expect(isNamed, "\(upstream)")
+            #expect(upstream["queued"].int == 1)
+            #expect(try eventually { try gateway.upstream("samsara")["health"].string == "down" })
+            #expect(try gateway.client().get("/metrics").text.contains(#"ambiguous_sends_total{upstream="samsara"} 0"#))
+            try await gateway.stop()
+            server.signal(SIGKILL)
+        }
+
         @Test(.timeLimit(.minutes(10))) func authorityThatCannotBeRead_stopsTheStart_andIsFoundByCheck() async throws {
             var settings = Settings()
             settings.upstreams = ["samsara": ["url": "https://127.0.0.1:9", "caFile": folder.file("none.pem")]]

@@ -1,7 +1,9 @@
 import Glibc
 import PosternAPI
+import PosternDelivery
 import PosternGatewayTestKit
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternGateway
@@ -35,8 +37,90 @@ import Testing
             #"{"upstreams": {"post": {"caFile": "/etc/hostname", "enabled": false}}}"#,
             "upstreams.post.caFile is \"/etc/hostname\"; /etc/hostname holds no valid certificate: No certificate was found."
         ),
+        (
+            #"{"upstreams": {"post": {"clientCertificateFile": "/no/such.pem"}}}"#,
+            "upstreams.post.clientKeyFile is empty; upstreams.post.clientCertificateFile needs it"
+        ),
+        (
+            #"{"upstreams": {"post": {"clientKeyFile": "/no/such.pem"}}}"#,
+            "upstreams.post.clientCertificateFile is empty; upstreams.post.clientKeyFile needs it"
+        ),
+        (
+            #"{"upstreams": {"post": {"clientCertificateFile": "/no/such.pem", "clientKeyFile": "/no/such.key"}}}"#,
+            #"upstreams.post.clientCertificateFile is "/no/such.pem"; cannot read /no/such.pem: No such file or directory"#
+        ),
+        (
+            #"{"upstreams": {"post": {"proxyUsername": "a"}}}"#,
+            "upstreams.post.proxyURL is empty; upstreams.post.proxyUsername needs it"
+        ),
+        (
+            #"{"upstreams": {"post": {"proxyURL": "http://a:1", "proxyPassword": "secret"}}}"#,
+            "upstreams.post.proxyUsername is empty; upstreams.post.proxyPassword needs it"
+        ),
+        (
+            #"{"upstreams": {"post": {"proxyURL": "http://a:1", "proxyUsername": "b", "proxyPassword": "sec\nret"}}}"#,
+            "upstreams.post.proxyPassword is ***; must not contain a control character"
+        ),
+        (
+            #"{"upstreams": {"post": {"resolve": ["api.example:443"]}}}"#,
+            "upstreams.post.resolve is an array; expected a list of texts such as api.example:443:127.0.0.1"
+        ),
     ])
     func mistake_isNamed(file: String, expected: String) throws { #expect(try problems(in: file) == [expected]) }
+
+    /// A proxy has no usual port, and credentials in its URL would be shown with it.
+    @Test(arguments: [
+        "http://proxy", "https://proxy:1", "socks5://proxy:1", "http://proxy:1/a", "http://proxy:65536", "proxy:1",
+    ])
+    func proxyURL_isRefused(url: String) throws {
+        #expect(
+            try problems(in: #"{"upstreams": {"post": {"proxyURL": "\#(url)"}}}"#) == [
+                #"upstreams.post.proxyURL is "\#(url)"; expected http://host:port, without user name and password, "#
+                    + "which are proxyUsername and proxyPassword"
+            ])
+    }
+
+    @Test func proxyURL_isNotShown_withACredentialInIt() throws {
+        let found = try problems(in: #"{"upstreams": {"post": {"proxyURL": "http://user:secret@proxy:1"}}}"#)
+        #expect(found.count == 1 && !found[0].contains("secret"), "\(found)")
+    }
+
+    @Test func clientCertificate_hasToFitItsKey_andAnExpiredOneCausesAWarning() throws {
+        let folder = ScratchFolder()
+        let authority = try TestAuthority("ours", in: folder)
+        let (own, other) = (try authority.issue("own"), try authority.issue("other", days: -1))
+        func found(_ certificate: String, _ key: String) throws -> ConfigurationLoader.CheckResult {
+            let upstream = #"{"clientCertificateFile": "\#(certificate)", "clientKeyFile": "\#(key)"}"#
+            let scratch = try ScratchConfiguration(#"{"upstreams": {"post": \#(upstream)}}"#)
+            return scratch.loader().examine(triesToStart: false)
+        }
+        #expect(try found(own.certificate, own.key).problems.isEmpty)
+        #expect(try found(own.certificate, own.key).warnings.map(\.path) == ["upstreams.post.apiKey"])
+        #expect(try found(own.certificate, other.key).problems.map(\.path) == ["upstreams.post.clientCertificateFile"])
+        let expired = try found(other.certificate, other.key)
+        #expect(expired.problems.isEmpty)
+        #expect(expired.warnings.map(\.path) == ["upstreams.post.apiKey", "upstreams.post.clientCertificateFile"])
+        #expect(expired.warnings.last?.detail.contains("; the certificate expired at ") == true)
+    }
+
+    @Test func connection_isThatOfTransfers_exceptToASimulator() throws {
+        let folder = ScratchFolder()
+        let own = try TestAuthority("ours", in: folder).issue("own")
+        let scratch = try ScratchConfiguration(
+            """
+            {"upstreams": {"post": {"clientCertificateFile": "\(own.certificate)", "clientKeyFile": "\(own.key)",
+              "proxyURL": "http://proxy.example:3128", "proxyUsername": "me", "proxyPassword": "pass:word",
+              "resolve": ["api.example:443:127.0.0.1", "api.example:80:[::1]"]}}}
+            """)
+        var loader = scratch.loader()
+        let options = try #require(try loader.load().configuration.upstreams.first).deliverySettings.transfer
+        #expect(options.clientCertificate == .init(certificateFile: own.certificate, keyFile: own.key))
+        #expect(options.proxy == .init(url: "http://proxy.example:3128", username: "me", password: "pass:word"))
+        #expect(options.resolve == ["api.example:443:127.0.0.1", "api.example:80:[::1]"])
+        loader.simulators = ["post": "http://127.0.0.1:1"]
+        let simulated = try #require(try loader.load().configuration.upstreams.first).deliverySettings.transfer
+        #expect(simulated.clientCertificate == nil && simulated.proxy == nil && simulated.resolve.isEmpty)
+    }
 
     @Test func pipeAndLargeFile_areRefused_asCertificates() throws {
         let folder = ScratchFolder()

@@ -1,3 +1,4 @@
+import Foundation
 import Logging
 import PosternAPI
 import PosternCore
@@ -75,7 +76,34 @@ import Testing
         )
         #expect(plan.live == ["upstreams.post.caFile"])
         #expect(plan.upstreams.map(\.description) == ["post"] && plan.replaced == plan.upstreams)
-        #expect(plan.configuration.upstreams.map(\.caFile) == [file, ""])
+        #expect(plan.configuration.upstreams.map(\.connection.caFile) == [file, ""])
+    }
+
+    /// What waits because of the former certificate is sent at once.
+    @Test func clientCertificate_isReplaced_ifItsFileHasAnotherOne() throws {
+        let folder = ScratchFolder()
+        let authority = try TestAuthority("ours", in: folder)
+        let (own, next) = (try authority.issue("own"), try authority.issue("next"))
+        let text =
+            #"{"upstreams": {"post": {"clientCertificateFile": "\#(own.certificate)", "clientKeyFile": "\#(own.key)"}}}"#
+        let before = try configuration(text)
+        #expect(before.changes(to: try configuration(text)).isEmpty)
+        for (from, to) in [(next.certificate, own.certificate), (next.key, own.key)] {
+            try Data(contentsOf: URL(filePath: from)).write(to: URL(filePath: to))
+        }
+        let plan = before.changes(to: try configuration(text))
+        #expect(plan.live == ["upstreams.post.clientCertificateFile"])
+        #expect(plan.replaced.map(\.description) == ["post"])
+    }
+
+    @Test func proxyAndAddresses_changeForTheirUpstreamAlone() throws {
+        let plan = try plan(
+            to: """
+                {"upstreams": {"post": {"proxyURL": "http://proxy:1", "resolve": ["a:1:127.0.0.1"]},
+                               "push": {"type": "post", "delivery": {"maxInFlight": 2}}}}
+                """)
+        #expect(plan.live == ["upstreams.post.proxyURL", "upstreams.post.resolve"])
+        #expect(plan.upstreams.map(\.description) == ["post"] && plan.replaced == plan.upstreams)
     }
 
     @Test func caps_changeWhileRunning() throws {
