@@ -40,14 +40,16 @@ import Testing
     }
 
     private func send(
-        to url: String, as client: TestCertificate?, trusting authority: TestAuthority
+        to url: String, as client: TestCertificate?, trusting authority: TestAuthority,
+        method: UpstreamRequest.Method = .post
     ) async -> TransferResult {
         // Every request has a connection of its own.
         let options = TransferOptions(
             trust: .authorities(file: authority.certificate),
             clientCertificate: client.map { .init(certificateFile: $0.certificate, keyFile: $0.key) },
             connectionMaxAge: .zero)
-        return await loop.send(UpstreamRequest(url: url, body: [1]), options: options)
+        return await loop.send(
+            UpstreamRequest(method: method, url: url, body: method == .post ? [1] : []), options: options)
     }
 
     private func text(_ result: TransferResult) throws -> String {
@@ -85,22 +87,46 @@ import Testing
         }
     }
 
+    /// It says whether a session is a new one. libmicrohttpd offers none to resume.
+    private func openSSLServer(_ own: TestCertificate, _ arguments: [String]) async throws -> (
+        ChildProcess, url: String
+    ) {
+        let unused = boundSocket()
+        let port = port(of: unused)
+        close(unused)
+        let server = try ChildProcess(
+            [
+                "/usr/bin/openssl", "s_server", "-accept", "127.0.0.1:\(port)", "-cert", own.certificate, "-key",
+                own.key,
+                "-www",
+            ] + arguments)
+        _ = try await server.line { $0.hasPrefix("ACCEPT") }
+        return (server, "https://127.0.0.1:\(port)/")
+    }
+
+    @Test(arguments: [false, true])
+    func session_isResumed_onlyWithoutAClientCertificate(hasCertificate: Bool) async throws {
+        defer { loop.stop() }
+        let ours = try TestAuthority("ours", in: folder)
+        let (server, url) = try await openSSLServer(
+            ours.issue("server"), ["-tls1_2", "-CAfile", ours.certificate, "-verify", "2"])
+        let client = hasCertificate ? try ours.issue("client") : nil
+        var pages: [String] = []
+        for _ in 0..<2 { pages.append(try await text(send(to: url, as: client, trusting: ours, method: .get))) }
+        #expect(pages.map { $0.contains("\nNew, ") } == [true, hasCertificate], "\(pages)")
+        server.signal(SIGKILL)
+    }
+
     /// Nothing was processed, so nothing has to be counted as ambiguous.
     @Test(arguments: ["-tls1_2", "-tls1_3"], [true, false])
     func certificateThatTheServerRejects_isNamedAsTheCause(version: String, hasCertificate: Bool) async throws {
         defer { loop.stop() }
         let (ours, others) = (try TestAuthority("ours", in: folder), try TestAuthority("others", in: folder))
         let own = try ours.issue("server")
-        let unused = boundSocket()
-        let port = port(of: unused)
-        close(unused)
-        let server = try ChildProcess([
-            "/usr/bin/openssl", "s_server", "-accept", "127.0.0.1:\(port)", version, "-cert", own.certificate, "-key",
-            own.key, "-CAfile", ours.certificate, "-Verify", "2", "-verify_return_error", "-www",
-        ])
-        _ = try await server.line { $0.hasPrefix("ACCEPT") }
+        let (server, url) = try await openSSLServer(
+            own, [version, "-CAfile", ours.certificate, "-Verify", "2", "-verify_return_error"])
         let client = hasCertificate ? try others.issue("other") : nil
-        let failure = await send(to: "https://127.0.0.1:\(port)/", as: client, trusting: ours).failure
+        let failure = await send(to: url, as: client, trusting: ours).failure
         #expect(failure?.reason == .unreachable && failure?.mayHaveArrived == false, "\(String(describing: failure))")
         // Without a certificate, TLS 1.2 knows no better word than a failed handshake.
         let start = version == "-tls1_3" || hasCertificate ? "The upstream rejected the client certificate: " : ""
