@@ -192,9 +192,17 @@ struct ConfigurationCheck {
         check(&common.connection, at: path)
         let values = entry.type.map { self.values(of: $0, at: path) } ?? [:]
         guard let name = upstreamName(entry.name), let type = entry.type else { return nil }
-        return .init(
+        var upstream = Upstream(
             name: name, type: type, isEnabled: common.isEnabled, delivery: delivery, queue: queue,
             connection: common.connection, logLevel: Logger.Level(rawValue: log.level), values: values)
+        upstream.schemas = values.mapValues(Self.schemas).filter { !$0.value.isEmpty }
+        return upstream
+    }
+
+    private static func schemas(namedBy value: SettingValue) -> [UInt8] {
+        (value.objects ?? [:]).sorted { $0.key < $1.key }.compactMap { $0.value["schema"] }.flatMap { file in
+            (try? readFile(file, atMost: ConfigurationFile.largestFile).get()) ?? []
+        }
     }
 
     /// Checks the files, and keeps what a reload has to compare.

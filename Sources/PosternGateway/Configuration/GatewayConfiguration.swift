@@ -110,6 +110,8 @@ public struct GatewayConfiguration: Sendable, Equatable {
         var logsAnswers = false
         /// A value for each setting of the type, so that two upstreams can be compared.
         let values: [String: SettingValue]
+        /// The texts of the files that settings name as a `schema`, by setting, so that a changed file is a change.
+        var schemas: [String: [UInt8]] = [:]
 
         /// How the upstream is reached.
         struct Connection: Sendable, Equatable {

@@ -99,7 +99,8 @@ extension GatewayConfiguration {
                 if next.isEnabled { added.append(next.name) } else { removed.append(next.name) }
                 continue
             }
-            let isReplaced = old.values != next.values || old.connection != next.connection
+            let isReplaced =
+                old.values != next.values || old.schemas != next.schemas || old.connection != next.connection
             if isReplaced { replaced.append(old.name) }
             if isReplaced || old.deliverySettings != next.deliverySettings { changed.append(old.name) }
         }
@@ -142,7 +143,9 @@ extension GatewayConfiguration.UpstreamConfiguration {
                 field.get(delivery) == field.get(global.old) && field.get(new.delivery) == field.get(global.new)
             return field.get(delivery) != field.get(new.delivery) && !follows
         }
-        let settings = Set(values.keys).union(new.values.keys).sorted().filter { values[$0] != new.values[$0] }
+        let settings = Set(values.keys).union(new.values.keys).sorted().filter {
+            values[$0] != new.values[$0] || schemas[$0] != new.schemas[$0]
+        }
         var common = new.common.changedFields(since: self.common, at: path)
         let certificate = keyPath(path + [Common.name(of: \.connection.clientCertificateFile)])
         if connection.clientCertificate != new.connection.clientCertificate, !common.contains(certificate) {

@@ -96,6 +96,23 @@ import Testing
         #expect(plan.replaced.map(\.description) == ["post"])
     }
 
+    @Test func kinds_change_ifTheFileOfASchemaDoes() throws {
+        let folder = ScratchFolder()
+        let file = folder.file("order.json")
+        let scratch = try ScratchConfiguration(
+            #"{"upstreams": {"shop": {"type": "webhook", "kinds": {"order": {"schema": "\#(file)"}}}, "webhook": {}}}"#)
+        func loaded(_ schema: String) throws -> GatewayConfiguration {
+            try Data(schema.utf8).write(to: URL(filePath: file))
+            return try ConfigurationLoader(
+                types: UpstreamRegistry.all, environment: [:], file: scratch.file, secretsDirectory: nil
+            ).load().configuration
+        }
+        let before = try loaded("true")
+        #expect(before.changes(to: try loaded("true")).isEmpty)
+        let plan = before.changes(to: try loaded("false"))
+        #expect(plan.live == ["upstreams.shop.kinds"] && plan.replaced.map(\.description) == ["shop"])
+    }
+
     @Test func proxyAndAddresses_changeForTheirUpstreamAlone() throws {
         let plan = try plan(
             to: """

@@ -70,7 +70,8 @@ struct Pointer: Sendable, Equatable {
         }
     }
 
-    private func value(in payload: JSONValue) -> JSONValue? {
+    /// The value that it leads to; nil if there is none.
+    func value(in payload: JSONValue) -> JSONValue? {
         var value = payload
         for name in names {
             guard let next = value.kind == .array ? Self.element(name, of: value) : value[named: name] else {

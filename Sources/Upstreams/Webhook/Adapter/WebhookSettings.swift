@@ -1,3 +1,5 @@
+import Foundation
+import Glibc
 import PosternCore
 import PosternUpstream
 
@@ -192,18 +194,41 @@ struct Endpoint: Sendable, Equatable {
     /// What follows the question mark in `path` as it is configured.
     var query = Secret("")
     var method = UpstreamRequest.Method.post
+    /// The file with the schema of payloads; empty if there is none.
+    var schemaFile = ""
+    /// What that file contains.
+    var schema: PayloadSchema?
 
     fileprivate static let methods: [UpstreamRequest.Method] = [.post, .put, .patch]
-    private static let members = ["path", "method"]
+    private static let members = ["path", "method", "schema"]
 
     fileprivate var written: [String: String] {
-        ["path": path + (query.isEmpty ? "" : "?\(query.value)"), "method": method.rawValue]
+        let schema = schemaFile.isEmpty ? [:] : ["schema": schemaFile]
+        return ["path": path + (query.isEmpty ? "" : "?\(query.value)"), "method": method.rawValue].merging(schema) {
+            $1
+        }
     }
 
     fileprivate init(written: [String: String]) {
         let (path, query) = URLQuery.split(written["path"] ?? "")
         (self.path, self.query) = (path, Secret(query))
         method = written["method"].flatMap(UpstreamRequest.Method.init) ?? .post
+        schemaFile = written["schema"] ?? ""
+        schema = schemaFile.isEmpty ? nil : try? Self.readSchema(schemaFile).get()
+    }
+
+    /// Reads a regular file, because a device may be endless and a pipe can be read only once.
+    private static func readSchema(_ file: String) -> Result<PayloadSchema, PayloadSchema.Refusal> {
+        var status = stat()
+        guard stat(file, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size <= PayloadSchema.largestFile,
+            let text = FileManager.default.contents(atPath: file)
+        else {
+            let limit = PayloadSchema.largestFile
+            return .failure(.init(problems: ["cannot be read: expected a file of at most \(limit) bytes"]))
+        }
+        do throws(PayloadSchema.Refusal) { return .success(try PayloadSchema(Array(text))) } catch {
+            return .failure(error)
+        }
     }
 
     init() {}
@@ -211,7 +236,7 @@ struct Endpoint: Sendable, Equatable {
     fileprivate static func problems(with kind: String, _ written: [String: String]) -> [String] {
         var problems = [KindName.problem(with: kind).map { "'\(kind)' \($0)" }].compactMap(\.self)
         for name in written.keys.sorted() where !members.contains(name) {
-            problems.append("'\(kind)' has a member '\(name)'; allowed are \(members.joined(separator: " and "))")
+            problems.append("'\(kind)' has a member '\(name)'; allowed are \(members.joined(separator: ", "))")
         }
         if let path = written["path"], !path.isEmpty {
             if !path.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) || path.contains("#") {
@@ -224,6 +249,9 @@ struct Endpoint: Sendable, Equatable {
             let allowed = methods.map(\.rawValue).joined(separator: ", ")
             problems.append("the method of '\(kind)' must be one of \(allowed)")
         }
+        if let file = written["schema"], !file.isEmpty, case .failure(let refusal) = readSchema(file) {
+            problems += refusal.problems.prefix(10).map { "the schema \(file) of '\(kind)': \($0)" }
+        }
         return problems
     }
 }
@@ -232,7 +260,7 @@ extension SettingField<WebhookSettings> {
     fileprivate static func kinds(_ name: String, _ property: Property<[String: Endpoint]>) -> Self {
         Self(
             name, .objects, property, containsURLs: true,
-            "The kinds of messages. Each may have a `path`, which is appended to the URL, and a `method`: POST, PUT or PATCH."
+            "The kinds of messages. Each may have a `path`, which is appended to the URL, a `method`: POST, PUT or PATCH, and a `schema`: a file with the JSON Schema of its payloads."
         ) {
             .objects($0.mapValues(\.written))
         } decode: { value throws(Setting.Mismatch) in

@@ -52,7 +52,10 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
         -> ValidPayload
     {
-        ValidPayload(lane: try settings.orderBy.lane(of: payload))
+        if let errors = settings.kinds[kind.description]?.schema?.errors(of: payload), !errors.isEmpty {
+            throw InvalidPayload(errors)
+        }
+        return ValidPayload(lane: try settings.orderBy.lane(of: payload))
     }
 
     // MARK: Sending
