@@ -201,7 +201,7 @@ extension Outbox {
     /// The number of messages of an upstream up to `id` that are still queued.
     public func queued(of number: UpstreamNumber, through id: MessageID) throws(StoreError) -> Int {
         try read { sql in
-            try sql.value("SELECT count(*) FROM queue_# WHERE id <= ?", of: number, id, as: Int.self) ?? 0
+            try sql.value("SELECT count(*) FROM queued_# WHERE id <= ?", of: number, id, as: Int.self) ?? 0
         }
     }
 }

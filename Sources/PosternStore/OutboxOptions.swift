@@ -19,6 +19,8 @@ public struct OutboxOptions: Sendable, Equatable {
     /// How far the write-ahead log may grow while a reader keeps it from being reset.
     var maxLogBytes = 1 << 30
     var engine = StoreEngineKind.sqlite
+    /// Whether messages that are accepted together may share a row; see `BlockDraft`. Not for an engine without blocks.
+    var storesBlocks = true
 
     public init() {}
 

@@ -32,7 +32,7 @@ struct DiskStore {
 
         func ids() throws -> Set<MessageID> {
             try outbox.read { sql in
-                Set(try sql.all("SELECT id FROM queue_#", of: queue.number) { $0[0] as MessageID })
+                Set(try sql.all("SELECT id FROM queued_#", of: queue.number) { $0[0] as MessageID })
             }
         }
 

@@ -72,10 +72,10 @@ final class StoreExpectations: @unchecked Sendable {
     func findings(in outbox: Outbox, of number: UpstreamNumber, isDurable: Bool) throws -> [String] {
         var found: [MessageID: (place: Place, text: String?)] = [:]
         try outbox.read { sql in
-            try sql.each("SELECT id, payload FROM queue_#", of: number) {
+            try sql.each("SELECT id, payload FROM queued_#", of: number) {
                 found[$0[0]] = (.stored(.queued), String(decoding: $0[1] as [UInt8], as: UTF8.self))
             }
-            try sql.each("SELECT id FROM delivered_#", of: number) { found[$0[0]] = (.stored(.delivered), nil) }
+            try sql.each("SELECT id FROM received_#", of: number) { found[$0[0]] = (.stored(.delivered), nil) }
             try sql.each("SELECT id, state FROM ended_#", of: number) { found[$0[0]] = (.stored($0[1]), nil) }
         }
         identify(found.compactMapValues(\.text))

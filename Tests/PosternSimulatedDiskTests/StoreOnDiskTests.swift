@@ -306,12 +306,12 @@ extension StoreTrial {
         return try outbox.read { sql in
             var events: [String: Int] = [:]
             let keys: [String] =
-                try sql.all("SELECT key FROM queue_#", of: listener.number) { $0[0] }
+                try sql.all("SELECT key FROM queued_#", of: listener.number) { $0[0] }
                 + sql.all("SELECT key FROM ended_#", of: listener.number) { $0[0] }
             for key in keys { events[key, default: 0] += 1 }
             var states: [MessageID: MessageState] = [:]
-            try sql.each("SELECT id FROM queue_#", of: number) { states[$0[0]] = .queued }
-            try sql.each("SELECT id FROM delivered_#", of: number) { states[$0[0]] = .delivered }
+            try sql.each("SELECT id FROM queued_#", of: number) { states[$0[0]] = .queued }
+            try sql.each("SELECT id FROM received_#", of: number) { states[$0[0]] = .delivered }
             try sql.each("SELECT id, state FROM ended_#", of: number) { states[$0[0]] = $0[1] as MessageState }
             return states.sorted { $0.key < $1.key }.compactMap { id, state in
                 let count = events[id.description, default: 0]
@@ -324,7 +324,7 @@ extension StoreTrial {
     func hasDamagedPayload() throws -> Bool {
         guard let outbox, let queue else { return false }
         return try outbox.read { sql in
-            try sql.all("SELECT checksum, payload FROM queue_#", of: queue.number) {
+            try sql.all("SELECT checksum, payload FROM queued_#", of: queue.number) {
                 $0.isWhole(payload: 1, checksum: 0)
             }.contains(false)
         }

@@ -49,6 +49,10 @@ final class TestStore {
     func register(_ upstream: any Upstream = PlainUpstream(), cap: QueueCap = QueueCap()) throws -> UpstreamQueue {
         let target = try outbox.register(upstream, type: "plain", cap: cap)
         if let former = outbox.queues.adopted(target.number) { outbox.drop(former) }
+        // A block has not more messages than a request.
+        if target.mayUseBlocks {
+            target.collect(upTo: BatchLimits(maxMessages: 500, maxBytes: 1 << 20), for: .zero, expireAfter: .zero)
+        }
         return try outbox.adopt(target)
     }
 

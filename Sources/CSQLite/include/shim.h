@@ -3,6 +3,8 @@
 
 #include <sqlite3.h>
 
+#include "blocks.h"
+
 /// `sqlite3_config` is variadic. SQLite no longer counts the memory that it uses, for which each allocation and each release
 /// would take a lock that all connections share. Has no effect once a connection was opened.
 static inline void postern_sqlite_count_no_memory(void) { sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0); }

@@ -1,3 +1,4 @@
+import CSQLite
 public import PosternCore
 
 /// The audit of promise 2: for each upstream, the ledger, the rows, and whether they agree.
@@ -26,11 +27,11 @@ public struct Audit: Sendable, Equatable {
         let (number, ledger) = (summary.number, summary.ledger)
         var counts: [MessageState: Int] = [:]
         var queuedBytes = 0
-        try sql.each("SELECT count(*), coalesce(sum(length(payload)), 0) FROM queue_#", of: number) { row in
+        try sql.each("SELECT count(*), coalesce(sum(size), 0) FROM queued_#", of: number) { row in
             counts[.queued] = row[0]
             queuedBytes = row[1]
         }
-        counts[.delivered] = try sql.value("SELECT count(*) FROM delivered_#", of: number, as: Int.self)
+        counts[.delivered] = try sql.value("SELECT count(*) FROM received_#", of: number, as: Int.self)
         for state in [MessageState.failed, .cancelled, .dropped, .expired] {
             counts[state] = try sql.value(
                 "SELECT count(*) FROM ended_# WHERE state = ?", of: number, state, as: Int.self)
@@ -52,6 +53,8 @@ public struct Audit: Sendable, Equatable {
         }
         let twice = try twiceKept(number, with: sql)
         if twice > 0 { findings.append("\(twice) messages are in two states") }
+        let broken = try brokenBlocks(number, with: sql)
+        if broken > 0 { findings.append("\(broken) blocks do not have the messages that they say") }
         return Account(upstream: summary.name.description, ledger: ledger, rows: counts, findings: findings)
     }
 
@@ -61,7 +64,35 @@ public struct Audit: Sendable, Equatable {
             SELECT (SELECT count(*) FROM ended_# JOIN queue_# USING (id))
               + (SELECT count(*) FROM ended_# JOIN delivered_# USING (id))
               + (SELECT count(*) FROM delivered_# JOIN queue_# USING (id))
+              + (SELECT count(*) FROM blocks_# CROSS JOIN queue_# WHERE id BETWEEN first AND last)
+              + (SELECT count(*) FROM blocks_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last)
+              + (SELECT count(*) FROM blocks_# CROSS JOIN ended_# WHERE id BETWEEN first AND last)
+              + (SELECT count(*) FROM receipts_# CROSS JOIN queue_# WHERE id BETWEEN first AND last)
+              + (SELECT count(*) FROM receipts_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last)
+              + (SELECT count(*) FROM receipts_# CROSS JOIN ended_# WHERE id BETWEEN first AND last)
             """, of: number, as: Int.self) ?? 0
+    }
+
+    /// Blocks, of messages or of receipts, whose columns and heads differ, or that overlap another one.
+    private static func brokenBlocks(_ number: UpstreamNumber, with sql: SQL) throws -> Int {
+        var (broken, last) = (0, Int64.min)
+        func examine(_ row: borrowing SQLRow) throws {
+            let (heads, from, through): (BorrowedBytes, MessageID, MessageID) = (row[5], row[0], row[1])
+            var (count, bytes, latest) = (0, 0, Int64.min)
+            try MessageHead.each(in: heads, of: from, acceptedAt: row[4]) { head in
+                (count, bytes, latest) = (count + 1, bytes + Int(head.size), head.id)
+                return true
+            }
+            let isWhole = count > 0 && count == row[2] && latest == through.rawValue && from.rawValue > last
+            if !isWhole || (row[3] as Int?).map({ $0 != bytes }) ?? false { broken += 1 }
+            last = through.rawValue
+        }
+        try sql.each(
+            """
+            SELECT first, last, count, bytes, acceptedAtMs, heads FROM blocks_#
+            UNION ALL SELECT first, last, count, NULL, acceptedAtMs, heads FROM receipts_# ORDER BY first
+            """, of: number, body: examine)
+        return broken
     }
 }
 

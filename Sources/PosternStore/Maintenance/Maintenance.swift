@@ -11,6 +11,8 @@ final class Maintenance: @unchecked Sendable {
     static let pause = Duration.milliseconds(50)
     /// The maximum number of rows that a turn removes, per table.
     static let rowsPerTurn = 2000
+    /// The maximum number of receipts of blocks that a turn removes.
+    static let blocksPerTurn = 500
     /// The maximum number of rows with a payload.
     static let heavyRowsPerTurn = 200
     /// When to check again a value that has expired but is still needed.
@@ -87,17 +89,36 @@ final class Maintenance: @unchecked Sendable {
             DELETE FROM delivered_# WHERE id IN (SELECT id FROM
               (SELECT id, settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first WHERE settledAtMs < ?)
             """, of: writeState.number, Self.rowsPerTurn, now - retention)
-        if gone > 0 { writeState.change.purge(gone, of: .delivered) }
-        guard gone < Self.rowsPerTurn else { return true }
+        var (blocks, goneInBlocks) = (0, 0)
+        try sql.each(
+            """
+            DELETE FROM receipts_# WHERE first IN (SELECT first FROM
+              (SELECT first, settledAtMs FROM receipts_# ORDER BY first LIMIT ?) AS oldest WHERE settledAtMs < ?)
+            RETURNING count
+            """, of: writeState.number, Self.blocksPerTurn, now - retention
+        ) { row in
+            blocks += 1
+            goneInBlocks += row[0]
+        }
+        if gone + goneInBlocks > 0 { writeState.change.purge(gone + goneInBlocks, of: .delivered) }
+        guard gone < Self.rowsPerTurn, blocks < Self.blocksPerTurn else { return true }
         let oldest = try sql.value(
-            "SELECT min(settledAtMs) FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?) AS first",
-            of: writeState.number, Self.rowsPerTurn, as: Timestamp?.self
+            """
+            SELECT min(settledAtMs) FROM (
+              SELECT settledAtMs FROM (SELECT settledAtMs FROM delivered_# ORDER BY id LIMIT ?1) AS first
+              UNION ALL SELECT settledAtMs FROM (SELECT settledAtMs FROM receipts_# ORDER BY first LIMIT ?1) AS first) AS oldest
+            """, of: writeState.number, Self.rowsPerTurn, as: Timestamp?.self
         ).flatMap(\.self)
         if let oldest, oldest > now {
             // They are of a clock that was ahead, and would keep those behind them for as long as it was.
             try sql.run(
                 "UPDATE delivered_# SET settledAtMs = ? WHERE id IN (SELECT id FROM delivered_# ORDER BY id LIMIT ?)",
                 of: writeState.number, now, Self.rowsPerTurn)
+            try sql.run(
+                """
+                UPDATE receipts_# SET settledAtMs = ?
+                WHERE first IN (SELECT first FROM receipts_# ORDER BY first LIMIT ?)
+                """, of: writeState.number, now, Self.rowsPerTurn)
         }
         wait(for: .delivered(writeState.number), oldest: min(oldest ?? now, now), at: now, retention)
         return false
@@ -147,7 +168,7 @@ final class Maintenance: @unchecked Sendable {
         var ids: [MessageID] = []
         var isFront = true
         try transaction.sql.walk(
-            "SELECT id, acceptedAtMs, tried FROM queue_# WHERE id > ? ORDER BY id", of: queue.number,
+            "SELECT id, acceptedAtMs, tried FROM queued_# WHERE id > ? ORDER BY id", of: queue.number,
             passedForAge[queue.number] ?? MessageID(rawValue: 0)
         ) { row in
             guard row[1] <= limit else { return false }

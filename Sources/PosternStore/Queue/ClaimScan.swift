@@ -76,6 +76,12 @@ struct ClaimScan {
 
     func fits(_ count: Int) -> Bool { room.fits(count) }
 
+    /// Whether to go on with a block of so many messages and bytes: one that would fit into a batch of its own is left whole
+    /// for the next one, because a block of which a part is sent is taken apart.
+    func mayBegin(_ count: Int, of bytes: Int) -> Bool {
+        batch.isEmpty || room.fits(count, of: bytes) || !BatchRoom(limits).fits(count, of: bytes)
+    }
+
     mutating func countExamined(bytes count: Int) {
         lookedMessages += 1
         lookedBytes += count

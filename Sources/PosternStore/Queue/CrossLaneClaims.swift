@@ -315,18 +315,21 @@ struct CrossLaneClaims: QueueClaims {
             cursor = position
             frontier = max(frontier, position)
         }
-        try rows.forEachFresh(after: cursor) { row in
-            let (id, lane, size) = (row.id, row.lane, row.payloadCount)
+        try rows.forEachFresh(after: cursor) { count, bytes in
+            isCut = !scan.mayBegin(count, of: bytes)
+            return !isCut
+        } _: { message in
+            let (id, lane, size) = (message.id, message.lane, message.payloadCount)
             if !taken.contains(id), !isKnown(id, in: lane, isLeased) {
-                if !full.isEmpty, lane == 0, case let kind = rows.kinds.kind(row[1]), full.contains(kind) {
-                    postponedKinds[kind]?.pass(id)
+                if !full.isEmpty, lane == 0, full.contains(message.kind) {
+                    postponedKinds[message.kind]?.pass(id)
                     passed += 1
                 } else if skipped.mayTake(id, in: lane) {
                     guard scan.fits(size) else {
                         isCut = true
                         return false
                     }
-                    scan.take(rows.queueRow(row))
+                    scan.take(rows.queueRow(message))
                 } else {
                     skipped.insert(id, in: lane)
                 }

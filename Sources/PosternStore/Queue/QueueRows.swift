@@ -20,12 +20,13 @@ struct QueueRows {
 
     /// - Parameter lane: Its separate lane, whose name the row does not have.
     func row(_ id: MessageID, in lane: Lane? = nil) throws -> QueueRow? {
-        try sql.first(
+        let row = try sql.first(
             """
             SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
               tried, checksum, payload, traceParent FROM queue_# WHERE id = ?
             """, of: number, id
         ) { queueRow($0, lane) }
+        return try row ?? rowInBlock(id)
     }
 
     /// An ended message, as if it were queued again.
@@ -40,17 +41,7 @@ struct QueueRows {
         ) { queueRow($0, lane) }
     }
 
-    func exists(_ id: MessageID) throws -> Bool { try sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: number, id) }
-
-    /// Visits the rows that wait for nothing, from `cursor` on, until `body` returns false. Payloads are copied on
-    /// demand.
-    func forEachFresh(after cursor: MessageID, _ body: (borrowing SQLRow) throws -> Bool) throws {
-        try sql.walk(
-            """
-            SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-              tried, checksum, payload, traceParent FROM queue_# WHERE id > ? AND waiting = 0 ORDER BY id
-            """, of: number, cursor, body: body)
-    }
+    func exists(_ id: MessageID) throws -> Bool { try sql.exists("SELECT 1 FROM queued_# WHERE id = ?", of: number, id) }
 
     /// The rows of a separate lane up to `last` that are not scheduled, and those of `scheduled` that still are, oldest
     /// first. The ids of the former are found in the index alone.
@@ -116,11 +107,11 @@ struct QueueRows {
         queueRow(row, .named(lane.name, group: lane.group))
     }
 
-    func queueRow(_ row: borrowing SQLRow, _ lane: Lane? = nil) -> QueueRow {
+    func queueRow(_ row: borrowing SQLRow, _ lane: Lane? = nil, _ kind: Kind? = nil) -> QueueRow {
         let flags: MessageFlags = row[10]
         return QueueRow(
             message: Message(
-                id: row[0], kind: kinds.kind(row[1]),
+                id: row[0], kind: kind ?? kinds.kind(row[1]),
                 lane: lane ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
                 mayHaveArrived: flags.contains(.mayHaveArrived), wasRetried: flags.contains(.wasRetried),

@@ -13,6 +13,11 @@ public final class QueueTarget: Sendable {
     let isDisabled: Bool
     /// Whether its type validates messages a second time when they are stored.
     let validatesAgainstState: Bool
+    /// Whether messages that are accepted together may share a row. Separate lanes are found by the rows of their messages,
+    /// and a second validation may ask for those.
+    let mayUseBlocks: Bool
+    /// Whether a request has messages of one kind only.
+    let sendsKindsApart: Bool
     private let current: Mutex<Settings>
 
     /// What a reload of the configuration replaces.
@@ -37,6 +42,8 @@ public final class QueueTarget: Sendable {
         self.number = number
         self.isDisabled = isDisabled
         validatesAgainstState = upstream.validatesAgainstState
+        mayUseBlocks = upstream.traits.laneRule == .acrossLanes && !upstream.validatesAgainstState
+        sendsKindsApart = upstream.traits.sendsKindsApart
         current = Mutex(Settings(upstream: upstream, cap: cap))
     }
 

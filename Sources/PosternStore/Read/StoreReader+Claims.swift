@@ -32,7 +32,7 @@ extension StoreReader {
     func lanes(of messages: Set<MessageID>, in number: UpstreamNumber) throws -> Set<Int64> {
         var lanes: Set<Int64> = []
         for id in messages {
-            if let lane = try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: number, id, as: Int64.self) {
+            if let lane = try sql.value("SELECT lane FROM queued_# WHERE id = ?", of: number, id, as: Int64.self) {
                 lanes.insert(lane)
             }
         }

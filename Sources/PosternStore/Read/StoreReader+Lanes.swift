@@ -200,7 +200,7 @@ extension StoreReader {
             lanes[lane] = found
         }
         try sql.walk(
-            "SELECT id, lane, waiting, nextAttemptAtMs, kind FROM queue_# WHERE id > 0 ORDER BY id LIMIT ?", of: number,
+            "SELECT id, lane, waiting, nextAttemptAtMs, kind FROM queued_# WHERE id > 0 ORDER BY id LIMIT ?", of: number,
             Self.rowsPerPage
         ) { row in
             visit(row)
@@ -239,7 +239,7 @@ extension StoreReader {
 
     private func times(of id: MessageID, in number: UpstreamNumber) throws -> (acceptedAt: Timestamp, since: Timestamp)?
     {
-        try sql.first("SELECT acceptedAtMs, lastError FROM queue_# WHERE id = ?", of: number, id) { row in
+        try sql.first("SELECT acceptedAtMs, lastError FROM queued_# WHERE id = ?", of: number, id) { row in
             (row[0], Self.since(row[0], lastError: row[1]))
         }
     }

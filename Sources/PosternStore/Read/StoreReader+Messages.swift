@@ -141,23 +141,23 @@ extension StoreReader {
             """
             SELECT id, kind, 0, key, attempts, acceptedAtMs, lastError, NULL, NULL, CASE WHEN ?3 THEN payload END,
               nextAttemptAtMs, waiting, lane, expiresAtMs
-            FROM queue_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
+            FROM queued_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.queue, .newest):
             """
             SELECT id, kind, 0, key, attempts, acceptedAtMs, lastError, NULL, NULL, CASE WHEN ?3 THEN payload END,
               nextAttemptAtMs, waiting, lane, expiresAtMs
-            FROM queue_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
+            FROM queued_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         case (.delivered, .oldest):
             """
             SELECT id, kind, 1, key, attempts, acceptedAtMs, NULL, settledAtMs, result, CASE WHEN ?3 THEN NULL END
-            FROM delivered_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
+            FROM received_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.delivered, .newest):
             """
             SELECT id, kind, 1, key, attempts, acceptedAtMs, NULL, settledAtMs, result, CASE WHEN ?3 THEN NULL END
-            FROM delivered_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
+            FROM received_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         case (.ended, .oldest):
             """
@@ -277,8 +277,8 @@ extension StoreReader {
 
     private static func search(_ table: Table) -> Statement {
         switch table {
-        case .queue: "SELECT id, acceptedAtMs FROM queue_# WHERE id >= ? ORDER BY id LIMIT 1"
-        case .delivered: "SELECT id, acceptedAtMs FROM delivered_# WHERE id >= ? ORDER BY id LIMIT 1"
+        case .queue: "SELECT id, acceptedAtMs FROM queued_# WHERE id >= ? ORDER BY id LIMIT 1"
+        case .delivered: "SELECT id, acceptedAtMs FROM received_# WHERE id >= ? ORDER BY id LIMIT 1"
         case .ended: "SELECT id, acceptedAtMs FROM ended_# WHERE id >= ? ORDER BY id LIMIT 1"
         }
     }

@@ -15,7 +15,7 @@ struct StoreReader {
     func oldestQueued(of number: UpstreamNumber, at now: Timestamp) throws -> Timestamp? {
         let accepted = try sql.value(
             """
-            SELECT acceptedAtMs FROM (SELECT waiting, acceptedAtMs FROM queue_# ORDER BY id LIMIT ?) AS first
+            SELECT acceptedAtMs FROM (SELECT waiting, acceptedAtMs FROM queued_# ORDER BY id LIMIT ?) AS first
             WHERE waiting <> ? LIMIT 1
             """,
             of: number, Self.rowsPerPage, QueueColumn.scheduled, as: Timestamp.self)
@@ -85,7 +85,7 @@ struct StoreReader {
     private func kind(of id: MessageID) throws -> Kind? {
         let number = try sql.value(
             """
-            SELECT kind FROM queue_# WHERE id = ?1 UNION ALL SELECT kind FROM delivered_# WHERE id = ?1
+            SELECT kind FROM queued_# WHERE id = ?1 UNION ALL SELECT kind FROM received_# WHERE id = ?1
             UNION ALL SELECT kind FROM ended_# WHERE id = ?1 LIMIT 1
             """, of: id.upstream, id, as: Int.self)
         return number.map { kinds.kind($0) }

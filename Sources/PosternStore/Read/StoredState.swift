@@ -65,7 +65,7 @@ struct StoredState {
     var draft: StateChange.Draft? { writeState?.draft }
 
     func isQueued(_ id: MessageID) throws -> Bool {
-        try id.upstream == upstream && sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: upstream, id)
+        try id.upstream == upstream && sql.exists("SELECT 1 FROM queued_# WHERE id = ?", of: upstream, id)
     }
 
     // MARK: Credentials

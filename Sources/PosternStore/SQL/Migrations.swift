@@ -182,6 +182,11 @@ enum Migrations {
         // Changes no table: versions that know it count the messages behind `lastId` themselves (`Ledger.tail`), and take the
         // size of pages from the store.
         Migration(identifier: "6 tails") { _ in },
+        Migration(identifier: "7 blocks") { sql in
+            for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+                try createBlocks(of: number, with: sql)
+            }
+        },
     ]
 
     /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no
@@ -240,6 +245,43 @@ enum Migrations {
               payload BLOB
             ) STRICT;
             CREATE INDEX IF NOT EXISTS ended_#_settled ON ended_# (settledAtMs);
+            """, of: number)
+    }
+
+    /// What keeps many messages in one row: those of one commit that are queued, and of which nothing else is known
+    /// (`Transaction.closeBlock`), and their receipts. The views show all messages, one by one.
+    static func createBlocks(of number: UpstreamNumber, with sql: SQL) throws {
+        try sql.script(
+            """
+            CREATE TABLE IF NOT EXISTS blocks_# (
+              first INTEGER PRIMARY KEY,
+              last INTEGER NOT NULL,
+              count INTEGER NOT NULL,
+              bytes INTEGER NOT NULL,
+              acceptedAtMs INTEGER NOT NULL,
+              heads BLOB NOT NULL,
+              payloads BLOB NOT NULL
+            ) STRICT;
+            CREATE TABLE IF NOT EXISTS receipts_# (
+              first INTEGER PRIMARY KEY,
+              last INTEGER NOT NULL,
+              count INTEGER NOT NULL,
+              acceptedAtMs INTEGER NOT NULL,
+              settledAtMs INTEGER NOT NULL,
+              result BLOB,
+              heads BLOB NOT NULL
+            ) STRICT;
+            """, of: number)
+        try sql.script(
+            """
+            CREATE VIEW IF NOT EXISTS queued_# AS
+              SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
+                tried, traceParent, checksum, length(payload) AS size, payload FROM queue_#
+              UNION ALL SELECT id, kind, lane, acceptedAtMs, 0, NULL, NULL, 0, key, NULL, NULL, 0, NULL, checksum, size, payload
+                FROM postern_queued(#);
+            CREATE VIEW IF NOT EXISTS received_# AS
+              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_#
+              UNION ALL SELECT id, kind, acceptedAtMs, settledAtMs, 1, key, result FROM postern_received(#);
             """, of: number)
     }
 

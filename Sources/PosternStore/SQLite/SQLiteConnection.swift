@@ -22,6 +22,7 @@ final class SQLiteConnection {
         try check(sqlite3_open_v2(path, &handle, access | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, nil))
         sqlite3_busy_timeout(handle, Int32(busyTimeout / .milliseconds(1)))
         postern_sqlite_refuse_quoted_text(handle)
+        try check(postern_add_block_functions(handle))
         try execute("PRAGMA foreign_keys = ON")
         try execute(script)
         // Nothing before this has to read the file.

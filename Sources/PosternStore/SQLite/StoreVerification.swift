@@ -48,7 +48,7 @@ public struct StoreVerification: Sendable, Equatable {
             count += 1
             if changed.count < 10, !row.isWhole(payload: 2, checksum: 1) { changed.append(row[0]) }
         }
-        try sql.each("SELECT id, checksum, payload FROM queue_#", of: number) { compare($0) }
+        try sql.each("SELECT id, checksum, payload FROM queued_#", of: number) { compare($0) }
         try sql.each("SELECT id, checksum, payload FROM ended_# WHERE payload IS NOT NULL", of: number) { compare($0) }
         return (count, changed)
     }

@@ -182,6 +182,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
             return .appended(result, completion)
         case .change(let body, _):
             transaction.growth = nil
+            try transaction.closeBlocks()
             return .changed(try body(transaction))
         case .stop: return .changed {}
         }

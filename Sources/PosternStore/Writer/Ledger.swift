@@ -133,9 +133,14 @@ extension Ledger {
 
     /// The tail of an upstream whose row has this `lastId`.
     static func tail(of number: UpstreamNumber, after lastID: Int, with sql: SQL) throws -> Ledger {
-        try sql.first(
-            "SELECT max(id), count(*), sum(length(payload)) FROM queue_# WHERE id > ?", of: number, lastID
-        ) { Ledger(lastID: $0[0], accepted: $0[1], queuedBytes: $0[2], counts: Counts(queued: $0[1])) } ?? .empty
+        func read(_ row: borrowing SQLRow) -> Ledger {
+            Ledger(lastID: row[0], accepted: row[1], queuedBytes: row[2], counts: Counts(queued: row[1]))
+        }
+        let rows = try sql.first(
+            "SELECT max(id), count(*), sum(length(payload)) FROM queue_# WHERE id > ?", of: number, lastID, read: read)
+        let blocks = try sql.first(
+            "SELECT max(last), sum(count), sum(bytes) FROM blocks_# WHERE first > ?", of: number, lastID, read: read)
+        return (rows ?? .empty) + (blocks ?? .empty)
     }
 
     /// The tails of all upstreams.

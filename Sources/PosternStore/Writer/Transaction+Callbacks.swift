@@ -170,6 +170,7 @@ extension Transaction {
     /// Stores an event that does not fit into its queue, without payload if the disk is full.
     private func insertDropped(_ event: NewMessage, as id: MessageID) throws {
         let writeState = writeStates[id.upstream]
+        try closeBlock(of: writeState)
         let checksum = event.bytes.withUnsafeBytes { Checksum.of($0) }
         try sql.run(
             """

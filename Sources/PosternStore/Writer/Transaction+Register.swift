@@ -26,6 +26,7 @@ extension Transaction {
             try sql.run("DELETE FROM credentials WHERE upstream = ?", number)
         }
         try Migrations.createTables(of: number, with: sql)
+        try Migrations.createBlocks(of: number, with: sql)
         if sql.admitsLate { try Migrations.createLaneNames(of: number, with: sql) }
         if upstream.traits.laneRule.needsLaneIndex {
             try Migrations.createLaneIndex(of: number, with: sql)

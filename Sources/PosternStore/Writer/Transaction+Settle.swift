@@ -20,6 +20,7 @@ extension Transaction {
 
     /// Keeps what names the step of a request. No request of a new step may have arrived yet.
     private func begin(_ progress: [UInt8], of id: MessageID, in queue: QueueTarget) throws {
+        try giveRow(to: id)
         let isNew = try sql.run(
             """
             UPDATE queue_# SET progress = ?1, tried = tried - (tried & ?3)
@@ -78,7 +79,7 @@ extension Transaction {
     private func deliver(
         _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
     ) throws {
-        guard !messages.isEmpty else { return }
+        let messages = try deliverBlocks(messages, of: queue, result: result, at: moment)
         if try deliverRun(messages, of: queue, result: result, at: moment) { return }
         for message in messages { try deliver(message, of: queue, result: result, at: moment) }
     }
@@ -112,7 +113,7 @@ extension Transaction {
         countLane(messages[0].lane, -messages.count, of: queue)
         writeState.change.counts.queued -= messages.count
         writeState.change.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
-        book(messages, of: queue, result: result, at: moment)
+        book(messages[...], of: queue, result: result, at: moment)
         return true
     }
 
@@ -132,7 +133,7 @@ extension Transaction {
         book([message], of: queue, result: result, at: moment)
     }
 
-    private func book(_ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
+    func book(_ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
         let writeState = writeStates[queue.number]
         writeState.change.counts.delivered += messages.count
         if !outbox.keepsDelivered { writeState.change.purged.delivered += messages.count }
@@ -161,6 +162,7 @@ extension Transaction {
         result: [UInt8]? = nil, mayHaveArrived: Bool = false, attempts: Int = 0
     ) throws -> Bool {
         growth = nil
+        try giveRow(to: id)
         let found = try sql.first(
             "SELECT lane, length(payload), kind FROM queue_# WHERE id = ?", of: queue.number, id
         ) {
@@ -212,6 +214,7 @@ extension Transaction {
     private func wait(_ waiting: Settlement.Waiting, of queue: QueueTarget) throws {
         let error = waiting.error.map(JSONRecord.encode)
         for message in waiting.messages {
+            try giveRow(to: message.id)
             try sql.run(
                 """
                 UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
@@ -226,6 +229,7 @@ extension Transaction {
     }
 
     private func markPossiblyArrived(_ id: MessageID, in queue: QueueTarget) throws {
+        try giveRow(to: id)
         try sql.run(
             "UPDATE queue_# SET tried = tried | ? WHERE id = ?", of: queue.number, MessageFlags.mayHaveArrived, id)
     }
@@ -233,6 +237,7 @@ extension Transaction {
     private static func flags(_ mayHaveArrived: Bool) -> MessageFlags { mayHaveArrived ? .mayHaveArrived : [] }
 
     private func keep(_ progress: [UInt8], of message: Message, in queue: QueueTarget) throws {
+        try giveRow(to: message.id)
         try sql.run("UPDATE queue_# SET progress = ? WHERE id = ?", of: queue.number, progress, message.id)
         try endSchedule(of: message.id, in: queue)
         try touchLane(of: message, in: queue)
@@ -293,10 +298,9 @@ extension Transaction {
                 wanted
             ) { $0[0] }
         }
-        if state == nil, wanted == nil || wanted == .delivered,
-            try sql.run("DELETE FROM delivered_# WHERE id = ?", of: id.upstream, id) > 0
-        {
-            state = .delivered
+        if state == nil, wanted == nil || wanted == .delivered {
+            try giveReceiptRow(to: id)
+            if try sql.run("DELETE FROM delivered_# WHERE id = ?", of: id.upstream, id) > 0 { state = .delivered }
         }
         guard let state else { return false }
         writeStates[id.upstream].change.purge(1, of: state)

@@ -27,6 +27,7 @@ extension Transaction {
         let error = AttemptError(.interrupted, detail: LeftAttempt.detail, at: attempt.startedAt)
         let text = outbox.isFull ? nil : JSONRecord.encode(error)
         for id in ids {
+            try giveRow(to: id)
             try sql.run(
                 "UPDATE queue_# SET tried = tried | ?, lastError = coalesce(lastError, ?) WHERE id = ?",
                 of: attempt.upstream, MessageFlags.mayHaveArrived, text, id)

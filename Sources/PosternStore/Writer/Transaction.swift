@@ -37,6 +37,7 @@ final class Transaction {
     var operatorKey: String?
     /// What it adds to the store, as long as it only accepts messages; nil if it does anything else.
     var growth: Growth? = Growth()
+    private let storesBlocks: Bool
     private let isWaitedFor: Bool
     private let collectsEvents: Bool
 
@@ -48,6 +49,8 @@ final class Transaction {
         self.writer = writer
         self.outbox = outbox
         self.writeStates = writeStates
+        // An engine with several writers stores messages in another order than that of their ids.
+        storesBlocks = outbox.options.storesBlocks && !sql.admitsLate
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
         callbacks = outbox.callbacks ?? []
@@ -107,7 +110,9 @@ final class Transaction {
 
     /// Writes what is kept in memory during the transaction. Call once, as the last step.
     func finish() throws {
+        try closeBlocks()
         try storeCallbacks()
+        try closeBlocks()
         try writeStates.open.forEach(settleLanes)
         try dropUnneededCredentials()
         for writeState in writeStates.open { try writeState.save(with: sql) }
@@ -117,6 +122,7 @@ final class Transaction {
 extension Transaction {
     /// Runs `body`. If it returns false, its changes are undone, in the rows and in memory.
     func inSavepoint(_ body: () throws -> Bool) throws {
+        try closeBlocks()
         let (sequence, lastSequence) = (sequence, lastSequence)
         let (noted, told, reported) = (notices.count, events.end, reports.count)
         let removed = removals.count
@@ -136,6 +142,7 @@ extension Transaction {
             for (writeState, change, notice, settled, lanes) in before {
                 writeState.change = change
                 writeState.appendNotice = notice
+                writeState.block.removeAll()
                 writeState.settled = settled
                 writeState.openLane = nil
                 writeState.laneCounts.undo(to: lanes)
@@ -251,15 +258,19 @@ extension Transaction {
         var notice = writeState.appendNotice ?? AppendNotice(first: id)
         writeState.appendNotice = nil
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
-        try insert(
-            message, as: id, kind: writeState.kindNumber(of: message.kind, in: outbox.kinds),
-            lane: try openLane(of: message, scheduledAt: scheduledAt, notice: &notice),
-            scheduledAt: scheduledAt)
-        if sql.admitsLate { try nameLane(message.lane, of: id) }
-        countLane(message.lane, 1, of: queue)
+        let kind = writeState.kindNumber(of: message.kind, in: outbox.kinds)
+        if storesBlocks, message.isPlain {
+            if !writeState.block.fits(message) { try closeBlock(of: writeState) }
+            writeState.block.append(message, as: id, kind: kind)
+        } else {
+            try closeBlock(of: writeState)
+            try insert(
+                message, as: id, kind: kind, lane: try openLane(of: message, scheduledAt: scheduledAt, notice: &notice),
+                scheduledAt: scheduledAt)
+            if sql.admitsLate { try nameLane(message.lane, of: id) }
+            countLane(message.lane, 1, of: queue)
+        }
         writeState.accept(id, bytes: message.range.count)
-        growth?.messages += 1
-        growth?.bytes += message.range.count
         emit(.messageQueued, of: id, message.kind)
         notice.newest = id
         if scheduledAt == nil {
@@ -269,9 +280,11 @@ extension Transaction {
         writeState.appendNotice = notice
     }
 
-    private func insert(
+    func insert(
         _ message: NewMessage, as id: MessageID, kind: Int64, lane: Int64, scheduledAt: Timestamp?
     ) throws {
+        growth?.messages += 1
+        growth?.bytes += message.range.count
         try message.bytes.withUnsafeBytes { bytes in
             let payload = BorrowedBytes(UnsafeRawBufferPointer(rebasing: bytes[message.range]))
             let checksum = payload.checksum
@@ -350,21 +363,41 @@ extension Transaction {
         for request in spaceRequests(of: messages).values {
             var victims: [MessageID] = []
             var bytes = 0
+            // A block that is removed in part needs more room than before.
+            var last: MessageID?
             try forEachOldest(of: request.queue) { id, size in
+                if let last, id > last { return false }
                 // Undone with the rest if it is not enough.
                 guard tryRemoving(id, from: request.queue) else { return true }
                 victims.append(id)
                 bytes += size
-                return bytes < request.bytes
+                if last == nil, bytes >= request.bytes { last = try block(of: id)?.last ?? id }
+                return last.map { id < $0 } ?? true
             }
             guard bytes >= request.bytes else {
                 return .store(.full(detail: "the disk is full, and nothing can make room"))
             }
+            try emptyBlocks(of: victims)
             for id in victims { try dropWithPayload(id, from: request.queue) }
             writeStates[request.queue.number].change.queuedBytes -= bytes
             evicted += victims
         }
         return nil
+    }
+
+    /// Gives rows without payloads to the messages of blocks that are removed whole. The others need room for the payloads
+    /// of what is being sent.
+    private func emptyBlocks(of victims: [MessageID]) throws {
+        var rest = victims[...]
+        while let id = rest.first {
+            guard let block = try block(of: id) else {
+                rest.removeFirst()
+                continue
+            }
+            let inBlock = rest.prefix { $0 <= block.last }
+            try giveRows(to: block, withPayloads: inBlock.count < block.count)
+            rest = rest[inBlock.endIndex...]
+        }
     }
 
     /// Deletes the payload first, because there is no room to move it. The caller updates the ledger.
@@ -375,9 +408,10 @@ extension Transaction {
     }
 
     /// Visits queued messages and their sizes, oldest first, until `body` returns false.
-    private func forEachOldest(of queue: QueueTarget, _ body: (MessageID, Int) -> Bool) throws {
-        try sql.walk("SELECT id, length(payload) FROM queue_# ORDER BY id", of: queue.number) { row in
-            body(row[0], row[1])
+    private func forEachOldest(of queue: QueueTarget, _ body: (MessageID, Int) throws -> Bool) throws {
+        try closeBlocks()
+        try sql.walk("SELECT id, size FROM queued_# ORDER BY id", of: queue.number) { row in
+            try body(row[0], row[1])
         }
     }
 

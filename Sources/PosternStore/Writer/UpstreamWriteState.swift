@@ -21,6 +21,8 @@ final class UpstreamWriteState {
     /// The ledger with that change.
     var ledger: Ledger { committed + added }
     var appendNotice: AppendNotice?
+    /// What the current transaction has accepted and not written yet.
+    var block = BlockDraft()
     /// Lanes to update before the commit; true for those that were served and move behind the others.
     var touchedLanes: [Int64: Bool] = [:]
     /// The named lane that got the last message: consecutive messages are mostly of one lane. Nil if its row may have
@@ -70,6 +72,7 @@ final class UpstreamWriteState {
 
     func begin() {
         appendNotice = nil
+        block.removeAll()
         openLane = nil
         laneCounts.begin()
         draft = nil

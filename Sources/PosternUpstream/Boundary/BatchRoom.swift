@@ -17,6 +17,11 @@ package struct BatchRoom: Sendable, Equatable {
         count == 0 || (count < limits.maxMessages && bytes + 1 + size <= limits.maxBytes)
     }
 
+    /// Whether so many messages fit, which have `size` bytes together.
+    package func fits(_ messages: Int, of size: Int) -> Bool {
+        count + messages <= limits.maxMessages && bytes + messages + size <= limits.maxBytes
+    }
+
     /// Adds a message of `size` bytes, whether or not it fits.
     package mutating func take(_ size: Int) {
         bytes += size + (count == 0 ? 0 : 1)

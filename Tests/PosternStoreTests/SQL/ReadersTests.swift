@@ -13,14 +13,14 @@ import Testing
         let queue = try store.register()
         let first = try store.append(to: queue)
         let counts = try store.outbox.readers.readSnapshot { sql in
-            func count() throws -> Int? { try sql.value("SELECT count(*) FROM queue_1", as: Int.self) }
+            func count() throws -> Int? { try sql.value("SELECT count(*) FROM queued_1", as: Int.self) }
             let before = try count()
             try store.append(to: queue)
             // A read within a read has a connection of its own.
             return [before, try count(), try sees(first, store) ? 1 : 0]
         }
         #expect(counts == [1, 1, 1])
-        let after = try store.outbox.readers.readSnapshot { try $0.value("SELECT count(*) FROM queue_1", as: Int.self) }
+        let after = try store.outbox.readers.readSnapshot { try $0.value("SELECT count(*) FROM queued_1", as: Int.self) }
         #expect(after == 2)
     }
 
@@ -31,7 +31,7 @@ import Testing
         func read(_ meanwhile: () -> Void = {}) throws -> SQL {
             try readers.readSnapshot { sql in
                 meanwhile()
-                let isThere = try sql.exists("SELECT 1 FROM queue_1")
+                let isThere = try sql.exists("SELECT 1 FROM queued_1")
                 #expect(isThere)
                 return sql
             }

@@ -1,0 +1,156 @@
+import CSQLite
+import PosternCore
+
+/// A message that waits for nothing, in a row of its own or in a block. For the duration of a call.
+struct FreshMessage {
+    let id: MessageID
+    let lane: Int64
+    let kind: Kind
+    let payloadCount: Int
+    fileprivate let source: Source
+
+    fileprivate enum Source {
+        /// The statement that is positioned on its row.
+        case row(OpaquePointer)
+        /// Its head and its payload, as far as the block has it.
+        case block(MessageHead, UnsafeRawBufferPointer)
+    }
+}
+
+typealias MessageHead = postern_head
+
+extension MessageHead {
+    /// Visits the heads of a block until `body` returns false.
+    @inline(__always)
+    static func each(
+        in heads: BorrowedBytes, of first: MessageID, acceptedAt: Timestamp, _ body: (MessageHead) throws -> Bool
+    ) throws {
+        var head = MessageHead()
+        (head.id, head.acceptedAtMs) = (first.rawValue, acceptedAt.milliseconds)
+        guard var at = heads.bytes.assumingMemoryBound(to: UInt8.self).baseAddress else { return }
+        let end = at + heads.bytes.count
+        while at < end {
+            guard let next = postern_next_head(&head, at, end) else {
+                throw SQLiteError(SQLITE_CORRUPT, "the heads of a block are damaged")
+            }
+            at = next
+            guard try body(head) else { return }
+        }
+    }
+}
+
+extension QueueRows {
+    /// Visits the messages that wait for nothing, from `cursor` on in the order of their ids, until `body` returns false.
+    /// Payloads are copied on demand.
+    ///
+    /// - Parameter begin: Called with the messages and bytes of a block that is visited from its first message on. The visit
+    ///   ends if it returns false.
+    func forEachFresh(
+        after cursor: MessageID, begin: (Int, Int) -> Bool, _ body: (FreshMessage) throws -> Bool
+    ) throws {
+        var position = cursor
+        var goesOn = true
+        var kind: (number: Int, kind: Kind)?
+        func known(_ number: Int) -> Kind {
+            if let kind, kind.number == number { return kind.kind }
+            let found = kinds.kind(number)
+            kind = (number, found)
+            return found
+        }
+        func visitRows(before end: MessageID) throws {
+            try sql.walk(
+                """
+                SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+                  tried, checksum, payload, traceParent FROM queue_# WHERE id > ? AND id < ? AND waiting = 0 ORDER BY id
+                """, of: number, position, end
+            ) { row in
+                goesOn = try body(
+                    FreshMessage(
+                        id: row.id, lane: row.lane, kind: known(row[1]), payloadCount: row.payloadCount,
+                        source: .row(row.statement)))
+                return goesOn
+            }
+        }
+        // No row has an id between those of a block.
+        try sql.walk(
+            """
+            SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#
+            WHERE first >= coalesce((SELECT max(first) FROM blocks_# WHERE first <= ?1), ?1) AND last > ?1 ORDER BY first
+            """, of: number, cursor
+        ) { row in
+            let first: MessageID = row[0]
+            if first > position {
+                try visitRows(before: first)
+                if goesOn { goesOn = begin(row[3], row[4]) }
+            }
+            if goesOn {
+                try visit(row) { head, payload in
+                    guard head.id > position.rawValue else { return true }
+                    goesOn = try body(
+                        FreshMessage(
+                            id: MessageID(rawValue: head.id), lane: head.lane, kind: known(Int(head.kind)),
+                            payloadCount: Int(head.size), source: .block(head, payload)))
+                    return goesOn
+                }
+            }
+            position = row[1]
+            return goesOn
+        }
+        if goesOn { try visitRows(before: MessageID(rawValue: .max)) }
+    }
+
+    /// Visits the messages of a block until `body` returns false.
+    private func visit(
+        _ block: borrowing SQLRow, _ body: (MessageHead, UnsafeRawBufferPointer) throws -> Bool
+    ) throws {
+        let payloads: BorrowedBytes = block[6]
+        try MessageHead.each(in: block[5], of: block[0], acceptedAt: block[2]) { head in
+            // One that is not all there is damaged, which its checksum shows.
+            let start = min(Int(head.offset), payloads.bytes.count)
+            let payload = payloads.bytes[start..<min(start + Int(head.size), payloads.bytes.count)]
+            return try body(head, UnsafeRawBufferPointer(rebasing: payload))
+        }
+    }
+
+    func queueRow(_ message: FreshMessage) -> QueueRow {
+        switch message.source {
+        case .row(let statement): queueRow(SQLRow(statement: statement), nil, message.kind)
+        case .block(let head, let payload):
+            QueueRow(
+                message: Message(
+                    id: message.id, kind: message.kind, lane: Lane(number: head.lane), key: Self.key(of: head),
+                    acceptedAt: Timestamp(milliseconds: head.acceptedAtMs), payload: [UInt8](payload)),
+                expiresAt: nil, wasRequeued: false, isWhole: Checksum.of(payload) == head.checksum)
+        }
+    }
+
+    private static func key(of head: MessageHead) -> String? {
+        head.key.map { start in
+            UnsafeRawBufferPointer(start: start, count: Int(head.keySize)).withMemoryRebound(to: UInt8.self) {
+                String(decoding: $0, as: UTF8.self)
+            }
+        }
+    }
+
+    /// The message as if it had a row; nil if no block has it.
+    func rowInBlock(_ id: MessageID) throws -> QueueRow? {
+        var found: QueueRow?
+        try sql.walk(
+            """
+            SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#
+            WHERE first = (SELECT max(first) FROM blocks_# WHERE first <= ?1) AND last >= ?1
+            """, of: number, id
+        ) { row in
+            try visit(row) { head, payload in
+                guard head.id == id.rawValue else { return true }
+                let message = FreshMessage(
+                    id: id, lane: head.lane, kind: kinds.kind(Int(head.kind)), payloadCount: payload.count,
+                    source: .block(head, payload))
+                found = queueRow(message)
+                return false
+            }
+            return false
+        }
+        return found
+    }
+}

@@ -1,0 +1,233 @@
+import CSQLite
+import PosternCore
+import PosternUpstream
+
+// A block is one row of `blocks_#` with consecutive messages of one upstream, of one commit, of which nothing is known but
+// what their caller gave. Either all of them are in the block, or it is gone: once all are delivered, it becomes one row of
+// `receipts_#`; before anything else happens to one of them, all of them get rows of their own.
+
+/// The messages of one upstream that a transaction has accepted and not written yet.
+struct BlockDraft {
+    /// Fewer messages get rows of their own.
+    static let fewest = 4
+    private static let maxBytes = 1 << 16
+    /// Larger payloads get rows of their own: what is read and written together with a block stays small.
+    static let maxPayload = 1 << 14
+
+    private(set) var messages: [(id: MessageID, kind: Int64, message: NewMessage)] = []
+    private(set) var bytes = 0
+    private var room = BatchRoom(BatchLimits(maxMessages: 0, maxBytes: 0))
+
+    /// Whether the message belongs in the block. Not more than one request carries, so that a claim takes it whole.
+    func fits(_ message: NewMessage) -> Bool {
+        guard let last = messages.last?.message else { return true }
+        return room.fits(message.range.count) && (!last.queue.sendsKindsApart || last.kind == message.kind)
+    }
+
+    mutating func append(_ message: NewMessage, as id: MessageID, kind: Int64) {
+        if messages.isEmpty {
+            var limits = message.queue.limits
+            limits.maxMessages = min(limits.maxMessages, Int(POSTERN_BLOCK_MESSAGES))
+            limits.maxBytes = min(limits.maxBytes, Self.maxBytes)
+            room = BatchRoom(limits)
+        }
+        room.take(message.range.count)
+        bytes += message.range.count
+        messages.append((id, kind, message))
+    }
+
+    mutating func removeAll() {
+        guard !messages.isEmpty else { return }
+        messages.removeAll(keepingCapacity: true)
+        bytes = 0
+    }
+}
+
+extension NewMessage {
+    /// Whether nothing more is known of it than a block can hold.
+    var isPlain: Bool {
+        queue.mayUseBlocks && range.count <= BlockDraft.maxPayload && !lane.isNamed && notBefore.map { $0 <= acceptedAt } ?? true
+            && expiresAt == nil && traceParent == nil && credential == nil && !isCallback && key.map { $0.utf8.count < 256 } ?? true
+    }
+}
+
+/// A row of `blocks_#`, without what it contains.
+struct BlockRange {
+    let first: MessageID
+    let last: MessageID
+    let count: Int
+
+    init(_ row: borrowing SQLRow) { (first, last, count) = (row[0], row[1], row[2]) }
+}
+
+extension Transaction {
+    // MARK: Writing
+
+    /// Writes what was accepted so far. Call it before anything reads or changes queued messages.
+    func closeBlocks() throws { for writeState in writeStates.open { try closeBlock(of: writeState) } }
+
+    func closeBlock(of writeState: UpstreamWriteState) throws {
+        guard !writeState.block.messages.isEmpty else { return }
+        let block = writeState.block
+        writeState.block.removeAll()
+        if block.messages.count < BlockDraft.fewest {
+            for (id, kind, message) in block.messages {
+                try insert(message, as: id, kind: kind, lane: message.lane.number, scheduledAt: nil)
+            }
+        } else {
+            try insert(block)
+        }
+    }
+
+    private func insert(_ block: BlockDraft) throws {
+        let (first, last) = (block.messages[0], block.messages[block.messages.count - 1])
+        growth?.messages += 1
+        growth?.bytes += block.bytes + block.messages.count * Int(POSTERN_HEAD_BYTES)
+        let headBytes = block.messages.count * Int(POSTERN_HEAD_BYTES)
+        try withUnsafeTemporaryAllocation(byteCount: headBytes + block.bytes, alignment: 1) { buffer in
+            guard let heads = buffer.baseAddress else { return }
+            let payloads = heads + headBytes
+            var (headEnd, payloadEnd) = (0, 0)
+            var former = MessageHead()
+            (former.id, former.acceptedAtMs) = (first.id.rawValue, first.message.acceptedAt.milliseconds)
+            for (id, kind, message) in block.messages {
+                var head = MessageHead()
+                (head.id, head.kind, head.lane) = (id.rawValue, kind, message.lane.number)
+                (head.acceptedAtMs, head.size) = (message.acceptedAt.milliseconds, Int64(message.range.count))
+                message.bytes.withUnsafeBytes { bytes in
+                    let payload = UnsafeRawBufferPointer(rebasing: bytes[message.range])
+                    head.checksum = Checksum.of(payload)
+                    guard let start = payload.baseAddress else { return }
+                    (payloads + payloadEnd).copyMemory(from: start, byteCount: payload.count)
+                }
+                payloadEnd += message.range.count
+                let end = (heads + headEnd).assumingMemoryBound(to: UInt8.self)
+                if var key = message.key {
+                    key.withUTF8 { text in
+                        text.withMemoryRebound(to: CChar.self) { text in
+                            (head.key, head.keySize) = (text.baseAddress, Int64(text.count))
+                            headEnd += postern_put_head(end, &former, &head)
+                        }
+                    }
+                } else {
+                    headEnd += postern_put_head(end, &former, &head)
+                }
+                former = head
+            }
+            try sql.run(
+                """
+                INSERT INTO blocks_# (first, last, count, bytes, acceptedAtMs, heads, payloads) VALUES (?, ?, ?, ?, ?, ?, ?)
+                """, of: first.id.upstream, first.id, last.id, block.messages.count, block.bytes, first.message.acceptedAt,
+                BorrowedBytes(UnsafeRawBufferPointer(start: heads, count: headEnd)),
+                BorrowedBytes(UnsafeRawBufferPointer(start: payloads, count: payloadEnd)))
+        }
+    }
+
+    // MARK: Rows instead of blocks
+
+    /// Gives a queued message a row of its own, together with all of its block. Call it before anything happens to one
+    /// message.
+    func giveRow(to id: MessageID) throws {
+        if let block = try block(of: id) { try giveRows(to: block) }
+    }
+
+    /// The block of a message; nil if it has a row of its own, or is not queued.
+    func block(of id: MessageID) throws -> BlockRange? {
+        let block = try sql.first(
+            "SELECT first, last, count FROM blocks_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id,
+            read: BlockRange.init)
+        return block.flatMap { $0.last < id ? nil : $0 }
+    }
+
+    /// - Parameter withPayloads: If not, the payloads are empty: on a full disk there is no room to move them.
+    func giveRows(to block: BlockRange, withPayloads: Bool = true) throws {
+        let made = try sql.run(
+            Statement(
+                sqlite: """
+                    INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload)
+                    SELECT id, kind, lane, acceptedAtMs, key, checksum, CASE WHEN ? THEN payload ELSE ? END
+                    FROM postern_queued(#) WHERE id BETWEEN ? AND ? ORDER BY id
+                    """,
+                postgres: """
+                    INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload)
+                    SELECT id, kind, lane, acceptedAtMs, key, checksum, CASE WHEN ? THEN payload ELSE ? END
+                    FROM queued_# WHERE id BETWEEN ? AND ? ORDER BY id
+                    """), of: block.first.upstream, withPayloads, [] as [UInt8], block.first, block.last)
+        guard made == block.count else {
+            throw StoreError.failed(detail: "a block of \(block.count) messages has \(made)")
+        }
+        try sql.run("DELETE FROM blocks_# WHERE first = ?", of: block.first.upstream, block.first)
+    }
+
+    /// Gives a delivered message a row of its own, as above.
+    func giveReceiptRow(to id: MessageID) throws {
+        let block = try sql.first(
+            "SELECT first, last, count FROM receipts_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id,
+            read: BlockRange.init)
+        guard let block, block.last >= id else { return }
+        try sql.run(
+            Statement(
+                sqlite: """
+                    INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
+                    SELECT id, kind, acceptedAtMs, settledAtMs, 1, key, result
+                    FROM postern_received(#) WHERE id BETWEEN ? AND ? ORDER BY id
+                    """,
+                postgres: """
+                    INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
+                    SELECT id, kind, acceptedAtMs, settledAtMs, 1, key, result
+                    FROM received_# WHERE id BETWEEN ? AND ? ORDER BY id
+                    """), of: id.upstream, block.first, block.last)
+        try sql.run("DELETE FROM receipts_# WHERE first = ?", of: id.upstream, block.first)
+    }
+
+    // MARK: Delivered
+
+    /// Replaces the blocks of which all messages are delivered by their receipts. Returns the other messages: those have
+    /// rows.
+    func deliverBlocks(
+        _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
+    ) throws -> [Message] {
+        guard let least = messages.lazy.map(\.id).min(), let greatest = messages.lazy.map(\.id).max() else { return [] }
+        let blocks = try sql.all(
+            """
+            SELECT first, last, count FROM blocks_#
+            WHERE first >= coalesce((SELECT max(first) FROM blocks_# WHERE first <= ?1), ?1) AND first <= ?2 AND last >= ?1
+            ORDER BY first
+            """, of: queue.number, least, greatest, read: BlockRange.init)
+        guard !blocks.isEmpty else { return messages }
+        let isSorted = zip(messages, messages.dropFirst()).allSatisfy { $0.id < $1.id }
+        let messages = isSorted ? messages : messages.sorted { $0.id < $1.id }
+        var others: [Message] = []
+        var rest = messages[...]
+        for block in blocks {
+            let start = rest.firstIndex { $0.id >= block.first } ?? rest.endIndex
+            let end = rest[start...].firstIndex { $0.id > block.last } ?? rest.endIndex
+            others += rest[..<start]
+            if end - start == block.count {
+                try deliver(block, rest[start..<end], of: queue, result: result, at: moment)
+            } else if start < end {
+                try giveRows(to: block)
+                others += rest[start..<end]
+            }
+            rest = rest[end...]
+        }
+        return others + rest
+    }
+
+    private func deliver(
+        _ block: BlockRange, _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
+    ) throws {
+        if outbox.keepsDelivered {
+            try sql.run(
+                """
+                INSERT INTO receipts_# (first, last, count, acceptedAtMs, settledAtMs, result, heads)
+                SELECT first, last, count, acceptedAtMs, ?, ?, heads FROM blocks_# WHERE first = ?
+                """, of: queue.number, moment, result, block.first)
+        }
+        try sql.run("DELETE FROM blocks_# WHERE first = ?", of: queue.number, block.first)
+        let writeState = writeStates[queue.number]
+        writeState.change.counts.queued -= messages.count
+        writeState.change.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
+        book(messages, of: queue, result: result, at: moment)
+    }
+}
