@@ -100,13 +100,16 @@ static int disconnect(sqlite3_vtab *table) {
     return SQLITE_OK;
 }
 
+/// The views name the id `rowid`: SQLite 3.40 sorts what it merges by any other column.
+static int is_id(int column) { return column == ID || column < 0; }
+
 static int plan(sqlite3_vtab *table, sqlite3_index_info *info) {
     int number = -1, one = -1, from = -1, through = -1;
     for (int i = 0; i < info->nConstraint; i++) {
         if (!info->aConstraint[i].usable) continue;
         int column = info->aConstraint[i].iColumn, operation = info->aConstraint[i].op;
         if (column == NUMBER && operation == SQLITE_INDEX_CONSTRAINT_EQ) number = i;
-        if (column != ID) continue;
+        if (!is_id(column)) continue;
         if (operation == SQLITE_INDEX_CONSTRAINT_EQ) one = i;
         if (operation == SQLITE_INDEX_CONSTRAINT_GT || operation == SQLITE_INDEX_CONSTRAINT_GE) from = i;
         if (operation == SQLITE_INDEX_CONSTRAINT_LT || operation == SQLITE_INDEX_CONSTRAINT_LE) through = i;
@@ -123,7 +126,7 @@ static int plan(sqlite3_vtab *table, sqlite3_index_info *info) {
         if (from >= 0) info->aConstraintUsage[from].argvIndex = ++argument, info->idxNum |= FROM;
         if (through >= 0) info->aConstraintUsage[through].argvIndex = ++argument, info->idxNum |= THROUGH;
     }
-    if (info->nOrderBy == 1 && info->aOrderBy[0].iColumn == ID) {
+    if (info->nOrderBy == 1 && is_id(info->aOrderBy[0].iColumn)) {
         info->orderByConsumed = 1;
         if (info->aOrderBy[0].desc) info->idxNum |= DESCENDING;
     }

@@ -13,12 +13,13 @@ struct StoreReader {
     let names: [UpstreamNumber: UpstreamName]
 
     func oldestQueued(of number: UpstreamNumber, at now: Timestamp) throws -> Timestamp? {
-        let accepted = try sql.value(
-            """
-            SELECT acceptedAtMs FROM (SELECT waiting, acceptedAtMs FROM queued_# ORDER BY id LIMIT ?) AS first
-            WHERE waiting <> ? LIMIT 1
-            """,
-            of: number, Self.rowsPerPage, QueueColumn.scheduled, as: Timestamp.self)
+        var accepted: Timestamp?
+        var rows = 0
+        try sql.walk("SELECT waiting, acceptedAtMs FROM queued_# ORDER BY id", of: number) { row in
+            rows += 1
+            if row[0] as Int64 != QueueColumn.scheduled { accepted = row[1] }
+            return accepted == nil && rows < Self.rowsPerPage
+        }
         let scheduled = try sql.value(
             "SELECT nextAttemptAtMs FROM queue_# WHERE waiting = ? AND nextAttemptAtMs <= ? ORDER BY nextAttemptAtMs LIMIT 1",
             of: number, QueueColumn.scheduled, now, as: Timestamp.self)

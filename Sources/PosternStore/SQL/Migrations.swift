@@ -249,7 +249,8 @@ enum Migrations {
     }
 
     /// What keeps many messages in one row: those of one commit that are queued, and of which nothing else is known
-    /// (`Transaction.closeBlock`), and their receipts. The views show all messages, one by one.
+    /// (`Transaction.closeBlock`), and their receipts. The views show all messages, one by one. SQLite reads both parts of a
+    /// view in the order of ids, and no further than necessary, only if their columns have the same affinities.
     static func createBlocks(of number: UpstreamNumber, with sql: SQL) throws {
         try sql.script(
             """
@@ -276,12 +277,14 @@ enum Migrations {
             """
             CREATE VIEW IF NOT EXISTS queued_# AS
               SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
-                tried, traceParent, checksum, length(payload) AS size, payload FROM queue_#
-              UNION ALL SELECT id, kind, lane, acceptedAtMs, 0, NULL, NULL, 0, key, NULL, NULL, 0, NULL, checksum, size, payload
-                FROM postern_queued(#);
+                tried, traceParent, checksum, CAST(length(payload) AS INTEGER) AS size, payload FROM queue_#
+              UNION ALL SELECT rowid, kind, lane, acceptedAtMs, CAST(0 AS INTEGER), CAST(NULL AS INTEGER),
+                CAST(NULL AS INTEGER), CAST(0 AS INTEGER), key, CAST(NULL AS TEXT), CAST(NULL AS BLOB), CAST(0 AS INTEGER),
+                CAST(NULL AS TEXT), checksum, size, payload FROM postern_queued(#);
             CREATE VIEW IF NOT EXISTS received_# AS
               SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_#
-              UNION ALL SELECT id, kind, acceptedAtMs, settledAtMs, 1, key, result FROM postern_received(#);
+              UNION ALL SELECT rowid, kind, acceptedAtMs, settledAtMs, CAST(1 AS INTEGER), key, result
+                FROM postern_received(#);
             """, of: number)
     }
 

@@ -50,10 +50,11 @@ import Testing
                 return try countSteps(on: sql) { _ = try reader.oldestQueued(of: queue.number, at: now) }
             }
         }
-        try store.append(3, to: queue)
+        try store.append(5, to: queue)
         let few = try steps()
         try store.append(5000, to: queue)
-        #expect(try steps() == few)
+        let many = try steps()
+        #expect(many == few)
     }
 
     @Test func requests_areListedByTheirKey_withoutSorting() throws {
@@ -262,7 +263,11 @@ import Testing
     }
 
     @Test func turn_doesALittle_andSaysThatThereIsMore() throws {
-        let store = try TestStore { $0.deliveredRetention = .seconds(100) }
+        let store = try TestStore {
+            $0.deliveredRetention = .seconds(100)
+            // Receipts of blocks are removed in fewer turns.
+            $0.storesBlocks = false
+        }
         let queue = try store.register()
         try store.append(3000, to: queue)
         try store.drain(queue)
