@@ -77,8 +77,9 @@ struct CrossLaneClaims: QueueClaims {
         self.sendsKindsApart = sendsKindsApart
     }
 
-    var countInMemory: Int { skipped.count + members.count }
-    var isAtScanLimit: Bool { countInMemory >= scanLimit }
+    // Inlined, because a call would copy all of this for each row.
+    @inline(__always) var countInMemory: Int { skipped.count + members.count }
+    @inline(__always) var isAtScanLimit: Bool { countInMemory >= scanLimit }
     var mustScan: Bool { skipped.hasFree || mustVerify || ((isBehind || mayRescanPassed) && !isAtScanLimit) }
 
     /// Whether most of a kind's postponed messages have been sent, and rows of it were passed.
@@ -126,7 +127,7 @@ struct CrossLaneClaims: QueueClaims {
 
     mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?) {
         guard let refused else {
-            for message in found { skipped.beginFlight(in: message.lane.number) }
+            for index in found.indices { skipped.beginFlight(in: found[index].lane.number) }
             return
         }
         for message in found {

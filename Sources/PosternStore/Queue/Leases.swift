@@ -25,7 +25,7 @@ struct Leases {
     mutating func endScan(taking found: [Message], lane: (Message) -> Int64) -> [MessageID]? {
         defer { removedMeanwhile = nil }
         if removing.isEmpty, removedMeanwhile?.isEmpty != false {
-            for message in found { lanes[message.id] = lane(message) }
+            for index in found.indices { lanes[found[index].id] = lane(found[index]) }
             return nil
         }
         var refused: [MessageID] = []

@@ -86,7 +86,7 @@ struct QueueMailbox {
     var isAdmitting: Bool { unadmitted != nil || admissions > 0 }
 
     /// Ends the leases of `messages`. Returns those that existed.
-    mutating func end(_ messages: [Message]) -> [Lease] { messages.compactMap { leases.end($0.id) } }
+    mutating func end(_ messages: [Message]) -> [Lease] { messages.indices.compactMap { leases.end(messages[$0].id) } }
 
     /// Ends a claim whose wait has been stored in the row of its lane, and notifies the worker.
     mutating func suspend(_ claim: Claim) { updates.suspended.append((end(claim.messages), claim.history)) }

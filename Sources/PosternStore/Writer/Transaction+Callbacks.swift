@@ -15,7 +15,7 @@ extension Transaction {
 
     /// Notes a delivered message.
     func report(_ message: Message, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp) {
-        guard !callbacks.isEmpty, !message.isCallback, isReported(.delivered, of: queue) else { return }
+        guard !message.isCallback, isReported(.delivered, of: queue) else { return }
         reports.append(
             SettledMessage(
                 id: message.id, upstream: queue.name, kind: message.kind, state: .delivered, key: message.key,

@@ -260,7 +260,7 @@ extension Transaction {
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         let kind = writeState.kindNumber(of: message.kind, in: outbox.kinds)
         if storesBlocks, message.isPlain {
-            if !writeState.block.fits(message) { try closeBlock(of: writeState) }
+            if !writeState.block.fits(message.range.count, ofKind: kind) { try closeBlock(of: writeState) }
             writeState.block.append(message, as: id, kind: kind)
         } else {
             try closeBlock(of: writeState)
