@@ -44,7 +44,8 @@ def schema(number="7"):
     source = (STORE / "SQL/Migrations.swift").read_text()
     # The tables of an upstream are created with all of their columns.
     made = re.compile(r"\b(CREATE TABLE|CREATE INDEX|ALTER TABLE (?!\w+_#))")
-    texts = [text for _, _, text in literals(source) if made.search(text)]
+    texts = [text.replace("\\(scope)", "").replace("\\(number)", number) for _, _, text in literals(source)]
+    texts = [text for text in texts if made.search(text)]
     text = ";\n".join(text for text in texts if "migrations" not in text).replace("#", number)
     for pattern, replacement in [
         (r"\b(is[A-Z]\w*) INTEGER NOT NULL", r"\1 boolean NOT NULL"),
@@ -56,7 +57,9 @@ def schema(number="7"):
         (r"\) STRICT(, WITHOUT ROWID)?", ")"),
     ]:
         text = re.sub(pattern, replacement, text)
-    return text
+    # An engine without blocks shows its rows.
+    views = f"CREATE VIEW queued_{number} AS SELECT *, octet_length(payload) AS size FROM queue_{number};\n"
+    return f"{text};\n{views}CREATE VIEW received_{number} AS SELECT * FROM delivered_{number}"
 
 
 def postgres(text, number="7"):

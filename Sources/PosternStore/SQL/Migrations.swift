@@ -249,12 +249,15 @@ enum Migrations {
     }
 
     /// What keeps many messages in one row: those of one commit that are queued, and of which nothing else is known
-    /// (`Transaction.closeBlock`), and their receipts. The views show all messages, one by one. SQLite reads both parts of a
-    /// view in the order of ids, and no further than necessary, only if their columns have the same affinities.
-    static func createBlocks(of number: UpstreamNumber, with sql: SQL) throws {
-        try sql.script(
+    /// (`BlockDraft`), and their receipts. The views show all messages, one by one. SQLite reads both parts of a view in the
+    /// order of ids, and no further than necessary, only if their columns have the same affinities.
+    ///
+    /// - Parameter scope: `TEMP ` for a connection that only reads.
+    static func createBlocks(of number: UpstreamNumber, _ scope: String = "", with sql: SQL) throws {
+        let number = number.rawValue
+        try sql.connection.execute(
             """
-            CREATE TABLE IF NOT EXISTS blocks_# (
+            CREATE \(scope)TABLE IF NOT EXISTS blocks_\(number) (
               first INTEGER PRIMARY KEY,
               last INTEGER NOT NULL,
               count INTEGER NOT NULL,
@@ -263,7 +266,7 @@ enum Migrations {
               heads BLOB NOT NULL,
               payloads BLOB NOT NULL
             ) STRICT;
-            CREATE TABLE IF NOT EXISTS receipts_# (
+            CREATE \(scope)TABLE IF NOT EXISTS receipts_\(number) (
               first INTEGER PRIMARY KEY,
               last INTEGER NOT NULL,
               count INTEGER NOT NULL,
@@ -272,20 +275,30 @@ enum Migrations {
               result BLOB,
               heads BLOB NOT NULL
             ) STRICT;
-            """, of: number)
-        try sql.script(
+            """)
+        try sql.connection.execute(
             """
-            CREATE VIEW IF NOT EXISTS queued_# AS
+            CREATE \(scope)VIEW IF NOT EXISTS queued_\(number) AS
               SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
-                tried, traceParent, checksum, CAST(length(payload) AS INTEGER) AS size, payload FROM queue_#
+                tried, traceParent, checksum, CAST(length(payload) AS INTEGER) AS size, payload FROM queue_\(number)
               UNION ALL SELECT rowid, kind, lane, acceptedAtMs, CAST(0 AS INTEGER), CAST(NULL AS INTEGER),
                 CAST(NULL AS INTEGER), CAST(0 AS INTEGER), key, CAST(NULL AS TEXT), CAST(NULL AS BLOB), CAST(0 AS INTEGER),
-                CAST(NULL AS TEXT), checksum, size, payload FROM postern_queued(#);
-            CREATE VIEW IF NOT EXISTS received_# AS
-              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_#
+                CAST(NULL AS TEXT), checksum, size, payload FROM postern_queued(\(number));
+            CREATE \(scope)VIEW IF NOT EXISTS received_\(number) AS
+              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_\(number)
               UNION ALL SELECT rowid, kind, acceptedAtMs, settledAtMs, CAST(1 AS INTEGER), key, result
-                FROM postern_received(#);
-            """, of: number)
+                FROM postern_received(\(number));
+            """)
+    }
+
+    /// Lets a store of a release without blocks be read without being changed.
+    static func showRowsAlone(with sql: SQL) throws {
+        guard try sql.value("PRAGMA application_id", as: Int.self) == applicationID,
+            try !applied(with: sql).contains("7 blocks")
+        else { return }
+        for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+            try createBlocks(of: number, "TEMP ", with: sql)
+        }
     }
 
     /// The index by which batches of one lane are found: by id what waits for no time, and by time what is scheduled.

@@ -184,7 +184,9 @@ enum StoreFile {
 
     /// A read-only connection with its own cache.
     static func openForReading(_ path: String, busyTimeout: Duration = .zero) throws -> SQL {
-        SQL(try SQLiteConnection(path, isReadOnly: true, busyTimeout: busyTimeout))
+        let sql = SQL(try SQLiteConnection(path, isReadOnly: true, busyTimeout: busyTimeout))
+        try Migrations.showRowsAlone(with: sql)
+        return sql
     }
 
     // A transaction that changes many pages would otherwise need a file in a directory for temporary files. A container with
