@@ -15,9 +15,9 @@ struct StoreReader {
     func oldestQueued(of number: UpstreamNumber, at now: Timestamp) throws -> Timestamp? {
         var accepted: Timestamp?
         var rows = 0
-        try sql.walk("SELECT waiting, acceptedAtMs FROM queued_# ORDER BY id", of: number) { row in
+        try sql.walk("SELECT id, waiting, acceptedAtMs FROM queued_# ORDER BY id", of: number) { row in
             rows += 1
-            if row[0] as Int64 != QueueColumn.scheduled { accepted = row[1] }
+            if row[1] as Int64 != QueueColumn.scheduled { accepted = row[2] }
             return accepted == nil && rows < Self.rowsPerPage
         }
         let scheduled = try sql.value(

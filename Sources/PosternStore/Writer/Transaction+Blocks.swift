@@ -69,16 +69,17 @@ extension Transaction {
     func closeBlocks() throws { for writeState in writeStates.open { try closeBlock(of: writeState) } }
 
     func closeBlock(of writeState: UpstreamWriteState) throws {
-        guard !writeState.block.messages.isEmpty else { return }
-        let block = writeState.block
-        writeState.block.removeAll()
-        if block.messages.count < BlockDraft.fewest {
-            for (id, kind, message) in block.messages {
+        let count = writeState.block.messages.count
+        guard count > 0 else { return }
+        if count < BlockDraft.fewest {
+            for index in 0..<count {
+                let (id, kind, message) = writeState.block.messages[index]
                 try insert(message, as: id, kind: kind, lane: message.lane.number, scheduledAt: nil)
             }
         } else {
-            try insert(block)
+            try insert(writeState.block)
         }
+        writeState.block.removeAll()
     }
 
     private func insert(_ block: BlockDraft) throws {
@@ -145,7 +146,11 @@ extension Transaction {
         return block.flatMap { $0.last < id ? nil : $0 }
     }
 
-    /// - Parameter withPayloads: If not, the payloads are empty: on a full disk there is no room to move them.
+    /// On a full disk, this takes pages of those that are reserved (`DiskReserve`), twice the 64 KiB of a block at most, because
+    /// the rows are made before the block is deleted. That frees its pages, so what remains is what the rows do not fill of
+    /// theirs. Claims are small then, so that few blocks are given rows before what fails is tried again, as rows.
+    ///
+    /// - Parameter withPayloads: If not, the payloads are empty: what makes room must not need any.
     func giveRows(to block: BlockRange, withPayloads: Bool = true) throws {
         let made = try sql.run(
             Statement(
