@@ -337,7 +337,10 @@ struct CrossLaneClaims: QueueClaims {
                 scan.countExamined(bytes: size)
             }
             position = id
-            isCut = scan.isFull || isAtScanLimit || passed >= Self.passLimit
+            // Not with `||`, whose right side would have a copy of everything.
+            if scan.isFull { isCut = true }
+            if isAtScanLimit { isCut = true }
+            if passed >= Self.passLimit { isCut = true }
             return !isCut
         }
         guard !isCut else { return }

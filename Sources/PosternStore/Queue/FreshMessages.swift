@@ -119,15 +119,8 @@ extension QueueRows {
             QueueRow(
                 message: Message(
                     id: message.id, kind: message.kind, lane: Lane(number: head.lane), key: Self.key(of: head),
-                    acceptedAt: Timestamp(milliseconds: head.acceptedAtMs), payload: Self.copy(of: payload)),
+                    acceptedAt: Timestamp(milliseconds: head.acceptedAtMs), payload: [UInt8](payload)),
                 expiresAt: nil, wasRequeued: false, isWhole: Checksum.of(payload) == head.checksum)
-        }
-    }
-
-    private static func copy(of payload: UnsafeRawBufferPointer) -> [UInt8] {
-        [UInt8](unsafeUninitializedCapacity: payload.count) { bytes, count in
-            UnsafeMutableRawBufferPointer(bytes).copyMemory(from: payload)
-            count = payload.count
         }
     }
 
