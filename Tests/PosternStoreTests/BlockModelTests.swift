@@ -85,13 +85,16 @@ private final class Comparison {
     }
 
     private func append() throws {
-        let plan = (0..<Int.random(in: [1...3, 4...40, 4...90][Int.random(in: 0..<3, using: &random)], using: &random)).map { _ in
-            (
-                size: chance(3) ? 20_000 : Int.random(in: 0...400, using: &random), lane: Int64.random(in: -20...4, using: &random),
-                key: chance(30) ? "key-\(Int.random(in: 0..<50, using: &random))" : nil, later: chance(1), ends: chance(1),
-                kind: chance(20)
-            )
-        }
+        let plan = (0..<Int.random(in: [1...3, 4...40, 4...90][Int.random(in: 0..<3, using: &random)], using: &random))
+            .map { _ in
+                (
+                    size: chance(3) ? 20_000 : Int.random(in: 0...400, using: &random),
+                    lane: Int64.random(in: -20...4, using: &random),
+                    key: chance(30) ? "key-\(Int.random(in: 0..<50, using: &random))" : nil, later: chance(1),
+                    ends: chance(1),
+                    kind: chance(20)
+                )
+            }
         ids += try both("ids") { store, queue in
             let receipt = try store.append(
                 plan.map { message in
@@ -122,7 +125,9 @@ private final class Comparison {
             if !claim.messages.isEmpty || !claim.expired.isEmpty { claims.append(claim) }
         }
         for claim in claims.shuffled(using: &random) {
-            for message in claim.messages { try #require(queues[1].read { try $0.row(message.id)?.message } == message) }
+            for message in claim.messages {
+                try #require(queues[1].read { try $0.row(message.id)?.message } == message)
+            }
             let count = claim.messages.count
             // Most are delivered whole; of others, any part is.
             let isDelivered = chance(60) ? [Bool](repeating: true, count: count) : (0..<count).map { _ in chance(70) }
@@ -199,7 +204,8 @@ private final class Comparison {
         let order = MessageOrder.allCases.randomElement(using: &random) ?? .oldest
         let state = [MessageState.queued, .delivered, .failed].randomElement(using: &random)
         let time = stores[0].time.now - .seconds(65)
-        _ = try both("position") { store, queue in try id.map { try store.outbox.queued(of: queue.number, through: $0) } }
+        _ = try both("position") { store, queue in try id.map { try store.outbox.queued(of: queue.number, through: $0) }
+        }
         for (filter, order, limit) in [
             (MessageFilter(), MessageOrder.oldest, 10_000), (MessageFilter(), .newest, 10_000),
             (MessageFilter(state: state), order, 9), (MessageFilter(key: key), order, 100),

@@ -87,7 +87,8 @@ import Testing
     }
 
     @Test(arguments: [
-        "UPDATE blocks_1 SET count = 4", "UPDATE blocks_1 SET bytes = bytes + 1", "UPDATE blocks_1 SET last = last + 256",
+        "UPDATE blocks_1 SET count = 4", "UPDATE blocks_1 SET bytes = bytes + 1",
+        "UPDATE blocks_1 SET last = last + 256",
         "INSERT INTO receipts_1 SELECT first, last, count, acceptedAtMs, acceptedAtMs, NULL, heads FROM blocks_1",
         "INSERT INTO queue_1 (id, kind, lane, acceptedAtMs, checksum, payload) SELECT last, 1, 0, 0, 0, x'00' FROM blocks_1",
         "INSERT INTO delivered_1 SELECT first, 1, 0, 0, 1, NULL, NULL FROM blocks_1",
@@ -170,7 +171,9 @@ import Testing
         store.outbox.close()
         let view = try StoreView(path: store.path)
         #expect(try view.message(ids[0], payload: true)?.state == .delivered)
-        #expect(try view.messages(MessageFilter(state: .queued), after: nil, limit: 100, payload: true).messages.count == 31)
+        #expect(
+            try view.messages(MessageFilter(state: .queued), after: nil, limit: 100, payload: true).messages.count == 31
+        )
         #expect(try StoreVerification.run(store.path).isSound)
         #expect(try view.summaries().first?.ledger.queued == 31)
     }

@@ -123,7 +123,8 @@ struct ClaimScan {
         // By index, and only if it is necessary, because messages are large.
         let isSorted = batch.indices.dropFirst().allSatisfy { batch[$0 - 1].id < batch[$0].id }
         return Claim(
-            messages: isSorted ? batch : batch.sorted { $0.id < $1.id }, expired: expired, isGroup: isGroup, history: history,
+            messages: isSorted ? batch : batch.sorted { $0.id < $1.id }, expired: expired, isGroup: isGroup,
+            history: history,
             wakes: lane?.wakes ?? 0)
     }
 }

@@ -41,7 +41,9 @@ struct QueueRows {
         ) { queueRow($0, lane) }
     }
 
-    func exists(_ id: MessageID) throws -> Bool { try sql.exists("SELECT 1 FROM queued_# WHERE id = ?", of: number, id) }
+    func exists(_ id: MessageID) throws -> Bool {
+        try sql.exists("SELECT 1 FROM queued_# WHERE id = ?", of: number, id)
+    }
 
     /// The rows of a separate lane up to `last` that are not scheduled, and those of `scheduled` that still are, oldest
     /// first. The ids of the former are found in the index alone.

@@ -200,7 +200,8 @@ extension StoreReader {
             lanes[lane] = found
         }
         try sql.walk(
-            "SELECT id, lane, waiting, nextAttemptAtMs, kind FROM queued_# WHERE id > 0 ORDER BY id LIMIT ?", of: number,
+            "SELECT id, lane, waiting, nextAttemptAtMs, kind FROM queued_# WHERE id > 0 ORDER BY id LIMIT ?",
+            of: number,
             Self.rowsPerPage
         ) { row in
             visit(row)

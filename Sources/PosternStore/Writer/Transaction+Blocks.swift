@@ -48,8 +48,10 @@ struct BlockDraft {
 extension NewMessage {
     /// Whether nothing more is known of it than a block can hold.
     var isPlain: Bool {
-        queue.mayUseBlocks && range.count <= BlockDraft.maxPayload && !lane.isNamed && notBefore.map { $0 <= acceptedAt } ?? true
-            && expiresAt == nil && traceParent == nil && credential == nil && !isCallback && key.map { $0.utf8.count < 256 } ?? true
+        queue.mayUseBlocks && range.count <= BlockDraft.maxPayload && !lane.isNamed
+            && notBefore.map { $0 <= acceptedAt } ?? true
+            && expiresAt == nil && traceParent == nil && credential == nil && !isCallback
+            && key.map { $0.utf8.count < 256 } ?? true
     }
 }
 
@@ -124,7 +126,8 @@ extension Transaction {
             try sql.run(
                 """
                 INSERT INTO blocks_# (first, last, count, bytes, acceptedAtMs, heads, payloads) VALUES (?, ?, ?, ?, ?, ?, ?)
-                """, of: first.id.upstream, first.id, last.id, block.messages.count, block.bytes, first.message.acceptedAt,
+                """, of: first.id.upstream, first.id, last.id, block.messages.count, block.bytes,
+                first.message.acceptedAt,
                 BorrowedBytes(UnsafeRawBufferPointer(start: heads, count: headEnd)),
                 BorrowedBytes(UnsafeRawBufferPointer(start: payloads, count: payloadEnd)))
         }
@@ -173,7 +176,8 @@ extension Transaction {
     /// Gives a delivered message a row of its own, as above.
     func giveReceiptRow(to id: MessageID) throws {
         let block = try sql.first(
-            "SELECT first, last, count FROM receipts_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id,
+            "SELECT first, last, count FROM receipts_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream,
+            id,
             read: BlockRange.init)
         guard let block, block.last >= id else { return }
         try sql.run(
@@ -226,7 +230,8 @@ extension Transaction {
     }
 
     private func deliver(
-        _ block: BlockRange, _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
+        _ block: BlockRange, _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?,
+        at moment: Timestamp
     ) throws {
         if outbox.keepsDelivered {
             try sql.run(

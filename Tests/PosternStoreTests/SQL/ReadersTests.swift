@@ -20,7 +20,9 @@ import Testing
             return [before, try count(), try sees(first, store) ? 1 : 0]
         }
         #expect(counts == [1, 1, 1])
-        let after = try store.outbox.readers.readSnapshot { try $0.value("SELECT count(*) FROM queued_1", as: Int.self) }
+        let after = try store.outbox.readers.readSnapshot {
+            try $0.value("SELECT count(*) FROM queued_1", as: Int.self)
+        }
         #expect(after == 2)
     }
 
