@@ -67,7 +67,7 @@ static const char columns[] = "CREATE TABLE messages (id INTEGER, kind INTEGER, 
                               "checksum INTEGER, size INTEGER, payload BLOB, settledAtMs INTEGER, result BLOB, number HIDDEN)";
 
 /// What the planner has chosen.
-enum { ONE = 1, FROM = 2, THROUGH = 4, DESCENDING = 8 };
+enum { ONE = 1, FROM = 2, THROUGH = 4, DESCENDING = 8, PAYLOADS = 16 };
 
 typedef struct {
     sqlite3_vtab base;
@@ -78,9 +78,8 @@ typedef struct {
 typedef struct {
     sqlite3_vtab_cursor base;
     sqlite3_stmt *blocks;
-    sqlite3_blob *payloads;
     char table[24];
-    int isDescending, isAtEnd, hasPayloads;
+    int isDescending, isAtEnd;
     int index, count;
     postern_head heads[POSTERN_BLOCK_MESSAGES];
 } Cursor;
@@ -130,6 +129,7 @@ static int plan(sqlite3_vtab *table, sqlite3_index_info *info) {
         info->orderByConsumed = 1;
         if (info->aOrderBy[0].desc) info->idxNum |= DESCENDING;
     }
+    if (info->colUsed & (sqlite3_uint64)1 << PAYLOAD) info->idxNum |= PAYLOADS;
     info->estimatedRows = one >= 0 ? 1 : argument > 1 ? 10000 : 1000000;
     info->estimatedCost = one >= 0 ? 100 : (double)info->estimatedRows;
     return SQLITE_OK;
@@ -146,7 +146,6 @@ static int open(sqlite3_vtab *table, sqlite3_vtab_cursor **made) {
 static int close(sqlite3_vtab_cursor *base) {
     Cursor *cursor = (Cursor *)base;
     sqlite3_finalize(cursor->blocks);
-    sqlite3_blob_close(cursor->payloads);
     sqlite3_free(cursor);
     return SQLITE_OK;
 }
@@ -163,7 +162,7 @@ static int failed(Cursor *cursor, int code) {
 static int next_block(Cursor *cursor) {
     int code = sqlite3_step(cursor->blocks);
     cursor->isAtEnd = code != SQLITE_ROW;
-    cursor->hasPayloads = cursor->count = 0;
+    cursor->count = 0;
     if (cursor->isAtEnd) return code == SQLITE_DONE ? SQLITE_OK : failed(cursor, code);
     postern_head head = {.id = sqlite3_column_int64(cursor->blocks, 0), .acceptedAtMs = sqlite3_column_int64(cursor->blocks, 1)};
     const uint8_t *at = sqlite3_column_blob(cursor->blocks, 2), *end = at + sqlite3_column_bytes(cursor->blocks, 2);
@@ -181,9 +180,7 @@ static int filter(sqlite3_vtab_cursor *base, int plan, const char *text, int arg
     Cursor *cursor = (Cursor *)base;
     Table *table = (Table *)base->pVtab;
     sqlite3_finalize(cursor->blocks);
-    sqlite3_blob_close(cursor->payloads);
     cursor->blocks = NULL;
-    cursor->payloads = NULL;
     cursor->isDescending = plan & DESCENDING;
     cursor->isAtEnd = 1;
     sqlite3_int64 from = INT64_MIN, through = INT64_MAX;
@@ -200,7 +197,7 @@ static int filter(sqlite3_vtab_cursor *base, int plan, const char *text, int arg
     char *sql = sqlite3_mprintf(
         "SELECT first, acceptedAtMs, heads%s FROM %s WHERE first >= coalesce((SELECT max(first) FROM %s WHERE first <= ?1), ?1) "
         "AND first <= ?2 ORDER BY first %s",
-        table->isOfReceipts ? ", settledAtMs, result" : "", cursor->table, cursor->table, cursor->isDescending ? "DESC" : "ASC");
+        table->isOfReceipts ? ", settledAtMs, result" : plan & PAYLOADS ? ", payloads" : "", cursor->table, cursor->table, cursor->isDescending ? "DESC" : "ASC");
     if (!sql) return SQLITE_NOMEM;
     int code = sqlite3_prepare_v2(table->connection, sql, -1, &cursor->blocks, NULL);
     sqlite3_free(sql);
@@ -218,33 +215,14 @@ static int next(sqlite3_vtab_cursor *base) {
 
 static int is_at_end(sqlite3_vtab_cursor *base) { return ((Cursor *)base)->isAtEnd; }
 
-/// Payloads are read one by one, and only those that are needed.
-static int read_payload(Cursor *cursor, sqlite3_context *context) {
+static void read_payload(Cursor *cursor, sqlite3_context *context) {
     const postern_head *head = &cursor->heads[cursor->index];
-    sqlite3 *connection = ((Table *)cursor->base.pVtab)->connection;
-    int code = SQLITE_OK;
-    if (!cursor->payloads) {
-        sqlite3_int64 first = sqlite3_column_int64(cursor->blocks, 0);
-        code = sqlite3_blob_open(connection, "main", cursor->table, "payloads", first, 0, &cursor->payloads);
-    } else if (!cursor->hasPayloads) {
-        code = sqlite3_blob_reopen(cursor->payloads, sqlite3_column_int64(cursor->blocks, 0));
-    }
-    if (code != SQLITE_OK) return failed(cursor, code);
-    cursor->hasPayloads = 1;
-    // A payload beyond the end is damaged.
-    if (head->offset + head->size > sqlite3_blob_bytes(cursor->payloads) || head->size == 0) {
+    const char *payloads = sqlite3_column_blob(cursor->blocks, 3);
+    // A payload that is not all there is damaged, which its checksum shows.
+    if (head->size == 0 || head->offset + head->size > sqlite3_column_bytes(cursor->blocks, 3))
         sqlite3_result_zeroblob(context, 0);
-        return SQLITE_OK;
-    }
-    void *bytes = sqlite3_malloc((int)head->size);
-    if (!bytes) return SQLITE_NOMEM;
-    code = sqlite3_blob_read(cursor->payloads, bytes, (int)head->size, (int)head->offset);
-    if (code != SQLITE_OK) {
-        sqlite3_free(bytes);
-        return failed(cursor, code);
-    }
-    sqlite3_result_blob(context, bytes, (int)head->size, sqlite3_free);
-    return SQLITE_OK;
+    else
+        sqlite3_result_blob(context, payloads + head->offset, (int)head->size, SQLITE_TRANSIENT);
 }
 
 static int column(sqlite3_vtab_cursor *base, sqlite3_context *context, int column) {
@@ -261,7 +239,9 @@ static int column(sqlite3_vtab_cursor *base, sqlite3_context *context, int colum
         break;
     case CHECKSUM: sqlite3_result_int64(context, head->checksum); break;
     case SIZE: sqlite3_result_int64(context, head->size); break;
-    case PAYLOAD: return isOfReceipts ? SQLITE_OK : read_payload(cursor, context);
+    case PAYLOAD:
+        if (!isOfReceipts) read_payload(cursor, context);
+        break;
     case SETTLED:
     case RESULT:
         if (isOfReceipts) sqlite3_result_value(context, sqlite3_column_value(cursor->blocks, column == SETTLED ? 3 : 4));

@@ -135,20 +135,8 @@ extension QueueRows {
     /// The message as if it had a row; nil if no block has it.
     func rowInBlock(_ id: MessageID) throws -> QueueRow? {
         var found: QueueRow?
-        try sql.walk(
-            """
-            SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#
-            WHERE first = (SELECT max(first) FROM blocks_# WHERE first <= ?1) AND last >= ?1
-            """, of: number, id
-        ) { row in
-            try visit(row) { head, payload in
-                guard head.id == id.rawValue else { return true }
-                let message = FreshMessage(
-                    id: id, lane: head.lane, kind: kinds.kind(Int(head.kind)), payloadCount: payload.count,
-                    source: .block(head, payload))
-                found = queueRow(message)
-                return false
-            }
+        try forEachFresh(after: MessageID(rawValue: id.rawValue - 1), begin: { _, _ in true }) { message in
+            if message.id == id { found = queueRow(message) }
             return false
         }
         return found

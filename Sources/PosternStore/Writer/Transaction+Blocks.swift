@@ -156,17 +156,11 @@ extension Transaction {
     /// - Parameter withPayloads: If not, the payloads are empty: what makes room must not need any.
     func giveRows(to block: BlockRange, withPayloads: Bool = true) throws {
         let made = try sql.run(
-            Statement(
-                sqlite: """
-                    INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload)
-                    SELECT id, kind, lane, acceptedAtMs, key, checksum, CASE WHEN ? THEN payload ELSE ? END
-                    FROM postern_queued(#) WHERE id BETWEEN ? AND ? ORDER BY id
-                    """,
-                postgres: """
-                    INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload)
-                    SELECT id, kind, lane, acceptedAtMs, key, checksum, CASE WHEN ? THEN payload ELSE ? END
-                    FROM queued_# WHERE id BETWEEN ? AND ? ORDER BY id
-                    """), of: block.first.upstream, withPayloads, [] as [UInt8], block.first, block.last)
+            """
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload)
+            SELECT id, kind, lane, acceptedAtMs, key, checksum, CASE WHEN ? THEN payload ELSE ? END
+            FROM queued_# WHERE id BETWEEN ? AND ? ORDER BY id
+            """, of: block.first.upstream, withPayloads, [] as [UInt8], block.first, block.last)
         guard made == block.count else {
             throw StoreError.failed(detail: "a block of \(block.count) messages has \(made)")
         }
@@ -181,17 +175,11 @@ extension Transaction {
             read: BlockRange.init)
         guard let block, block.last >= id else { return }
         try sql.run(
-            Statement(
-                sqlite: """
-                    INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-                    SELECT id, kind, acceptedAtMs, settledAtMs, 1, key, result
-                    FROM postern_received(#) WHERE id BETWEEN ? AND ? ORDER BY id
-                    """,
-                postgres: """
-                    INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-                    SELECT id, kind, acceptedAtMs, settledAtMs, 1, key, result
-                    FROM received_# WHERE id BETWEEN ? AND ? ORDER BY id
-                    """), of: id.upstream, block.first, block.last)
+            """
+            INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
+            SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result
+            FROM received_# WHERE id BETWEEN ? AND ? ORDER BY id
+            """, of: id.upstream, block.first, block.last)
         try sql.run("DELETE FROM receipts_# WHERE first = ?", of: id.upstream, block.first)
     }
 
