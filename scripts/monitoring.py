@@ -33,6 +33,8 @@ PANELS = [
         ("Queued payloads", "bytes", [("sum by (upstream) (postern_outbox_bytes{$u})", "{{upstream}}")]),
         ("Age of the oldest message that is due", "s",
          [("max by (upstream) (postern_outbox_oldest_queued_seconds{$u})", "{{upstream}}")]),
+        ("Until the queue is empty", "s",
+         [("max by (upstream) (postern_outbox_drain_seconds{$u})", "{{upstream}}")]),
         ("Dead letters", "short", [('sum by (upstream) (postern_outbox_messages{$u,state="failed"})', "{{upstream}}")]),
     ]),
     ("Upstreams", [
