@@ -136,7 +136,7 @@ struct ProbeHandler: Sendable {
             }
         exposition.gauges(
             "postern_outbox_drain_seconds",
-            "Until the queue is empty at the rate of the last minute; absent while nothing leaves it.",
+            "Until the queue is empty at the rate of the last minute; no sample while nothing leaves it.",
             upstreams.compactMap { upstream in
                 context.drainSeconds(
                     of: upstream.name, context.outbox.ledger(of: upstream.queue.number), upstream.snapshot(in: context)
