@@ -86,6 +86,22 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// Many messages at once, so that they share a row of the store, above all while the upstream is down.
+    mutating func addFloods() {
+        let random = SeededRandom(seed: seed, for: "floods")
+        let types = types.filter { $0.filler("") != nil }
+        guard !types.isEmpty, random.chance(0.7) else { return }
+        for _ in 0..<random.from(1...6) {
+            let type = random.pick(types)
+            let start = hours * 0.9 * random.fraction()
+            actions.append(ActionPlan(.flood, type, atHour: start, draw: random.next()))
+            guard random.chance(0.5) else { continue }
+            faults.append(FaultPlan(.outage, type, fromHour: start - 0.05, toHour: start + 0.3 * random.fraction()))
+            actions.append(ActionPlan(.flood, type, atHour: start + 0.02, draw: random.next()))
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// Queues pass from worker to worker.
     mutating func addMoves() {
         let random = SeededRandom(seed: seed, for: "moves")

@@ -60,6 +60,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addWrongEndpoints()
         addMoves()
         addMassRejections()
+        addFloods()
         settings.limitRates(SeededRandom(seed: seed, for: "rates"))
         admitLate()
         addAlerts()

@@ -11,8 +11,9 @@ import PosternTestKit
 final class MassRejections {
     /// `delivery.guard` by default.
     private static let most = 51
-    /// What the flood leaves in the queue beyond that.
+    /// More than that, and a few.
     private static let flood = 130...200
+    private static let few = 3...60
     private unowned let world: World
     /// Rejected messages with which nothing is wrong, by upstream, and how many processes could count from the beginning.
     private var rejected: [String: (entries: [ObjectIdentifier: Expectations.Entry], counts: Int)] = [:]
@@ -55,10 +56,12 @@ final class MassRejections {
         if faults.contains(where: { $0.kind == .rejectsAll }) { allowed.insert(upstream) }
     }
 
-    /// Posts more messages than may fail, in one request.
+    /// Posts many messages in one request, while all are rejected more than may fail.
     func post(to type: any TypeScenarios, _ random: SeededRandom) {
         guard let run = world.run else { return }
-        let entries = (0..<random.from(Self.flood)).map { _ in
+        let faults = world.service(type.name)?.activeFaults(at: world.time.instant) ?? []
+        let isRejected = faults.contains { $0.kind == .rejectsAll }
+        let entries = (0..<random.from(isRejected ? Self.flood : Self.few)).map { _ in
             world.expectations.begin(type.name, lane: nil, isExempt: true)
         }
         let lines = entries.compactMap { entry -> String? in
