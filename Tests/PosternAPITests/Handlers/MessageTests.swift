@@ -1,13 +1,13 @@
 import InMemoryLogging
 import Logging
 import PosternCore
-import PosternDelivery
 import PosternStore
 import PosternTestKit
 import PosternUpstream
 import Testing
 
 @testable import PosternAPI
+@testable import PosternDelivery
 
 /// Design, section 3.2: reading, resending, and cancelling messages.
 @Suite struct MessageTests {
@@ -243,6 +243,7 @@ import Testing
     @Test func moreThanAPageOfFailures_isSentAgain() throws {
         var setup = Setup()
         setup.delivery.batchMaxMessages = 1000
+        setup.delivery.rejectionGuard.share = 0
         setup.upstreams = [RefusingUpstream()]
         setup.results = [.status(400)]
         try withGateway(setup) { gateway in
