@@ -77,7 +77,10 @@ extension Plan {
         let start = hours * 0.7 * random.fraction()
         let end = start + 0.5 + hours * 0.2 * random.fraction()
         faults.append(FaultPlan(.rejectsAll, type, fromHour: start, toHour: end))
-        actions.append(ActionPlan(.flood, type, atHour: start + 0.01, draw: random.next()))
+        // The gateway may be down at one of them.
+        for part in [0.01, 0.2, 0.4] {
+            actions.append(ActionPlan(.flood, type, atHour: start + part, draw: random.next()))
+        }
         let ends: [ActionPlan.Kind] = [.kill, .stop, .moveQueue, .reload]
         for _ in 0..<random.from(0...2) {
             let moment = start + 0.05 + (end - start) * 0.8 * random.fraction()

@@ -61,11 +61,14 @@ final class MassRejections {
         guard let run = world.run else { return }
         let faults = world.service(type.name)?.activeFaults(at: world.time.instant) ?? []
         let isRejected = faults.contains { $0.kind == .rejectsAll }
+        let poison = isRejected ? 0 : random.pick([0, 0.1])
         let entries = (0..<random.from(isRejected ? Self.flood : Self.few)).map { _ in
-            world.expectations.begin(type.name, lane: nil, isExempt: true)
+            world.expectations.begin(
+                type.name, lane: nil, isPoison: poison > 0 && random.chance(poison), isExempt: true)
         }
         let lines = entries.compactMap { entry -> String? in
-            guard let payload = type.filler(entry.mark) else { return nil }
+            guard var payload = type.filler(entry.mark) else { return nil }
+            if entry.isPoison { payload = payload.dropLast() + #","poison":"clear"}"# }
             (entry.payload, entry.isPending) = (payload, true)
             return payload
         }
