@@ -131,8 +131,8 @@ export const WAITS = {
   credentials: "waits until credentials are corrected",
   pause: "waits because the upstream is paused",
   schedule: "is scheduled",
-  guard: "waits because most messages are rejected",
-  rate: "waits for the rate of the upstream",
+  guard: "waits because most are rejected",
+  rate: "waits for its turn",
 };
 
 /** Why a message is in its state, in one sentence. */
@@ -155,7 +155,6 @@ export function why(message) {
   }
 }
 
-/** How a request to an upstream ended: title, tone. */
 const OUTCOMES = {
   delivered: ["Delivered", "good"],
   proceed: ["Step done", "good"],
@@ -418,7 +417,6 @@ export const toastLayer = (more) =>
 export const VERBS = { retry: ["Retrying", "retried"], cancel: ["Cancelling", "cancelled"],
   purge: ["Removing", "removed"] };
 
-/** Milliseconds between two looks at an operation in progress. */
 const EVERY = 2000;
 
 const followed = [];
@@ -527,7 +525,8 @@ const steer = (name, action) => once([action, name], async () => {
   refresh();
 });
 
-export const pauseButton = ({ name, health }) => (health === "disabled" ? null : health === "paused"
+export const pauseButton = ({ name, health, endpoints }) => (health === "disabled" ? null
+  : health === "paused" || endpoints.some(({ waitingFor }) => waitingFor === "guard")
   ? actionButton({ action: "resume", label: "Resume", name, iconName: "play", isBusy: isBusy("resume", name),
     onclick: () => steer(name, "resume") })
   : actionButton({ action: "pause", label: "Pause", name, iconName: "pause", kind: "quiet",
@@ -553,7 +552,6 @@ const BULK = {
   },
 };
 
-/** Above this, the count has to be typed. */
 const TYPED_ABOVE = 100;
 
 /** Filters of a list that requests for many messages understand. */
