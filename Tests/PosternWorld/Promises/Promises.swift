@@ -379,7 +379,8 @@ final class Promises: @unchecked Sendable {
         let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
         guard !isKept || world.purged.contains(entry.upstream) else { return false }
         let mayEnd =
-            entry.isPoison || entry.isExempt || entry.isSentOnce || world.plan.settings.dropsOldest(of: entry.upstream)
+            entry.isPoison || entry.isExempt || entry.wasRejected || entry.isSentOnce
+            || world.plan.settings.dropsOldest(of: entry.upstream)
         return entry.arrivals > 0 || !entry.leavesMark || !isKept && mayEnd
     }
 
