@@ -143,8 +143,18 @@ extension DeliveryMachine {
 
     /// Sends all of them again later. A `Retry-After` concerns the endpoint and holds it at once.
     private mutating func retry(_ evaluation: inout Evaluation, after: Duration?) {
-        let retryAt = evaluation.now + delay(evaluation, after: after)
-        failed(&evaluation, retryAt: retryAt, atOnce: after != nil)
+        // What is too much at a time is the matter of the pace. A burst of refusals must not look like an outage.
+        let isPaced = settings.pace.isAdaptive && after == nil && evaluation.result.error.status == 429
+        let retryAt =
+            evaluation.now
+            + (isPaced
+                ? settings.retry.delay(afterAttempt: 1, retryAfter: nil, random: evaluation.random)
+                : delay(evaluation, after: after))
+        if isPaced {
+            health.abandoned(at: evaluation.flight.endpoint, now: evaluation.now)
+        } else {
+            failed(&evaluation, retryAt: retryAt, atOnce: after != nil)
+        }
         isInDoubt = false
         evaluation.wait(as: .retry, until: retryAt, evaluation.history.cleared)
     }
