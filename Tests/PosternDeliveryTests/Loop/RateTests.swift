@@ -91,4 +91,20 @@ import Testing
         #expect(try #require(harness.worker.snapshot.rateLimit) > 18)
         #expect(harness.ledger.failed == 0)
     }
+
+    @Test(arguments: [true, false])
+    func burstOfRefusals_looksLikeAnOutage_unlessThePaceIsAdaptive(isAdaptive: Bool) throws {
+        let harness = try DeliveryHarness(
+            settings: DeliverySettings.with {
+                ($0.pace, $0.batchMaxMessages, $0.maxInFlight) = (.init(isAdaptive: isAdaptive), 1, 16)
+            })
+        try harness.accept(16)
+        try harness.run(for: .milliseconds(100))
+        #expect(harness.open.count == 16)
+        for _ in 1...16 { try harness.answer(.status(429)) }
+        #expect((harness.worker.snapshot.circuit == .closed) == isAdaptive)
+        harness.transport.answerAll { _ in .status(200) }
+        try harness.run(for: .seconds(30))
+        #expect((harness.ledger.delivered == 16) == isAdaptive)
+    }
 }
