@@ -198,7 +198,8 @@ def write(page, text):
 def write_and_send(page, text):
     """In the dialog of *Edit and resend*."""
     write(page, text)
-    page.until(lambda: "would accept it" in page.text("dialog"), "it is accepted")
+    # The difference shows which text was checked.
+    page.until(lambda: text in page.text("dialog .diff") and "would accept it" in page.text("dialog"), "it is accepted")
     page.click('dialog [data-action="confirm"]')
     page.until(lambda: "Keep the old one" in page.text("dialog"), "it is sent")
 

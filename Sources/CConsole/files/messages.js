@@ -616,7 +616,7 @@ function asCommand({ id, state }) {
 
 // Edit and resend.
 
-/** Milliseconds without a key press after which the text is checked. */
+/** Milliseconds after the last key press. */
 const CHECK_AFTER = 400;
 
 /** Unchanged lines that are shown around a change. */
@@ -644,7 +644,7 @@ class Resend {
     this.changes = [];
   }
 
-  /** The request. The payload is put into it as it is written, so that numbers and escapes stay as they are. */
+  /** The request. The payload is put into it as it is written, so numbers and escapes stay. */
   #envelope() {
     const { upstream, kind, key } = this.message;
     this.before = `{"upstream":${JSON.stringify(upstream)},"kind":${JSON.stringify(kind)},${key === null ? "" : `"key":${JSON.stringify(key)},`}"payload":`;
@@ -655,6 +655,7 @@ class Resend {
     this.text = text;
     this.#writtenAt = Date.now();
     this.isChecked = false;
+    this.#generation++; // One under way is outdated.
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => this.check(), CHECK_AFTER);
     changed();
@@ -769,9 +770,9 @@ class Resend {
 }
 
 // Shows a payload without parsing it: tokens are copied as they are written, so `12345678901234567890`, `1e400`, `1.10`, the
-// order of members and escapes stay. Only white space between tokens is changed. And the difference of two texts.
+// order of members and escapes stay. Only white space between tokens is changed. The difference of texts.
 
-// White space, a string, a number or a word, or a structural character. What is none of these is passed on as it is.
+// White space, a string, a number or a word, or a structural character. What is none of these is passed on.
 const TOKEN = /[ \t\r\n]+|"(?:[^"\\]|\\.)*"?|[^\s"{}[\],:]+|[{}[\],:]/gsu;
 
 /** The most lines and characters that are shown; the rest can be downloaded. */
