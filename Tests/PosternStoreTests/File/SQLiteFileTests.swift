@@ -281,6 +281,7 @@ import Testing
         #expect(receipt.ids.count == 20)
         #expect(receipt.evicted == Array(ids[1..<32]))
         #expect(try store.state(ids[1]) == .dropped)
+        #expect(try store.record(ids[0])?.payload == store.record(ids[32])?.payload)
         #expect(try store.requeue([ids[1]]).isEmpty)
         // Larger than all other messages together: nothing is dropped to make space for it.
         let ledger = store.outbox.ledger(of: queue.number)
