@@ -70,9 +70,55 @@ import Testing
         try store.deliver(store.claim(queue, most: 14).messages, of: queue)
         #expect(try rows() == [0, 1, 9, 0, 1])
         // It fits into no request, and is delivered in part.
-        try store.deliver(store.claim(queue, most: 4).messages, of: queue)
-        #expect(try rows() == [6, 0, 13, 0, 1])
+        try store.deliver(store.claim(queue, most: 3).messages, of: queue)
+        #expect(try rows() == [7, 0, 12, 0, 1])
         #expect(try store.isBalanced())
+    }
+
+    @Test func messagesThatAreDeliveredTogether_leaveRowsToThoseOfTheirBlockThatWait() throws {
+        let first = try store.append(to: queue, lane: .digest(7))
+        let earlier = try store.claim(queue).messages
+        let ids = try store.append(
+            (0..<10).map { n in
+                store.message("{\"n\":\(n)}", to: queue, lane: .digest(n == 4 ? 7 : Int64(100 + n)), key: "k\(n)")
+            }
+        ).ids
+        let claim = try store.claim(queue)
+        #expect(claim.messages.map(\.id) == ids.filter { $0 != ids[4] })
+        try store.deliver(claim.messages, of: queue)
+        #expect(try rows() == [2, 0, 0, 1, 0])
+        #expect(try store.record(ids[4])?.payload == Array("{\"n\":4}".utf8))
+        #expect(try store.record(ids[5])?.key == "k5")
+        #expect(try store.isBalanced())
+        try store.deliver(earlier, of: queue)
+        // What has waited is sent now. Its receipt is between those of its block.
+        let waited = try store.claim(queue).messages
+        #expect(waited.map(\.id) == [ids[4]])
+        try store.deliver(waited, of: queue)
+        #expect(try rows() == [0, 0, 2, 1, 0])
+        #expect(try store.isBalanced())
+        let listed = try store.outbox.messages(MessageFilter(state: .delivered), after: nil, limit: 100).messages
+        #expect(listed.map(\.id) == [first] + ids)
+        #expect(listed.map(\.key) == [nil] + (0..<10).map { "k\($0)" })
+        try store.execute(
+            "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM received_1 "
+                + "WHERE id = \(ids[5].rawValue)")
+        #expect(try !store.outbox.audit().isBalanced)
+    }
+
+    @Test func block_isReadOnceForThoseThatWaited() throws {
+        let ids = try store.append(10, to: queue)
+        var reads = 0
+        let blocks = ReadBlocks()
+        func block(of id: MessageID) -> ReadBlocks.Block? {
+            blocks.block(of: id) { _ in
+                reads += 1
+                return ReadBlocks.Block(
+                    first: ids[0], last: ids[8], acceptedAt: store.time.now, heads: [], payloads: [])
+            }
+        }
+        #expect(ids.map { block(of: $0) != nil } == Array(repeating: true, count: 9) + [false])
+        #expect(reads == 2)
     }
 
     @Test func damagedPayload_inABlock_isNotSent() throws {

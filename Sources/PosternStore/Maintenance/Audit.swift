@@ -67,9 +67,12 @@ public struct Audit: Sendable, Equatable {
               + (SELECT count(*) FROM blocks_# CROSS JOIN queue_# WHERE id BETWEEN first AND last)
               + (SELECT count(*) FROM blocks_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last)
               + (SELECT count(*) FROM blocks_# CROSS JOIN ended_# WHERE id BETWEEN first AND last)
-              + (SELECT count(*) FROM receipts_# CROSS JOIN queue_# WHERE id BETWEEN first AND last)
-              + (SELECT count(*) FROM receipts_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last)
-              + (SELECT count(*) FROM receipts_# CROSS JOIN ended_# WHERE id BETWEEN first AND last)
+              + (SELECT count(*) FROM receipts_# CROSS JOIN queue_# WHERE id BETWEEN first AND last
+                AND id IN (SELECT rowid FROM postern_received(#) WHERE rowid = id))
+              + (SELECT count(*) FROM receipts_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last
+                AND id IN (SELECT rowid FROM postern_received(#) WHERE rowid = id))
+              + (SELECT count(*) FROM receipts_# CROSS JOIN ended_# WHERE id BETWEEN first AND last
+                AND id IN (SELECT rowid FROM postern_received(#) WHERE rowid = id))
             """, of: number, as: Int.self) ?? 0
     }
 

@@ -37,6 +37,21 @@ extension MessageHead {
             guard try body(head) else { return }
         }
     }
+
+    /// One that is not all there is damaged, which its checksum shows.
+    func payload(in payloads: BorrowedBytes) -> BorrowedBytes {
+        let start = min(Int(offset), payloads.bytes.count)
+        let payload = payloads.bytes[start..<min(start + Int(size), payloads.bytes.count)]
+        return BorrowedBytes(UnsafeRawBufferPointer(rebasing: payload))
+    }
+
+    var keyText: String? {
+        key.map { start in
+            UnsafeRawBufferPointer(start: start, count: Int(keySize)).withMemoryRebound(to: UInt8.self) {
+                String(decoding: $0, as: UTF8.self)
+            }
+        }
+    }
 }
 
 extension QueueRows {
@@ -105,10 +120,7 @@ extension QueueRows {
     ) throws {
         let payloads: BorrowedBytes = block[6]
         try MessageHead.each(in: block[5], of: block[0], acceptedAt: block[2]) { head in
-            // One that is not all there is damaged, which its checksum shows.
-            let start = min(Int(head.offset), payloads.bytes.count)
-            let payload = payloads.bytes[start..<min(start + Int(head.size), payloads.bytes.count)]
-            return try body(head, UnsafeRawBufferPointer(rebasing: payload))
+            try body(head, head.payload(in: payloads).bytes)
         }
     }
 
@@ -118,27 +130,61 @@ extension QueueRows {
         case .block(let head, let payload):
             QueueRow(
                 message: Message(
-                    id: message.id, kind: message.kind, lane: Lane(number: head.lane), key: Self.key(of: head),
+                    id: message.id, kind: message.kind, lane: Lane(number: head.lane), key: head.keyText,
                     acceptedAt: Timestamp(milliseconds: head.acceptedAtMs), payload: [UInt8](payload)),
                 expiresAt: nil, wasRequeued: false, isWhole: Checksum.of(payload) == head.checksum)
         }
     }
 
-    private static func key(of head: MessageHead) -> String? {
-        head.key.map { start in
-            UnsafeRawBufferPointer(start: start, count: Int(head.keySize)).withMemoryRebound(to: UInt8.self) {
-                String(decoding: $0, as: UTF8.self)
+    /// The message as if it had a row; nil if no block has it.
+    func rowInBlock(_ id: MessageID) throws -> QueueRow? {
+        guard let block = try blocks.block(of: id, read: readBlock) else { return nil }
+        return try block.heads.withUnsafeBytes { heads in
+            try block.payloads.withUnsafeBytes { payloads in
+                var found: QueueRow?
+                try MessageHead.each(in: BorrowedBytes(heads), of: block.first, acceptedAt: block.acceptedAt) { head in
+                    if head.id == id.rawValue {
+                        let payload = head.payload(in: BorrowedBytes(payloads)).bytes
+                        found = queueRow(
+                            FreshMessage(
+                                id: id, lane: head.lane, kind: kinds.kind(Int(head.kind)), payloadCount: payload.count,
+                                source: .block(head, payload)))
+                    }
+                    return head.id < id.rawValue
+                }
+                return found
             }
         }
     }
 
-    /// The message as if it had a row; nil if no block has it.
-    func rowInBlock(_ id: MessageID) throws -> QueueRow? {
-        var found: QueueRow?
-        try forEachFresh(after: MessageID(rawValue: id.rawValue - 1), begin: { _, _ in true }) { message in
-            if message.id == id { found = queueRow(message) }
-            return false
-        }
-        return found
+    private func readBlock(of id: MessageID) throws -> ReadBlocks.Block? {
+        try sql.first(
+            """
+            SELECT first, last, acceptedAtMs, heads, payloads FROM blocks_# WHERE first <= ? ORDER BY first DESC LIMIT 1
+            """, of: number, id
+        ) { ReadBlocks.Block(first: $0[0], last: $0[1], acceptedAt: $0[2], heads: $0[3], payloads: $0[4]) }
+    }
+}
+
+/// The blocks of which single messages were read last. Those that waited for their lanes while the rest of their block was sent
+/// are often read together.
+final class ReadBlocks {
+    struct Block {
+        let first: MessageID
+        let last: MessageID
+        let acceptedAt: Timestamp
+        let heads: [UInt8]
+        let payloads: [UInt8]
+    }
+
+    private static let most = 4
+    private var latest: [Block] = []
+
+    func block(of id: MessageID, read: (MessageID) throws -> Block?) rethrows -> Block? {
+        if let known = latest.last(where: { $0.first <= id && id <= $0.last }) { return known }
+        guard let block = try read(id), id <= block.last else { return nil }
+        if latest.count == Self.most { latest.removeFirst() }
+        latest.append(block)
+        return block
     }
 }

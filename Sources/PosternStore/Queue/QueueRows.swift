@@ -15,6 +15,7 @@ struct QueueRows {
     let sql: SQL
     let kinds: KindTable
     let number: UpstreamNumber
+    let blocks = ReadBlocks()
 
     // MARK: Messages
 

@@ -3,8 +3,9 @@ import PosternCore
 import PosternUpstream
 
 // A block is one row of `blocks_#` with consecutive messages of one upstream, of one commit, of which nothing is known but
-// what their caller gave. Either all of them are in the block, or it is gone: once all are delivered, it becomes one row of
-// `receipts_#`; before anything else happens to one of them, all of them get rows of their own.
+// what their caller gave. Either all of them are in the block, or it is gone: once they are delivered, it becomes one row of
+// `receipts_#`; before anything else happens to one of them, all of them get rows of their own. If only some are delivered,
+// because others wait for an earlier message of their lanes, those others get rows.
 
 /// The messages of one upstream that a transaction has accepted and not written yet.
 struct BlockDraft {
@@ -177,8 +178,8 @@ extension Transaction {
         try sql.run(
             """
             INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-            SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result
-            FROM received_# WHERE id BETWEEN ? AND ? ORDER BY id
+            SELECT rowid, kind, acceptedAtMs, settledAtMs, 1, key, result
+            FROM postern_received(#) WHERE rowid BETWEEN ? AND ? ORDER BY rowid
             """, of: id.upstream, block.first, block.last)
         try sql.run("DELETE FROM receipts_# WHERE first = ?", of: id.upstream, block.first)
     }
@@ -208,6 +209,8 @@ extension Transaction {
             others += rest[..<start]
             if end - start == block.count {
                 try deliver(block, rest[start..<end], of: queue, result: result, at: moment)
+            } else if end - start >= BlockDraft.fewest {
+                try deliver(rest[start..<end], outOf: block, of: queue, result: result, at: moment)
             } else if start < end {
                 try giveRows(to: block)
                 others += rest[start..<end]
@@ -228,6 +231,59 @@ extension Transaction {
                 SELECT first, last, count, acceptedAtMs, ?, ?, heads FROM blocks_# WHERE first = ?
                 """, of: queue.number, moment, result, block.first)
         }
+        try endBlock(block, messages, of: queue, result: result, at: moment)
+    }
+
+    /// Replaces a block by the receipt of some of its messages, and rows of the others.
+    private func deliver(
+        _ messages: ArraySlice<Message>, outOf block: BlockRange, of queue: QueueTarget, result: [UInt8]?,
+        at moment: Timestamp
+    ) throws {
+        var delivered = messages
+        let size = messages.count * Int(POSTERN_HEAD_BYTES)
+        try withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { buffer in
+            guard let heads = buffer.baseAddress, let first = messages.first?.id, let last = messages.last?.id else { return }
+            var former = MessageHead()
+            var (end, acceptedAt) = (0, Timestamp(milliseconds: 0))
+            try sql.each("SELECT heads, payloads, acceptedAtMs FROM blocks_# WHERE first = ?", of: queue.number, block.first) {
+                row in
+                acceptedAt = row[2]
+                (former.id, former.acceptedAtMs) = (first.rawValue, acceptedAt.milliseconds)
+                let payloads: BorrowedBytes = row[1]
+                try MessageHead.each(in: row[0], of: block.first, acceptedAt: acceptedAt) { head in
+                    var head = head
+                    if delivered.first?.id.rawValue == head.id {
+                        delivered.removeFirst()
+                        end += postern_put_head((heads + end).assumingMemoryBound(to: UInt8.self), &former, &head)
+                        former = head
+                    } else {
+                        try insert(head, head.payload(in: payloads), into: queue)
+                    }
+                    return true
+                }
+            }
+            guard delivered.isEmpty else { throw StoreError.failed(detail: "a block lacks \(delivered.count) messages") }
+            guard outbox.keepsDelivered else { return }
+            try sql.run(
+                """
+                INSERT INTO receipts_# (first, last, count, acceptedAtMs, settledAtMs, result, heads)
+                VALUES (?, ?, ?, ?, ?, ?, ?)
+                """, of: queue.number, first, last, messages.count, acceptedAt, moment, result,
+                BorrowedBytes(UnsafeRawBufferPointer(start: heads, count: end)))
+        }
+        try endBlock(block, messages, of: queue, result: result, at: moment)
+    }
+
+    private func insert(_ head: MessageHead, _ payload: BorrowedBytes, into queue: QueueTarget) throws {
+        try sql.run(
+            "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            of: queue.number, MessageID(rawValue: head.id), head.kind, head.lane, head.acceptedAtMs, head.keyText,
+            head.checksum, payload)
+    }
+
+    private func endBlock(
+        _ block: BlockRange, _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
+    ) throws {
         try sql.run("DELETE FROM blocks_# WHERE first = ?", of: queue.number, block.first)
         let writeState = writeStates[queue.number]
         writeState.change.counts.queued -= messages.count
