@@ -50,6 +50,8 @@ PANELS = [
            " / sum by (upstream) (rate(postern_batch_messages_count{$u}[$r]))", "{{upstream}}")]),
         ("Ambiguous requests", "reqps",
          [("sum by (upstream) (rate(postern_ambiguous_sends_total{$u}[$r]))", "{{upstream}}")]),
+        ("Replayed messages", "cps",
+         [("sum by (upstream, outcome) (rate(postern_messages_replayed_total{$u}[$r])) > 0", "{{upstream}}: {{outcome}}")]),
         ("Steps of sequences", "cps",
          [("sum by (upstream, step, outcome) (rate(postern_steps_total{$u}[$r])) > 0", "{{upstream}}: {{step}} {{outcome}}")]),
         ("Token requests", "reqps",

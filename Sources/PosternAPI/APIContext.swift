@@ -51,6 +51,8 @@ public final class APIContext: Sendable {
     let pendingReplies: PendingReplies
     let idempotentRequests = IdempotentRequests()
     let operations: Operations
+    /// The ids of the replays that this process carries out.
+    let replays = Mutex<Set<String>>([])
     /// Sends events to the clients of `GET /v1/stream`.
     let stream: EventStream
     /// The setting `cloudevents.types`: `<upstream>.<kind>` by the type of a CloudEvent.
@@ -243,6 +245,7 @@ final class ConfiguredUpstream: Sendable {
             _ = metrics.refused(name, slug.rawValue)
         }
         for state in MessageState.allCases where state != .queued { _ = metrics.settled(name, state.name) }
+        for outcome in Metrics.replayOutcomes { _ = metrics.replayed(name, outcome) }
         for outcome in Settlement.Outcome.allCases { _ = metrics.attempts(name, outcome.rawValue) }
         _ = (metrics.attemptDuration(name), metrics.batchMessages(name), metrics.ambiguousSends(name))
         guard adapter.tokenSource != nil else { return }

@@ -243,6 +243,7 @@ final class Handlers: Sendable {
     let keys: KeyHandler
     let stream: StreamHandler
     let operations: OperationHandler
+    let replays: ReplayHandler
 
     init(_ context: APIContext) {
         self.context = context
@@ -254,5 +255,6 @@ final class Handlers: Sendable {
         keys = KeyHandler(context: context)
         stream = StreamHandler(context: context)
         operations = OperationHandler(context: context)
+        replays = ReplayHandler(context: context)
     }
 }

@@ -28,6 +28,8 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public var pacedUntil: Timestamp?
     /// Requests per second at present; nil if they are not limited.
     public var rateLimit: Double?
+    /// Messages per second; nil if they are not limited.
+    public var messageLimit: Double?
     /// Present if the upstream requires tokens.
     public var token: TokenStatus?
     /// Nil if no request has succeeded in the life of the store.

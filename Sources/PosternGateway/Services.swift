@@ -102,6 +102,7 @@ final class Services: Sendable {
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
         do throws(SystemLimitError) { try workerGroup.start() } catch { throw .system("\(error).") }
         watchForAlerts()
+        context.resumeReplays()
         let ports = try listeners.start()
         checkCertificate()
         return ports

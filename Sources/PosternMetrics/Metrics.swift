@@ -19,6 +19,10 @@ public final class Metrics: Sendable {
     public let deliveryWait = Metrics.histograms("upstream", bounds: Histogram.waitBounds)
     /// Messages per request to the upstream.
     public let batchMessages = Metrics.histograms("upstream", bounds: Histogram.countBounds)
+    /// Messages that replays have dealt with, by the upstream that gets them.
+    public let replayed = Metrics.counters("upstream", "outcome")
+    /// The values of `outcome` in `replayed`.
+    public static let replayOutcomes = ["replayed", "refused", "withoutPayload"]
     /// Requests that may or may not have arrived.
     public let ambiguousSends = Metrics.counters("upstream")
     /// Fetches of a token: `fetched`, `refused` (because of the credentials), or `failed`.
@@ -47,6 +51,8 @@ public final class Metrics: Sendable {
             "postern_messages_accepted_total", "Messages on disk: answered with 2xx, or callbacks.", accepted)
         exposition.counters("postern_messages_refused_total", "Messages refused before anything was stored.", refused)
         exposition.counters("postern_messages_settled_total", "Messages that reached a final state.", settled)
+        exposition.counters(
+            "postern_messages_replayed_total", "Delivered messages that replays queued again, or could not.", replayed)
         exposition.histograms(
             "postern_commit_duration_seconds", "Time from begin to end of a commit, fsync included.",
             Family(single: commitDuration))

@@ -9,6 +9,8 @@ public struct MessageRecord: Sendable, Equatable {
     public var state: MessageState
     /// The caller's own key; nil if it gave none.
     public var key: String?
+    /// The delivered message of which a replay has made this one; nil if it is no copy.
+    public var replayOf: MessageID?
     /// Attempts that count against the message.
     public var attempts: Int
     /// The time that the response to its sender named; retries by an operator do not change it.

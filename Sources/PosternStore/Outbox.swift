@@ -30,6 +30,7 @@ public final class Outbox: Sendable {
     private let shared: Mutex<Shared>
     private let configuredCallbacks = Mutex<[Callback]?>(nil)
     private let capped = Atomic<Bool>(false)
+    private let replays = Atomic<Bool>(false)
     private let currentMaxBytes: Atomic<Int>
     private let waitedFor = Atomic<Int>(0)
 
@@ -72,6 +73,7 @@ public final class Outbox: Sendable {
         let ledgers = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.ledger) })
         let names = Dictionary(uniqueKeysWithValues: found.summaries.map { ($0.number, $0.name) })
         shared = Mutex(Shared(ledgers: ledgers, names: names))
+        if found.hasReplays { mayReplay() }
         found.kinds.forEach { [kinds] in kinds.learn($0.kind, number: $0.number) }
         do throws(SystemLimitError) {
             try writer.start(on: self)
@@ -178,6 +180,11 @@ public final class Outbox: Sendable {
     var isCapped: Bool { capped.load(ordering: .relaxed) }
     var maxBytes: Int { currentMaxBytes.load(ordering: .relaxed) }
     var keepsDelivered: Bool { options.deliveredRetention > .zero }
+    /// Whether the payloads of what is being delivered are kept. On a full disk, they are not.
+    var keepsPayloads: Bool { options.deliveredPayloadRetention > .zero && keepsDelivered && !isFull }
+    /// Whether messages may be copies of others.
+    var hasReplays: Bool { replays.load(ordering: .relaxed) }
+    func mayReplay() { replays.store(true, ordering: .relaxed) }
 
     /// The ledgers of all upstreams, as of the last commit. Any thread.
     public var ledgers: [UpstreamNumber: Ledger] { shared.withLock { $0.ledgers } }
@@ -235,11 +242,13 @@ public final class Outbox: Sendable {
 private struct PersistedState {
     var summaries: [UpstreamSummary] = []
     var kinds: [(kind: Kind, number: Int)] = []
+    var hasReplays = false
 
     init() {}
 
     init(_ sql: SQL) throws {
         summaries = try UpstreamSummary.all(with: sql)
         kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
+        hasReplays = try sql.exists("SELECT 1 FROM replays")
     }
 }

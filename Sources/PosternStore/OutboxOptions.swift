@@ -10,6 +10,8 @@ public struct OutboxOptions: Sendable, Equatable {
     public var maxBytes = 0
     /// How long the receipt of a delivered message is kept; zero means not at all.
     public var deliveredRetention = Duration.seconds(86_400)
+    /// How long the payload of a delivered message is kept, at most as long as its receipt; zero means not at all.
+    public var deliveredPayloadRetention = Duration.zero
     /// How long failed, cancelled, dropped and expired messages are kept.
     public var failedRetention = Duration.seconds(2_592_000)
     /// How long a repeat of a request gets the first response.
@@ -44,6 +46,10 @@ extension OutboxOptions: SettingsSection {
         .integer("maxBytes", 0...(1 << 50), \.maxBytes, "Size at which writes get 503; 0: no cap."),
         .seconds(
             "deliveredRetentionSeconds", 0...315_360_000, \.deliveredRetention, "How long delivered messages are kept."),
+        .seconds(
+            "deliveredPayloadSeconds", 0...315_360_000, \.deliveredPayloadRetention,
+            "How long the payloads of delivered messages are kept, so that they can be replayed; 0: not at all. Not above "
+                + "`deliveredRetentionSeconds`."),
         .seconds(
             "failedRetentionSeconds", 0...315_360_000, \.failedRetention,
             "How long messages that ended in any other way are kept."),

@@ -20,6 +20,7 @@ import PosternThreads
             Upstreams.self,
             Failures.self,
             Operations.self,
+            ReplayMessages.self,
             Keys.self,
             Healthcheck.self,
             Simulate.self,

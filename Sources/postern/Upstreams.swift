@@ -135,6 +135,42 @@ struct Failures: AsyncParsableCommand {
     }
 }
 
+struct ReplayMessages: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "replay",
+        abstract: "Queues messages again that a running gateway has delivered, as new messages in their order.",
+        discussion: """
+            As far as their payloads are kept (outbox.deliveredPayloadSeconds). `postern operations` shows how far it is, and \
+            stops it. The key in POSTERN_KEY needs the scope admin.
+            """)
+
+    @Argument(help: "The upstream to which they were delivered.") var name: UpstreamName
+    @Option(help: ArgumentHelp("The upstream that gets them now; by default the same.", valueName: "name"))
+    var to: UpstreamName?
+    @Option(help: ArgumentHelp("Only those of this kind.", valueName: "kind")) var kind: String?
+    @Option(help: ArgumentHelp("Only those with this key.", valueName: "key")) var key: String?
+    @Option(
+        help: ArgumentHelp("Only those settled at this time or later, e.g. 2026-01-31T12:00:00Z.", valueName: "time"))
+    var settledAfter: Timestamp?
+    @Option(help: ArgumentHelp("Only those settled before this time.", valueName: "time"))
+    var settledBefore: Timestamp?
+    @Option(help: ArgumentHelp("The id of the replay. What has the same id is done once.", valueName: "id"))
+    var id: String?
+    @Flag(help: "Only count them.") var dryRun = false
+    @OptionGroup var options: RunningGatewayOptions
+
+    func run() async throws {
+        let members = [
+            ("id", id), ("upstream", "\(name)"), ("to", to?.description), ("kind", kind), ("key", key),
+            ("settledAfter", settledAfter?.description), ("settledBefore", settledBefore?.description),
+        ]
+        try writeResult(
+            await reportingAsync { () async throws(CommandFailure) in
+                try await options.console().replay(members, isPreview: dryRun, asJSON: options.json)
+            })
+    }
+}
+
 struct Operations: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "operations",

@@ -84,6 +84,8 @@ struct Setup {
     var paused: Set<String> = []
     var stalled: [String] = []
     var maxBytes = 0
+    /// How long payloads of delivered messages are kept.
+    var deliveredPayloads = Duration.zero
     var encryptionKeys = EncryptionKeys()
     /// If it is nil, the gateway gets a store of its own.
     var folder: ScratchFolder?
@@ -119,6 +121,7 @@ final class TestGateway: GatewayHarness {
         let time = setup.time
         var options = OutboxOptions(path: folder.file("postern.sqlite"))
         (options.maxBytes, options.encryptionKeys) = (setup.maxBytes, setup.encryptionKeys)
+        options.deliveredPayloadRetention = setup.deliveredPayloads
         outbox = try Outbox(options, time: time, threads: DedicatedThreads(), metrics: metrics, logger: logger)
         for result in setup.results { transport.expect(result) }
         let dependencies = UpstreamWorker.Dependencies(
@@ -141,6 +144,7 @@ final class TestGateway: GatewayHarness {
             memory: setup.memory, servesConsole: setup.servesConsole,
             time: time, metrics: metrics, logger: logger, stalledWorkers: { stalled })
         try workers.forEach { try $0.start() }
+        context.resumeReplays()
         handler = GatewayHandler(context, callers: setup.callers, hasAdminListener: setup.hasAdminListener)
         let settings = HTTPServerSettings {
             ($0.port, $0.workerThreads, $0.tls) = (0, 2, setup.tls)

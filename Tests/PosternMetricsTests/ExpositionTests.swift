@@ -57,7 +57,8 @@ import Testing
         Metrics().write(to: &exposition)
         for name in [
             "postern_messages_accepted_total", "postern_messages_refused_total", "postern_messages_settled_total",
-            "postern_commit_duration_seconds", "postern_commit_messages", "postern_attempts_total",
+            "postern_messages_replayed_total", "postern_commit_duration_seconds", "postern_commit_messages",
+            "postern_attempts_total",
             "postern_attempt_duration_seconds", "postern_batch_messages", "postern_ambiguous_sends_total",
             "postern_token_refreshes_total", "postern_http_requests_total", "postern_http_request_duration_seconds",
         ] {

@@ -114,7 +114,7 @@ struct BulkRequest: Sendable {
         return ids
     }
 
-    private static func problem(_ faults: PayloadErrors) -> Problem {
+    static func problem(_ faults: PayloadErrors) -> Problem {
         Problem(
             slug: .invalidPayload, status: 422,
             detail: "The request body is not valid; nothing was changed. See `errors`.", members: faults.members)

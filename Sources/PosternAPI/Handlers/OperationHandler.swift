@@ -3,6 +3,7 @@ import PosternCore
 import PosternEvents
 import PosternHTTP
 import PosternStore
+import PosternThreads
 import Synchronization
 
 /// The bulk requests that are carried out after their response: those that are running, and the last that have ended.
@@ -109,26 +110,61 @@ final class Operations: Sendable {
         headers: [("Retry-After", "5")])
 }
 
-/// Shows and stops operations.
+/// Shows and stops operations, replays included.
 struct OperationHandler: Sendable {
     let context: APIContext
 
+    /// Newest first.
     func list(_ responder: MeteredResponder) {
-        let operations = context.operations.visible(to: responder.caller).map(Self.describe)
-        responder.send(.json(200, JSONWriter.object { $0.raw("operations", JSONWriter.array(operations)) }))
+        context.read(responder, isQuick: true) { [context] () throws(StoreError) in
+            let operations = context.operations.visible(to: responder.caller)
+            let replays = try context.outbox.replays(atMost: ReplayHandler.maxRunning + Operations.maxEnded)
+                .filter { $0.isVisible(to: responder.caller) }
+            let all =
+                operations.map { (at: $0.startedAt, text: Self.describe($0)) }
+                + replays.map { (at: $0.startedAt, text: $0.json) }
+            let sorted = all.sorted { $0.at > $1.at }.map(\.text)
+            return .json(200, JSONWriter.object { $0.raw("operations", JSONWriter.array(sorted)) })
+        }
     }
 
-    func show(_ id: String, _ responder: MeteredResponder) { answer(id, responder) { _ in } }
+    func show(_ id: String, _ responder: MeteredResponder) {
+        answer(id, responder, { _ in }) { responder.send(.json(200, $0.json)) }
+    }
 
     /// One that has ended stays as it is.
-    func stop(_ id: String, _ responder: MeteredResponder) { answer(id, responder) { $0.stop() } }
-
-    private func answer(_ id: String, _ responder: MeteredResponder, _ action: (BulkOperation) -> Void) {
-        guard let operation = context.operations.visible(to: responder.caller).first(where: { $0.id == id }) else {
-            return responder.send(Self.noSuchOperation)
+    func stop(_ id: String, _ responder: MeteredResponder) {
+        answer(id, responder, { $0.stop() }) { [context] former in
+            context.outbox.stopReplay(id) { result in
+                switch result {
+                case .success(let replay?):
+                    if former.isRunning, replay.isStopped { context.tell(finished: replay) }
+                    responder.send(.json(200, replay.json))
+                case .success(nil): responder.send(Self.noSuchOperation)
+                case .failure(let error): responder.send(Problem(error))
+                }
+            }
         }
-        action(operation)
-        responder.send(.json(200, Self.describe(operation)))
+    }
+
+    private func answer(
+        _ id: String, _ responder: MeteredResponder, _ action: (BulkOperation) -> Void,
+        replay: @escaping @Sendable (Replay) -> Void
+    ) {
+        if let operation = context.operations.visible(to: responder.caller).first(where: { $0.id == id }) {
+            action(operation)
+            return responder.send(.json(200, Self.describe(operation)))
+        }
+        context.readers.run { [context] in
+            do throws(StoreError) {
+                guard let found = try context.outbox.replay(id), found.isVisible(to: responder.caller) else {
+                    return responder.send(Self.noSuchOperation)
+                }
+                replay(found)
+            } catch {
+                responder.send(Problem(error))
+            }
+        }
     }
 
     private static let noSuchOperation = Problem(

@@ -33,6 +33,7 @@ public enum MessageJSON {
             json.string("kind", record.kind.description)
             json.string("state", record.state.name)
             json.string("key", record.key)
+            if let original = record.replayOf { json.string("replayOf", original.description) }
             json.string("lane", record.laneText)
             json.number("attempts", record.attempts)
             json.time("createdAt", record.acceptedAt)

@@ -202,6 +202,9 @@ final class Route: Sendable {
             .post, "/v1/messages/purge", .scope(.admin), body: .json, successes: [200, 202],
             .plain { $0.messages.changeMany(.purge, $1, $2) }),
         Route(
+            .post, "/v1/messages/replay", .scope(.admin), body: .json, successes: [200, 202],
+            .plain { $0.replays.begin($1, $2) }),
+        Route(
             .get, "/v1/messages/{id}/payload", query: ["download"], readsQuery: true, .scope(.read),
             .message { $0.messages.payload(of: $1, $3) }),
         Route(.get, "/v1/messages/{id}/request", .scope(.read), .message { $0.messages.request(for: $1, $3) }),

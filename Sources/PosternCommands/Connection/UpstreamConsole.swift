@@ -3,7 +3,7 @@ public import PosternCore
 import PosternProcess
 import PosternUpstream
 
-/// What `postern upstreams`, `failures`, and `operations` ask of a running gateway, whose answers they show as text for people or
+/// What `postern upstreams`, `failures`, `operations`, and `replay` ask of a running gateway, whose answers they show as text for people or
 /// as the JSON of the API.
 public struct UpstreamConsole: Sendable {
     private let address: GatewayAddress
@@ -129,6 +129,34 @@ public struct UpstreamConsole: Sendable {
         return table.text
     }
 
+    /// Begins a replay, or counts its messages. `members`: of the request, as far as they have values.
+    public func replay(
+        _ members: [(name: String, value: String?)], isPreview: Bool, asJSON: Bool
+    ) async throws(CommandFailure) -> String {
+        let body = JSONWriter.object { json in
+            for case (let name, let value?) in members { json.string(name, value) }
+            json.flag("dryRun", isPreview)
+        }
+        let answer = try await asking { (client) async throws(CommandFailure) in
+            try await client.result(
+                .post, "/v1/messages/replay", [("Content-Type", "application/json")], body: Array(body.utf8))
+        }
+        guard !asJSON else { return answer.text }
+        let object = answer.object
+        if isPreview {
+            return
+                "\(object["replayed"]) messages with \(object["bytes"]) bytes would be queued again; the payloads of "
+                + "\(object["withoutPayload"]) are not kept."
+        }
+        guard answer.status == 202 else {
+            return
+                "The replay \(object["id"]) was begun before: \(object["done"]) of \(object["matched"]) messages are queued "
+                + "again."
+        }
+        return "\(object["matched"]) messages are being replayed. See: postern operations; stop it with --stop "
+            + "\(object["operation"])."
+    }
+
     private func asking<Value>(
         _ body: (GatewayClient) async throws(CommandFailure) -> Value
     ) async throws(CommandFailure) -> Value {
@@ -174,11 +202,11 @@ extension GatewayClient {
 
     /// Throws the problem of a response that is not a success.
     fileprivate func result(
-        _ method: UpstreamRequest.Method, _ path: String, _ headers: [(String, String)] = []
+        _ method: UpstreamRequest.Method, _ path: String, _ headers: [(String, String)] = [], body: [UInt8] = []
     ) async throws(CommandFailure) -> UpstreamConsole.Answer {
         let response: UpstreamResponse
         do throws(TransferFailure) {
-            response = try await ask(method, path, headers: headers, body: [], within: Self.patience)
+            response = try await ask(method, path, headers: headers, body: body, within: Self.patience)
         } catch {
             throw CommandFailure(CommandFailure.no, "\(url) does not respond: \(error.detail)")
         }

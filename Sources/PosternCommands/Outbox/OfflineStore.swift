@@ -20,7 +20,7 @@ struct OfflineStore {
         let forever = Duration.seconds(100 * 365 * 86_400)
         var options = OutboxOptions(path: path)
         (options.deliveredRetention, options.failedRetention) = (forever, forever)
-        options.idempotencyRetention = forever
+        (options.deliveredPayloadRetention, options.idempotencyRetention) = (forever, forever)
         do throws(StoreError) {
             outbox = try Outbox(
                 options, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),

@@ -44,6 +44,7 @@ struct ConfigurationCheck {
         checkTLS(result.server.http.tls)
         read(&result.auth, at: ["auth"])
         read(&result.outbox, at: ["outbox"])
+        checkPayloads(result.outbox)
         if result.outbox.encryptionKeys.current == nil { result.outbox.encryptionKeys.current = simulatedKey }
         read(&result.delivery, at: ["delivery"])
         checkRetries(result.delivery, at: [])
@@ -297,6 +298,15 @@ struct ConfigurationCheck {
             keyPath(base),
             "is \(numberText(delivery.retry.base.inSeconds))\(origin(of: base)); must not exceed \(keyPath(longest)), "
                 + "which is \(numberText(delivery.retry.longest.inSeconds))")
+    }
+
+    private mutating func checkPayloads(_ outbox: OutboxOptions) {
+        guard outbox.deliveredPayloadRetention > outbox.deliveredRetention else { return }
+        let path = ["outbox", OutboxOptions.name(of: \.deliveredPayloadRetention)]
+        problem(
+            keyPath(path),
+            "is \(numberText(outbox.deliveredPayloadRetention.inSeconds))\(origin(of: path)); must not exceed "
+                + "outbox.deliveredRetentionSeconds, which is \(numberText(outbox.deliveredRetention.inSeconds))")
     }
 
     // MARK: Who may call

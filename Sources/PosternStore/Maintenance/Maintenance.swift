@@ -36,8 +36,10 @@ final class Maintenance: @unchecked Sendable {
     private enum Kept: Hashable {
         case delivered(UpstreamNumber)
         case ended(UpstreamNumber)
+        case payloads(UpstreamNumber)
         case attempts
         case responses
+        case replays
     }
 
     init(outbox: Outbox) { self.outbox = outbox }
@@ -54,6 +56,7 @@ final class Maintenance: @unchecked Sendable {
         for writeState in transaction.writeStates.open {
             if try purgeDelivered(of: writeState, at: now, with: transaction.sql) { hasMore = true }
             if try purgeEnded(of: writeState, at: now, with: transaction.sql) { hasMore = true }
+            if try purgePayloads(of: writeState.number, at: now, with: transaction.sql) { hasMore = true }
             if mayExpire, let queue = outbox.target(writeState.number),
                 try expire(from: queue, at: now, in: transaction)
             {
@@ -64,6 +67,7 @@ final class Maintenance: @unchecked Sendable {
         if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
         if try purgeAttempts(at: now, in: transaction) { hasMore = true }
         if try purgeResponses(at: now, with: transaction.sql) { hasMore = true }
+        if try purgeReplays(at: now, with: transaction.sql) { hasMore = true }
         if try transaction.writer.shrink(transaction.sql) { hasMore = true }
         return hasMore
     }
@@ -141,6 +145,50 @@ final class Maintenance: @unchecked Sendable {
         let oldest = try sql.value(
             "SELECT settledAtMs FROM ended_# ORDER BY settledAtMs LIMIT 1", of: writeState.number, as: Timestamp.self)
         wait(for: .ended(writeState.number), oldest: oldest, at: now, retention)
+        return false
+    }
+
+    /// Removes payloads of delivered messages: those that are old enough, and on a full disk all of them.
+    private func purgePayloads(of number: UpstreamNumber, at now: Timestamp, with sql: SQL) throws -> Bool {
+        let (retention, isFull) = (outbox.options.deliveredPayloadRetention, outbox.isFull)
+        guard isFull || isDue(.payloads(number), at: now) else { return false }
+        let most = isFull ? outbox.engine.messagesPerCommitWhenFull : Self.heavyRowsPerTurn
+        let gone = try sql.run(
+            """
+            DELETE FROM payloads_# WHERE first IN
+              (SELECT first FROM payloads_# WHERE settledAtMs < ? ORDER BY settledAtMs LIMIT ?)
+            """, of: number, isFull ? .never : now - retention, most)
+        guard gone < most else { return true }
+        let oldest = try sql.value(
+            "SELECT settledAtMs FROM payloads_# ORDER BY settledAtMs LIMIT 1", of: number, as: Timestamp.self)
+        wait(for: .payloads(number), oldest: oldest, at: now, retention)
+        // None is kept in this run.
+        if oldest == nil, retention == .zero { dueAt[.payloads(number)] = .never }
+        return false
+    }
+
+    /// Forgets of which messages others were copies once these are gone, and after that replays that ended long ago.
+    private func purgeReplays(at now: Timestamp, with sql: SQL) throws -> Bool {
+        guard outbox.hasReplays, isDue(.replays, at: now) else { return false }
+        var gone: [MessageID] = []
+        try sql.walk("SELECT id FROM replayed ORDER BY id LIMIT ?", Self.rowsPerTurn) { row in
+            let id: MessageID = row[0]
+            let isKept = try sql.exists(
+                """
+                SELECT 1 FROM queued_# WHERE id = ?1 UNION ALL SELECT 1 FROM received_# WHERE id = ?1
+                UNION ALL SELECT 1 FROM ended_# WHERE id = ?1
+                """, of: id.upstream, id)
+            if !isKept { gone.append(id) }
+            return !isKept
+        }
+        if let last = gone.last { try sql.run("DELETE FROM replayed WHERE id <= ?", last) }
+        guard gone.count < Self.rowsPerTurn else { return true }
+        try sql.run(
+            """
+            DELETE FROM replays WHERE finishedAtMs < ? AND NOT EXISTS
+              (SELECT 1 FROM replayed WHERE replay = number)
+            """, now - outbox.options.failedRetention)
+        dueAt[.replays] = now + Self.stateRecheck
         return false
     }
 

@@ -18,6 +18,8 @@ public struct MessageFilter: Sendable, Equatable {
     public var createdBefore: Timestamp?
     /// Messages that were settled before that time. None is queued.
     public var settledBefore: Timestamp?
+    /// Messages that were settled at that time or later. None is queued.
+    public var settledAfter: Timestamp?
     /// Messages up to this one, in the order of acceptance.
     public var last: MessageID?
     /// Only messages whose latest attempt failed with this class; nil for all.
@@ -42,6 +44,9 @@ public struct MessageFilter: Sendable, Equatable {
     /// Whether only messages with an error match.
     var needsError: Bool { errorClass != nil || errorText != nil || group != nil }
 
+    /// Whether only settled messages match.
+    var needsSettlement: Bool { settledAfter != nil || settledBefore != nil }
+
     func shows(_ name: UpstreamName) -> Bool {
         (upstream == nil || upstream == name) && visible?.contains(name) != false
     }
@@ -53,6 +58,7 @@ public struct MessageFilter: Sendable, Equatable {
     ) -> Bool {
         if let wanted = self.state, wanted != state { return false }
         if let settledBefore, settledAt.map({ $0 >= settledBefore }) ?? true { return false }
+        if let settledAfter, settledAt.map({ $0 < settledAfter }) ?? true { return false }
         if let createdAfter, acceptedAt < createdAfter { return false }
         if let createdBefore, acceptedAt >= createdBefore { return false }
         if let wanted = self.kind, wanted != kind { return false }

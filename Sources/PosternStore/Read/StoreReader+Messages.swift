@@ -17,7 +17,7 @@ extension StoreReader {
         func mayHold(_ filter: MessageFilter) -> Bool {
             // Receipts have neither a lane nor an error.
             if self == .delivered, filter.lane != nil || filter.needsError { return false }
-            if self == .queue, filter.settledBefore != nil { return false }
+            if self == .queue, filter.needsSettlement { return false }
             return filter.state.map(holds) ?? true
         }
     }
@@ -31,7 +31,7 @@ extension StoreReader {
         for table in Table.allCases {
             var found: MessageRecord?
             try walk(table, of: id.upstream, ids, .oldest, payload: payload) { row in
-                found = try record(row, of: id.upstream)
+                found = try record(row, of: id.upstream, payload: payload)
                 return false
             }
             if let found { return found }
@@ -111,7 +111,7 @@ extension StoreReader {
                 let error = filter.needsError ? error(in: row) : nil
                 if error != nil { rows += Self.rowsPerError }
                 if filter.matches(error) {
-                    let message = try record(row, of: number)
+                    let message = try record(row, of: number, payload: payload)
                     messages.append(message)
                     bytes += message.size
                 }
@@ -176,7 +176,7 @@ extension StoreReader {
 
     func matches(_ row: borrowing SQLRow, _ filter: MessageFilter) -> Bool {
         filter.matches(
-            row[2], row[5], settledAt: filter.settledBefore == nil ? nil : row[7],
+            row[2], row[5], settledAt: filter.needsSettlement ? row[7] : nil,
             kind: filter.kind == nil ? "" : kinds.kind(row[1]),
             key: filter.key == nil ? nil : row[3])
     }
@@ -185,13 +185,20 @@ extension StoreReader {
         (row[6] as String?).flatMap { JSONRecord.decode($0, as: AttemptError.self) }
     }
 
-    private func record(_ row: borrowing SQLRow, of number: UpstreamNumber) throws -> MessageRecord {
+    /// - Parameter payload: Whether it is read if the row is a receipt, which does not contain it.
+    private func record(
+        _ row: borrowing SQLRow, of number: UpstreamNumber, payload: Bool
+    ) throws -> MessageRecord {
         var record = MessageRecord(
             id: row[0], upstream: names[number]?.description ?? "unknown", kind: kinds.kind(row[1]), state: row[2],
-            key: row[3], attempts: row[4], acceptedAt: row[5], settledAt: row[7], lastError: error(in: row),
-            result: row[8], payload: row[9])
+            key: row[3], replayOf: try sql.original(of: row[0]), attempts: row[4], acceptedAt: row[5],
+            settledAt: row[7], lastError: error(in: row), result: row[8], payload: row[9])
         guard record.state == .queued else {
-            if record.state != .delivered { record.take(Lane(stored: row[12], group: nil)) }
+            if record.state == .delivered {
+                if payload { record.payload = try keptPayload(of: record.id) }
+            } else {
+                record.take(Lane(stored: row[12], group: nil))
+            }
             return record
         }
         record.facts.nextAttemptAt = row[10]

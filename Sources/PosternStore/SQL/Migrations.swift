@@ -187,6 +187,12 @@ enum Migrations {
                 try createBlocks(of: number, with: sql)
             }
         },
+        Migration(identifier: "9 replay") { sql in
+            try createReplays(with: sql)
+            for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+                try createPayloads(of: number, with: sql)
+            }
+        },
     ]
 
     /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no
@@ -291,13 +297,54 @@ enum Migrations {
             """)
     }
 
-    /// Lets a store of a release without blocks be read without being changed.
-    static func showRowsAlone(with sql: SQL) throws {
-        guard try sql.value("PRAGMA application_id", as: Int.self) == applicationID,
-            try !applied(with: sql).contains("7 blocks")
-        else { return }
+    /// What keeps the payloads of delivered messages, each alone, or those of a block with its heads. They have a table of
+    /// their own, so that receipts cost the same whether payloads are kept or not.
+    static func createPayloads(of number: UpstreamNumber, _ scope: String = "", with sql: SQL) throws {
+        let number = number.rawValue
+        try sql.connection.execute(
+            """
+            CREATE \(scope)TABLE IF NOT EXISTS payloads_\(number) (
+              first INTEGER PRIMARY KEY,
+              last INTEGER NOT NULL,
+              acceptedAtMs INTEGER NOT NULL,
+              settledAtMs INTEGER NOT NULL,
+              checksum INTEGER, -- of a payload alone
+              heads BLOB,
+              payloads BLOB NOT NULL
+            ) STRICT;
+            CREATE INDEX IF NOT EXISTS payloads_\(number)_settled ON payloads_\(number) (settledAtMs);
+            """)
+    }
+
+    /// What is replayed, and which message is a copy of which.
+    static func createReplays(_ scope: String = "", with sql: SQL) throws {
+        try sql.connection.execute(
+            """
+            CREATE \(scope)TABLE IF NOT EXISTS replays (
+              number INTEGER PRIMARY KEY,
+              id TEXT NOT NULL UNIQUE,
+              finishedAtMs INTEGER,
+              record TEXT NOT NULL
+            ) STRICT;
+            CREATE \(scope)TABLE IF NOT EXISTS replayed (
+              id INTEGER PRIMARY KEY,
+              replay INTEGER NOT NULL,
+              original INTEGER NOT NULL,
+              UNIQUE (replay, original)
+            ) STRICT;
+            """)
+    }
+
+    /// Lets a store of a release without blocks, or without replays, be read without being changed.
+    static func showWhatIsMissing(with sql: SQL) throws {
+        guard try sql.value("PRAGMA application_id", as: Int.self) == applicationID else { return }
+        let applied = try applied(with: sql)
+        let (lacksReplays, lacksBlocks) = (!applied.contains("9 replay"), !applied.contains("7 blocks"))
+        guard lacksReplays || lacksBlocks else { return }
+        if lacksReplays { try createReplays("TEMP ", with: sql) }
         for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
-            try createBlocks(of: number, "TEMP ", with: sql)
+            if lacksReplays { try createPayloads(of: number, "TEMP ", with: sql) }
+            if lacksBlocks { try createBlocks(of: number, "TEMP ", with: sql) }
         }
     }
 

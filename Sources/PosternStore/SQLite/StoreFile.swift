@@ -185,7 +185,7 @@ enum StoreFile {
     /// A read-only connection with its own cache.
     static func openForReading(_ path: String, busyTimeout: Duration = .zero) throws -> SQL {
         let sql = SQL(try SQLiteConnection(path, isReadOnly: true, busyTimeout: busyTimeout))
-        try Migrations.showRowsAlone(with: sql)
+        try Migrations.showWhatIsMissing(with: sql)
         return sql
     }
 

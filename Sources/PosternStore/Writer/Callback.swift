@@ -79,6 +79,8 @@ public struct SettledMessage: Sendable {
     public let payload: [UInt8]?
     /// The event belongs to the same trace.
     let traceParent: String?
+    /// The message of which it is a copy; nil if it is none.
+    public internal(set) var replayOf: MessageID?
 }
 
 /// The events that a transaction stored for a callback.

@@ -231,6 +231,7 @@ extension Transaction {
                 SELECT first, last, count, acceptedAtMs, ?, ?, heads FROM blocks_# WHERE first = ?
                 """, of: queue.number, moment, result, block.first)
         }
+        if outbox.keepsPayloads { try keepPayloads(of: block, at: moment) }
         try endBlock(block, messages, of: queue, result: result, at: moment)
     }
 
@@ -271,6 +272,7 @@ extension Transaction {
                 """, of: queue.number, first, last, messages.count, acceptedAt, moment, result,
                 BorrowedBytes(UnsafeRawBufferPointer(start: heads, count: end)))
         }
+        if outbox.keepsPayloads { for message in messages { try keepPayload(of: message, at: moment) } }
         try endBlock(block, messages, of: queue, result: result, at: moment)
     }
 

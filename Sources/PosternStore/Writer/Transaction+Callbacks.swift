@@ -53,8 +53,11 @@ extension Transaction {
     func storeCallbacks() throws {
         var mayEvict = true
         while !reports.isEmpty {
-            let settled = reports
+            var settled = reports
             reports = []
+            if outbox.hasReplays {
+                for index in settled.indices { settled[index].replayOf = try sql.original(of: settled[index].id) }
+            }
             for callback in callbacks {
                 let reported = settled.filter { callback.reports($0.state, of: $0.upstream) }
                 if !reported.isEmpty { try store(callback, about: reported, mayEvict: mayEvict) }

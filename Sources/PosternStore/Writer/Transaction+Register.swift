@@ -27,6 +27,7 @@ extension Transaction {
         }
         try Migrations.createTables(of: number, with: sql)
         try Migrations.createBlocks(of: number, with: sql)
+        try Migrations.createPayloads(of: number, with: sql)
         if sql.admitsLate { try Migrations.createLaneNames(of: number, with: sql) }
         if upstream.traits.laneRule.needsLaneIndex {
             try Migrations.createLaneIndex(of: number, with: sql)

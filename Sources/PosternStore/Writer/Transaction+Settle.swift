@@ -98,6 +98,7 @@ extension Transaction {
                 == messages.count
         else { return false }
         try touchLane(of: messages[0], in: queue)
+        if outbox.keepsPayloads { try keepPayloads(from: first, through: last, at: moment) }
         if outbox.keepsDelivered {
             try sql.run(
                 """
@@ -121,6 +122,7 @@ extension Transaction {
         try touchLane(of: message, in: queue)
         guard try remove(message.id, bytes: message.payload.count, in: message.lane, from: queue) else { return }
         let writeState = writeStates[queue.number]
+        if outbox.keepsPayloads { try keepPayload(of: message, at: moment) }
         if outbox.keepsDelivered {
             try sql.run(
                 """
@@ -303,7 +305,10 @@ extension Transaction {
         }
         if state == nil, wanted == nil || wanted == .delivered {
             try giveReceiptRow(to: id)
-            if try sql.run("DELETE FROM delivered_# WHERE id = ?", of: id.upstream, id) > 0 { state = .delivered }
+            if try sql.run("DELETE FROM delivered_# WHERE id = ?", of: id.upstream, id) > 0 {
+                state = .delivered
+                try dropPayload(of: id)
+            }
         }
         guard let state else { return false }
         writeStates[id.upstream].change.purge(1, of: state)

@@ -3,6 +3,7 @@ import Logging
 import PosternCompression
 import PosternCore
 import PosternDelivery
+import PosternMetrics
 import PosternStore
 import PosternTestKit
 import PosternUpstream
@@ -43,6 +44,7 @@ import Testing
                         .union(product("reason", reasons, upstreams: ["unknown"]))
                 ),
                 ("postern_messages_settled_total", product("state", ended)),
+                ("postern_messages_replayed_total", product("outcome", Metrics.replayOutcomes)),
                 ("postern_outbox_messages", product("state", MessageState.allCases.map(\.name))),
                 ("postern_attempts_total", product("outcome", Settlement.Outcome.allCases.map(\.rawValue))),
                 ("postern_outbox_bytes", each), ("postern_outbox_unbalanced_messages", each),

@@ -205,6 +205,7 @@ import Testing
     @Test(arguments: [
         ("postern_messages_accepted_total", "counter"), ("postern_messages_refused_total", "counter"),
         ("postern_messages_settled_total", "counter"), ("postern_outbox_messages", "gauge"),
+        ("postern_messages_replayed_total", "counter"),
         ("postern_store_bytes", "gauge"), ("postern_store_wal_bytes", "gauge"), ("postern_store_free_bytes", "gauge"),
         ("postern_build_info", "gauge"), ("postern_outbox_bytes", "gauge"),
         ("postern_outbox_oldest_queued_seconds", "gauge"), ("postern_outbox_drain_seconds", "gauge"),

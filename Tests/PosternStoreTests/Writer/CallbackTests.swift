@@ -65,6 +65,36 @@ import Testing
 
     // MARK: What is reported
 
+    @Test func event_aboutACopy_namesTheOriginal_andEventsAreNotReplayed() throws {
+        let bench = try Bench(includesPayload: false) { $0.deliveredPayloadRetention = .seconds(1000) }
+        let original = try bench.store.append(to: bench.work)
+        try bench.store.drain(bench.work)
+        try bench.store.drain(bench.hooks)
+        let payloads = try ["payloads_1", "payloads_2"].map(bench.store.count)
+        #expect(payloads == [1, 0], "an event has no payload to be replayed")
+        let originals = SharedValue<[MessageID?]>([])
+        bench.store.outbox.setCallbacks([
+            Callback(to: bench.hooks.target, as: "thing", of: [.delivered], in: nil, includesPayload: false) {
+                messages in
+                originals.set(messages.map(\.replayOf))
+                return messages.map { _ in Callback.Event(Array("{}".utf8), lane: .none) }
+            }
+        ])
+        let replay = Replay(
+            id: "r", .init(upstream: bench.work.target.name, to: bench.work.target.name), by: nil, newest: original,
+            at: bench.store.time.now)
+        _ = try bench.store.threads.result { bench.store.outbox.begin(replay, completion: $0) }
+        var step = Replay.Step(from: replay.cursor, next: nil)
+        step.messages = [(original, bench.store.message(to: bench.work))]
+        let made = step
+        _ = try bench.store.threads.result {
+            bench.store.outbox.advance("r", made, into: bench.work.target, completion: $0)
+        }
+        try bench.store.append(to: bench.work)
+        try bench.store.drain(bench.work)
+        #expect(originals.value == [original, nil])
+    }
+
     @Test func event_isStored_withTheSettlementThatItReports() throws {
         let bench = try Bench()
         let id = try bench.store.append(to: bench.work, key: "k")

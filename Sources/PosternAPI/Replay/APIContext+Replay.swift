@@ -1,0 +1,159 @@
+import Logging
+import PosternCore
+import PosternDelivery
+import PosternEvents
+import PosternMetrics
+import PosternStore
+import PosternThreads
+import PosternUpstream
+import Synchronization
+
+// Replays go on in steps, each a commit of its own. What one is about, and how far it is, is stored; in memory there is only
+// that it goes on.
+extension APIContext {
+    /// The most messages of a step, and of a replay that are queued, unless requests are large.
+    private static let messagesPerStep = 100
+    /// The most bytes of one step, unless it is one message.
+    private static let stepBytes = 1 << 18
+    /// The times between two steps, so that the writer and the upstream are there for others: usually, and after there was no
+    /// room, the upstream was down, or the store has failed.
+    private static let pauses = (usual: Duration.milliseconds(20), recovery: Duration.seconds(1))
+
+    /// Goes on with the replays that earlier runs have left. Call it once, when the workers have started.
+    public func resumeReplays() {
+        readers.run { [weak self] in
+            guard let self else { return }
+            do throws(StoreError) {
+                for replay in try outbox.replays(atMost: ReplayHandler.maxRunning) where replay.isRunning {
+                    goOn(replaying: replay.id)
+                }
+            } catch {
+                timer.run(after: Self.pauses.recovery) { [weak self] in self?.resumeReplays() }
+            }
+        }
+    }
+
+    /// Carries out a stored replay, unless that is being done.
+    func goOn(replaying id: String) {
+        if replays.withLock({ $0.insert(id).inserted }) { nextStep(of: id) }
+    }
+
+    private func nextStep(of id: String, after pause: Duration = .zero) {
+        timer.run(after: outbox.threads.idleTime(pause)) { [weak self] in
+            self?.readers.run { [weak self] in self?.step(of: id) }
+        }
+    }
+
+    /// On a thread that may read.
+    private func step(of id: String) {
+        guard !isDraining.load(ordering: .acquiring) else { return }
+        do throws(StoreError) {
+            guard let replay = try outbox.replay(id), replay.isRunning else { return end(id) }
+            guard let target = upstream(named: replay.request.to), outbox.failure == nil,
+                !target.snapshot(in: self).isPaused
+            else { return nextStep(of: id, after: Self.pauses.recovery) }
+            guard let step = try step(of: replay, to: target) else { return nextStep(of: id, after: Self.pauses.usual) }
+            outbox.advance(id, step, into: target.queue) { [weak self] in self?.stepEnded(of: replay, $0) }
+        } catch {
+            nextStep(of: id, after: Self.pauses.recovery)
+        }
+    }
+
+    private func end(_ id: String) { _ = replays.withLock { $0.remove(id) } }
+
+    /// On the writer's thread.
+    private func stepEnded(of former: Replay, _ result: Result<Replay.Progress?, StoreError>) {
+        guard case .success(let progress?) = result else {
+            return nextStep(of: former.id, after: Self.pauses.recovery)
+        }
+        let replay = progress.replay
+        count(progress, since: former)
+        guard !replay.isRunning else { return nextStep(of: replay.id, after: Self.pauses.usual) }
+        end(replay.id)
+        if !replay.isStopped { tell(finished: replay) }
+    }
+
+    /// Call it once for each replay.
+    func tell(finished replay: Replay) {
+        outbox.events.record(
+            Event(
+                .operationFinished, UpstreamName(stored: replay.request.upstream), count: replay.done, by: replay.by,
+                operation: replay.id), isOrdered: true)
+        logger.notice(
+            "operation finished",
+            metadata: [
+                "operation": "\(replay.id)", "action": "replay", "done": .stringConvertible(replay.done),
+                "skipped": .stringConvertible(replay.refused + replay.withoutPayload),
+                "stopped": .stringConvertible(replay.isStopped), "error": "none",
+            ])
+    }
+
+    private func count(_ progress: Replay.Progress, since former: Replay) {
+        let (replay, to) = (progress.replay, progress.replay.request.to)
+        metrics.replayed(to, "replayed").add(replay.done - former.done)
+        metrics.replayed(to, "refused").add(replay.refused - former.refused)
+        metrics.replayed(to, "withoutPayload").add(replay.withoutPayload - former.withoutPayload)
+        for kind in progress.kinds { metrics.accepted(to, "\(kind)").add() }
+    }
+
+    // MARK: One step
+
+    /// The next messages; nil while as many of the replay are queued as may be. So a message of a caller waits for few others,
+    /// and the rate of the upstream is that of the replay.
+    private func step(of replay: Replay, to target: ConfiguredUpstream) throws(StoreError) -> Replay.Step? {
+        let window = window(of: target)
+        let queued = try outbox.queued(of: replay.id, to: target.queue.number, atMost: window)
+        guard 2 * queued <= window else { return nil }
+        let page = try outbox.page(
+            of: replay, after: replay.cursor, limit: min(window - queued, Self.messagesPerStep),
+            maxBytes: Self.stepBytes)
+        var step = Replay.Step(from: replay.cursor, next: page.next)
+        for (record, payload) in page.messages {
+            switch payload {
+            case .missing: step.withoutPayload += 1
+            case .damaged:
+                step.refused.append(
+                    .init(record.id, "the stored payload is not what was accepted: its checksum differs"))
+            case .kept(let bytes):
+                do throws(InvalidPayload) {
+                    step.messages.append((record.id, try message(record, bytes, to: target)))
+                } catch {
+                    let words = error.faults.kept.prefix(1).flatMap { [$0.pointer, $0.detail] }
+                    step.refused.append(.init(record.id, words.filter { !$0.isEmpty }.joined(separator: " ")))
+                }
+            }
+        }
+        return step
+    }
+
+    /// Two requests' worth, and not more than the upstream may get in a second. While it does not work, one message, so that
+    /// there is something to find out with whether it does.
+    private func window(of target: ConfiguredUpstream) -> Int {
+        let (snapshot, perRequest) = (target.snapshot(in: self), target.queue.limits.maxMessages)
+        guard [.up, .degraded].contains(snapshot.health) else { return 1 }
+        let most = Double(max(Self.messagesPerStep, 2 * perRequest))
+        let rates = [snapshot.messageLimit, snapshot.rateLimit.map { $0 * Double(perRequest) }].compactMap(\.self)
+        return max(1, Int(min(most, rates.min() ?? most)))
+    }
+
+    /// Has the upstream validate a payload, as that of a caller.
+    private func message(
+        _ record: MessageRecord, _ payload: [UInt8], to target: ConfiguredUpstream
+    ) throws(InvalidPayload) -> NewMessage {
+        guard let kind = target.endpoint(record.kind.description) else {
+            throw InvalidPayload([PayloadError("", "\(target.name) has no kind \(record.kind)")])
+        }
+        guard target.queue.hasRoomForReplay(of: 1, bytes: payload.count, besides: .empty) else {
+            throw InvalidPayload([PayloadError("", "is larger than the queue of \(target.name) may be")])
+        }
+        let now = time.now
+        let valid = try JSONParser.ofThisThread.parse(payload) { (root) throws(InvalidPayload) in
+            try target.adapter.validate(
+                root, of: kind.kind, in: ValidationContext(acceptedAt: now, maxFaults: 1, random: random))
+        }.mapError { InvalidPayload([PayloadError("", $0.description(in: payload))]) }.get()
+        return NewMessage(
+            queue: target.queue, kind: kind.kind, lane: valid.lane, key: record.key, acceptedAt: now,
+            expiresAt: valid.expiresAt, bytes: valid.rewritten ?? payload, waitsFor: valid.waitsFor,
+            credential: valid.credential)
+    }
+}
