@@ -49,6 +49,8 @@ package final class Expectations {
         package var isSettled = false
         /// Ids it was accepted under: several if the caller repeated a request whose response was lost.
         package var ids: [MessageID] = []
+        /// How many messages replays have made of it.
+        package var copies = 0
         /// Requests with it that were answered with a refusal, and that were not answered at all.
         package var refusals = 0
         package var unanswered = 0

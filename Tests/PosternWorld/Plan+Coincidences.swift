@@ -105,6 +105,31 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// What was delivered is replayed, and the process often ends while that goes on.
+    mutating func addReplays() {
+        let random = SeededRandom(seed: seed, for: "replays")
+        let types = types.filter { $0.traits.isSuperset(of: [.oneEndpoint, .independent]) }
+        guard !types.isEmpty, random.chance(0.5) else { return }
+        settings.payloadRetention = random.chance(0.7) ? settings.retention : min(1800, settings.retention)
+        let ends: [ActionPlan.Kind] = [
+            .kill, .killInside, .powerCut, .powerCutInside, .killInsideDisk, .powerCutInsideDisk, .stop,
+        ]
+        for _ in 0..<random.from(1...4) {
+            let type = random.pick(types)
+            var start = hours * (0.15 + 0.8 * random.fraction())
+            actions.append(ActionPlan(.replay, type, atHour: start, draw: random.next()))
+            for _ in 0..<random.from(0...3) {
+                start += 0.004 * random.fraction()
+                actions.append(ActionPlan(random.pick(ends), type, atHour: start, draw: random.next()))
+            }
+            // Again, by a caller that does not know whether it has begun.
+            if random.chance(0.5) {
+                actions.append(ActionPlan(.replay, type, atHour: start + 0.01, draw: random.next()))
+            }
+        }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// Queues pass from worker to worker.
     mutating func addMoves() {
         let random = SeededRandom(seed: seed, for: "moves")

@@ -64,6 +64,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         settings.limitRates(SeededRandom(seed: seed, for: "rates"))
         admitLate()
         addAlerts()
+        addReplays()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -314,6 +315,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case moveQueue
         /// Many messages at once.
         case flood
+        /// What was delivered is queued again.
+        case replay
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })
@@ -352,6 +355,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var logsAll = true
     /// Seconds that settled messages are kept.
     var retention = Self.longestRetention
+    /// Seconds that the payloads of delivered messages are kept.
+    var payloadRetention = 0
     var caps: [Cap] = []
     /// The events about settled messages.
     var callbacks: CallbackPlan?
@@ -408,7 +413,8 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var description: String {
         let capped = caps.map { ", at most \($0.messages) of \($0.upstream)\($0.drops ? ", then the oldest go" : "")" }
         return "maxInFlight \(maxInFlight), batchMaxMessages \(batchMaxMessages), batchMaxWait \(batchMaxWait), "
-            + "retention \(retention)" + capped.joined() + (callbacks.map { ", \($0)" } ?? "")
+            + "retention \(retention), of payloads \(payloadRetention)" + capped.joined()
+            + (callbacks.map { ", \($0)" } ?? "")
             + (maxRequestsPerSecond > 0 ? ", \(maxRequestsPerSecond) requests a second" : "")
             + (maxMessagesPerSecond > 0 ? ", \(maxMessagesPerSecond) messages a second" : "")
             + (isAdaptive ? ", adaptive" : "")

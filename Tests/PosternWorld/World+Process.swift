@@ -90,6 +90,7 @@ extension World {
         let retryMax = reloads.isMultiple(of: 2) ? 300 : 60
         let text = #"""
             {"outbox":{"path":"\#(path)","deliveredRetentionSeconds":\#(settings.retention),
+            "deliveredPayloadSeconds":\#(settings.payloadRetention),
             "failedRetentionSeconds":\#(settings.retention),\#(encryptionKeys)},
             "delivery":{"maxInFlight":\#(settings.maxInFlight),"batchMaxMessages":\#(settings.batchMaxMessages),
             "maxRequestsPerSecond":\#(settings.maxRequestsPerSecond),

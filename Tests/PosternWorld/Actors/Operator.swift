@@ -107,6 +107,7 @@ final class Operator {
         case .killWhileUncertain: world.diesWhileUncertain = true
         case .moveQueue: world.moves.begin(action.type, random)
         case .flood: world.massRejections.post(to: action.type, random)
+        case .replay: world.replays.begin(of: name, random)
         case .wrongEndpointFirst:
             let isReload = random.chance(0.3)
             if isReload {

@@ -72,7 +72,7 @@ struct Ending {
     private var isQuiet: Bool {
         guard world.callers?.areDone ?? true, let run = world.run else { return false }
         return run.gateway.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.ingress.runningRequests == 0
-            && world.alerts.isComplete
+            && world.alerts.isComplete && world.replays.areDone
     }
 
     /// Doubtful answers to the first messages of all lanes cannot be told from an outage unless something else is

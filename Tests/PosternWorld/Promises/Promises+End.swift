@@ -11,6 +11,7 @@ extension Promises {
         guard let run = world.run else { return }
         audit()
         checkSize()
+        world.replays.look()
         let entries = world.expectations.entries.lazy.filter { !$0.isWaived }
         let record = records(entries, run)
         for entry in entries {
@@ -23,6 +24,7 @@ extension Promises {
         world.massRejections.judge { record($0)?.state }
         checkLostOutcomes(run)
         world.callbacks.atTheEnd()
+        world.replays.atTheEnd()
     }
 
     private func check(_ entry: Expectations.Entry, _ id: MessageID, _ record: MessageRecord?) {
@@ -83,7 +85,7 @@ extension Promises {
     private func checkRepeats(_ entry: Expectations.Entry) {
         let whole = entry.whole ?? entry
         let posts = whole.isKnownAgain ? 1 : max(1, whole.ids.count + whole.unanswered)
-        let allowed = posts + entry.unknownOutcomes
+        let allowed = posts + entry.copies + entry.unknownOutcomes
         guard entry.arrivals > allowed, !entry.mayRepeat else { return }
         fail(
             "a message arrives twice only if an outcome was unknown",

@@ -203,6 +203,7 @@ final class Promises: @unchecked Sendable {
             for (number, ledger) in run.gateway.outbox.ledgers where ledger.balance != 0 {
                 fail("the books balance at every commit", "\(number): off by \(ledger.balance)")
             }
+            world.replays.look()
         }
         for (type, worker, loop) in run.workers where isAll || turned.contains(loop) {
             let snapshot = worker.snapshot
@@ -256,12 +257,14 @@ final class Promises: @unchecked Sendable {
         world.rateCheck.lossHappened()
         lostOutcomes = [:]
         owners = [:]
+        world.replays.forget()
     }
 
     /// A backup is the store now: what it does not know is waived, and what was sent after it is sent again.
     func wasRestored() {
         world.rateCheck.lossHappened()
         lostOutcomes = [:]
+        world.replays.forget()
     }
 
     private func isForgiven(_ violation: String, _ type: any TypeScenarios) -> Bool {
@@ -309,6 +312,7 @@ final class Promises: @unchecked Sendable {
             let entries = world.expectations.entries.lazy.filter { !$0.isWaived }
             let record = records(entries, run)
             for entry in entries { look(at: entry, record) }
+            world.replays.outcomesForgotten()
             world.isRestored = false
         }
     }
@@ -322,6 +326,7 @@ final class Promises: @unchecked Sendable {
             let entries = world.expectations.entries.filter { $0.upstream == upstream && !$0.isWaived }
             let record = records(entries, run)
             for entry in entries { look(at: entry, record) }
+            world.replays.outcomesForgotten(of: upstream)
         }
     }
 

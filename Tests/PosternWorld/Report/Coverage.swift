@@ -8,7 +8,7 @@ public struct Coverage: Sendable {
     public private(set) var visited: Set<String> = []
 
     /// Those there are.
-    public static let all = states + repeats + callbacks + alerts + probes + queues
+    public static let all = states + repeats + callbacks + alerts + probes + queues + replays
 
     private static let repeats = [
         "a request gets its first response", "what was stored is not stored again", "another under a key is refused",
@@ -19,6 +19,8 @@ public struct Coverage: Sendable {
     private static let queues = [
         "dropped with requests under way", "adopted again", "lanes admitted by its owner",
     ].map { "queue: \($0)" }
+
+    private static let replays = ["queues copies", "goes on after a restart", "has ended"].map { "replay: \($0)" }
 
     private static let callbacks = ["delivered", "failed", "expired", "dropped"].map { "callback: \($0)" }
 
