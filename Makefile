@@ -101,7 +101,7 @@ memory: build ## the worst mix of bodies, lists, waits and responses in a contro
 storm: build ## random work, faults, kills and operator actions on all types for STORM_SECONDS=60
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS) $(ARGS)
 
-scenarios: build ## combinations of faults that once stopped the gateway, driven from outside; minutes
+scenarios: build bench-tools ## combinations of faults that once stopped the gateway, driven from outside; minutes
 	scripts/scenarios.py --binary $(RELEASE_BINARY) $(ARGS)
 
 # Optimized, the world is three times as fast; from a thousand seeds on that is worth the minutes that its build takes.

@@ -26,7 +26,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import Failure, Gateway, binary_from, call  # noqa: E402
+from harness import ROOT, Failure, Gateway, Simulator, binary_from, call  # noqa: E402
 
 
 # ---- Stand-ins
@@ -121,8 +121,8 @@ class Seer(StandIn):
 
 
 class Subject(Gateway):
-    def __init__(self, binary, settings):
-        super().__init__(binary, tempfile.mkdtemp(prefix="postern-scenario-"), settings)
+    def __init__(self, binary, settings, directory=None):
+        super().__init__(binary, directory or tempfile.mkdtemp(prefix="postern-scenario-"), settings)
 
     def post(self, path, body=None):
         headers = {"Content-Type": "application/json"} if body is not None else {}
@@ -819,6 +819,92 @@ def answers_do_not_reach_the_log(binary):
         return sent
 
 
+def copies_of(gateway):
+    """The originals of all copies, in the order of the copies."""
+    originals, cursor = [], ""
+    while cursor is not None:
+        page = gateway.get(f"/v1/messages?limit=1000{cursor}")
+        originals += [message["replayOf"] for message in page["messages"] if "replayOf" in message]
+        cursor = f"&cursor={page['next']}" if page["next"] else None
+    return originals
+
+
+def replay_killed_at_random_places(binary, kills=200, messages=60_000):
+    """A replay goes on after each kill: all messages are queued again, each once, in their order."""
+    with tempfile.TemporaryDirectory(prefix="postern-replay-") as directory:
+        with Simulator(binary, directory, keep="counts") as simulator:
+            settings = {
+                "outbox": {"deliveredPayloadSeconds": 3600}, "upstreams": {"samsara": {"url": simulator.url()}}}
+            gateway, ids = Subject(binary, settings), []
+            for first in range(0, messages, 500):
+                ids += gateway.post("/v1/samsara/event", [event("s", first + n) for n in range(500)])["ids"]
+            expect(wait(lambda: gateway.upstream()["queued"] == 0, 120), "not all were delivered")
+            body = {"upstream": "samsara", "id": "killed"}
+            expect(gateway.post("/v1/messages/replay", body)["matched"] == messages, "not all match")
+            struck = 0
+            while struck < kills:
+                time.sleep(random.random() * 0.05)
+                if not gateway.get("/v1/operations/killed")["finishedAt"]:
+                    struck += 1
+                gateway.kill()
+                gateway = Subject(binary, settings, gateway.directory)
+                expect(struck == kills or not gateway.get("/v1/operations/killed")["finishedAt"],
+                       f"it ended after {struck} kills; take more messages")
+            expect(wait(lambda: gateway.get("/v1/operations/killed")["finishedAt"], 300), "it does not end")
+            expect(wait(lambda: gateway.upstream()["queued"] == 0, 120), "not all copies were delivered")
+            originals = copies_of(gateway)
+            expect(originals == sorted(ids), f"{len(originals)} copies of {len(set(originals))} messages")
+            gateway.stop()
+            code, audit = gateway.outbox("audit")
+            expect(code == 0, f"the books do not balance: {audit}")
+            return f"{kills} kills while {messages} messages were replayed"
+
+
+def replay_next_to_live_traffic(binary, messages=1_000_000, chosen=100_000, rate=2000):
+    """A tenth of a million delivered messages is replayed while others arrive: those are answered as soon as before."""
+    with tempfile.TemporaryDirectory(prefix="postern-replay-") as directory:
+        with Simulator(binary, directory, keep="counts") as simulator:
+            settings = {
+                "outbox": {"deliveredPayloadSeconds": 3600}, "upstreams": {"samsara": {"url": simulator.url()}}}
+            with Subject(binary, settings) as gateway:
+                def deliver(count):
+                    for first in range(0, count, 500):
+                        gateway.post("/v1/samsara/event", [event("s", first + n) for n in range(500)])
+                    expect(wait(lambda: gateway.upstream()["queued"] == 0, 600), "not all were delivered")
+                    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 1)) + "Z"
+
+                begin = deliver((messages - chosen) // 2)
+                time.sleep(1.5)
+                end = deliver(chosen)
+                time.sleep(1.5)
+                deliver((messages - chosen) // 2)
+                bodies = pathlib.Path(directory) / "bodies"
+                bodies.write_text(json.dumps(event("live", 1)))
+
+                def live(seconds):
+                    tool = [ROOT / ".build/bench/load", "--port", gateway.port, "--path", "/v1/samsara/event", "--bodies", bodies,
+                            "--rate", rate, "--seconds", seconds, "--warmup", 2, "--header", gateway.authorization]
+                    done = subprocess.run([str(part) for part in tool], capture_output=True, text=True, timeout=seconds + 60)
+                    return json.loads(done.stdout)["p99Ms"]
+
+                body = {"upstream": "samsara", "settledAfter": begin, "settledBefore": end}
+                quiet = [live(15)]
+                preview = gateway.post("/v1/messages/replay", {**body, "dryRun": True})
+                expect(preview["replayed"] == chosen, f"{preview} would be replayed")
+                began = time.monotonic()
+                operation = gateway.post("/v1/messages/replay", {**body, "id": "live"})["operation"]
+                busy = live(15)
+                expect(wait(lambda: gateway.get(f"/v1/operations/{operation}")["finishedAt"], 600), "it does not end")
+                took = time.monotonic() - began
+                quiet.append(live(15))
+                found = gateway.get(f"/v1/operations/{operation}")
+                expect(found["done"] == chosen, f"{found}")
+                before = sum(quiet) / len(quiet)
+                figures = f"p99 {busy:.2f} ms while {chosen} of {messages} were replayed in {took:.0f} s, {before:.2f} ms without"
+                expect(busy <= max(1.1 * before, before + 0.2), figures)
+                return figures
+
+
 SCENARIOS = [
     poison_among_many_sources, poison_in_a_fleet_with_a_single_source, ten_poison_events_at_once,
     random_500s_after_an_outage, outage_that_answers_500, seer_endpoint_that_does_not_exist,
@@ -830,6 +916,7 @@ SCENARIOS = [
     answers_do_not_reach_the_log, receiver_that_rejects_everything, receiver_with_a_capacity,
     strangers_with_large_calls_hold_up_no_call,
     strangers_with_small_calls_hold_up_no_message, stranger_from_another_address,
+    replay_killed_at_random_places, replay_next_to_live_traffic,
 ]
 
 
