@@ -408,7 +408,7 @@ private struct SchemaReader {
         let text = value.string ?? ""
         if text.hasPrefix("#"), let index = known[String(text.dropFirst())] { return index }
         guard text == "#" || text.hasPrefix("#/"),
-            let place = Pointer(String(text.dropFirst())), let target = place.value(in: root)
+            let place = JSONPointer(String(text.dropFirst())), let target = place.value(in: root)
         else {
             problem(pointer, "must be # or a JSON Pointer behind it that leads to a schema of this file")
             return nil
