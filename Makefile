@@ -23,7 +23,7 @@ SOURCES = Package.swift Sources Tests
 SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture memory storm scenarios simulate mutants toy-upstream \
+.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture erase memory storm scenarios simulate mutants toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
@@ -94,6 +94,9 @@ test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
 torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: nothing may be lost
 	scripts/torture.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS)
+
+erase: build ## kill -9 the gateway KILLS=200 times while it erases a person: nothing may be left in its files
+	scripts/erase.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)
 
 memory: build ## the worst mix of bodies, lists, waits and responses in a control group of 128 MiB
 	scripts/memory.py --binary $(RELEASE_BINARY) $(ARGS)

@@ -70,6 +70,7 @@ PANELS = [
         ("Disk", "bytes", [("postern_store_bytes{$s}", "store {{instance}}"),
                            ("postern_store_wal_bytes{$s}", "write-ahead log {{instance}}"),
                            ("postern_store_free_bytes{$s}", "free {{instance}}")]),
+        ("Messages erased", "cps", [("sum by (upstream) (rate(postern_messages_erased_total{$u}[$r])) > 0", "{{upstream}}")]),
         ("Ledger that does not balance", "short",
          [("sum by (upstream) (postern_outbox_unbalanced_messages{$u})", "{{upstream}}")]),
     ]),

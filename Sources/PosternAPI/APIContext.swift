@@ -246,6 +246,7 @@ final class ConfiguredUpstream: Sendable {
         }
         for state in MessageState.allCases where state != .queued { _ = metrics.settled(name, state.name) }
         for outcome in Metrics.replayOutcomes { _ = metrics.replayed(name, outcome) }
+        _ = metrics.erased(name)
         for outcome in Settlement.Outcome.allCases { _ = metrics.attempts(name, outcome.rawValue) }
         _ = (metrics.attemptDuration(name), metrics.batchMessages(name), metrics.ambiguousSends(name))
         guard adapter.tokenSource != nil else { return }

@@ -7,6 +7,8 @@ public final class Metrics: Sendable {
     public let refused = Metrics.counters("upstream", "reason")
     /// Messages that reached a final state.
     public let settled = Metrics.counters("upstream", "state")
+    /// Messages, callbacks included, whose content was erased.
+    public let erased = Metrics.counters("upstream")
     /// In seconds, with the fsync.
     public let commitDuration = Histogram(bounds: Histogram.durationBounds)
     /// Accepted messages per commit.
@@ -53,6 +55,7 @@ public final class Metrics: Sendable {
         exposition.counters("postern_messages_settled_total", "Messages that reached a final state.", settled)
         exposition.counters(
             "postern_messages_replayed_total", "Delivered messages that replays queued again, or could not.", replayed)
+        exposition.counters("postern_messages_erased_total", "Messages whose content was erased.", erased)
         exposition.histograms(
             "postern_commit_duration_seconds", "Time from begin to end of a commit, fsync included.",
             Family(single: commitDuration))

@@ -42,7 +42,7 @@ public enum MessageAction: String, Sendable, CaseIterable {
         guard let record else { return "there is no such message" }
         guard states.contains(record.state) else { return "the message is \(record.state.name); \(rule)" }
         return switch self {
-        case .retry: "the payload of the message is no longer kept"
+        case .retry: record.isErased ? "the message was erased" : "the payload of the message is no longer kept"
         case .cancel: "the message is being sent"
         case .purge: "the message has changed meanwhile"
         }

@@ -77,7 +77,7 @@ import Testing
         var expected: [String: Set<Int>] = [
             "GET /v1/messages": [500], "GET /v1/upstreams": [500], "GET /v1/upstreams/{name}": [500],
             "POST /v1/messages/retry": [503, 507], "POST /v1/messages/cancel": [503, 507],
-            "POST /v1/messages/purge": [503, 507],
+            "POST /v1/messages/purge": [503, 507], "POST /v1/messages/erase": [503, 507],
         ]
         for route in Route.common {
             let name = "\(route.method.rawValue) \(route.template.text)"

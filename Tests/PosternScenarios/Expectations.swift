@@ -45,6 +45,8 @@ package final class Expectations {
         package var expiresAt: Timestamp?
         /// Whether an operator was told that it is cancelled.
         package var isCancelled = false
+        /// Whether an operator has asked for its erasure.
+        package var isErased = false
         /// Whether it was seen in a state that is final, unless it is queued again.
         package var isSettled = false
         /// Ids it was accepted under: several if the caller repeated a request whose response was lost.

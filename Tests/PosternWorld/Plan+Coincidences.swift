@@ -130,6 +130,14 @@ extension Plan {
         actions.sort { $0.atHour < $1.atHour }
     }
 
+    /// An operator has messages erased.
+    mutating func addErasures() {
+        let random = SeededRandom(seed: seed, for: "erasures")
+        guard random.chance(0.5) else { return }
+        for _ in 0..<random.from(1...6) { actions.append(ActionPlan([.erase], types, hours, random)) }
+        actions.sort { $0.atHour < $1.atHour }
+    }
+
     /// Queues pass from worker to worker.
     mutating func addMoves() {
         let random = SeededRandom(seed: seed, for: "moves")

@@ -61,6 +61,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addMoves()
         addMassRejections()
         addFloods()
+        addErasures()
         settings.limitRates(SeededRandom(seed: seed, for: "rates"))
         admitLate()
         addAlerts()
@@ -317,6 +318,8 @@ public struct ActionPlan: Sendable, CustomStringConvertible {
         case flood
         /// What was delivered is queued again.
         case replay
+        /// A message, with all that the store has of it.
+        case erase
 
         static let drawn = Array(allCases.prefix { $0 != .flipBit })
         static let first = Array(drawn.prefix { $0 != .powerCut })

@@ -38,6 +38,7 @@ public final class World {
     private(set) lazy var weather = DiskFaultPlan(self)
     private(set) lazy var rateCheck = RateCheck(self)
     private(set) lazy var massRejections = MassRejections(self)
+    private(set) lazy var erasures = ErasureWatch(self)
     private(set) lazy var callbacks = CallbackWatch(self)
     private(set) lazy var alerts = AlertPromises(self)
     private(set) lazy var credentials = CredentialsWatch(self)

@@ -3,6 +3,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternStore
 import PosternThreads
+import Synchronization
 
 /// Reads, cancels, and retries messages.
 struct MessageHandler: Sendable {
@@ -71,7 +72,7 @@ struct MessageHandler: Sendable {
 
     static let noPayload = Problem(
         slug: .notFound, status: 404,
-        detail: "The payload of the message is no longer kept: it was delivered, or deleted to make room.")
+        detail: "The payload of the message is no longer kept: it was delivered, erased, or deleted to make room.")
 
     func list(_ responder: MeteredResponder) {
         let query: ListQuery
@@ -154,7 +155,7 @@ struct MessageHandler: Sendable {
                         detail: "The message is being sent; try again after the attempt.",
                         headers: [("Retry-After", "1")]))
             case .success([]):
-                refuse(id, responder) { "The message is \($0) already; only a queued one can be cancelled." }
+                refuse(id, responder) { "The message is \($0.state.name) already; only a queued one can be cancelled." }
             case .success: answer(id, responder)
             case .failure(let error): responder.send(Problem(error))
             }
@@ -173,14 +174,17 @@ struct MessageHandler: Sendable {
     func retry(_ id: MessageID, _ body: [UInt8], _ responder: MeteredResponder) {
         let request: BulkRequest
         do throws(Problem) { request = try .read(body, .retry, of: id) } catch { return responder.send(error) }
-        let detail: @Sendable (String) -> String = {
-            "The message is \($0); only failed or dropped ones can be sent again."
+        let detail: @Sendable (MessageRecord) -> String = {
+            $0.isErased
+                ? "The message was erased; it cannot be sent again."
+                : "The message is \($0.state.name); only failed or dropped ones can be sent again."
         }
         guard !request.isDryRun else {
             var asked = responder
             asked.isPreview = true
             return refuse(
-                id, asked, detail, unless: { request.action.states.contains($0.state) ? request.response(1) : nil })
+                id, asked, detail,
+                unless: { request.action.states.contains($0.state) && !$0.isErased ? request.response(1) : nil })
         }
         context.outbox.requeue([id], by: responder.caller?.key.name) { result in
             switch result {
@@ -194,7 +198,7 @@ struct MessageHandler: Sendable {
     /// The state of the message does not allow what was requested, or there is no such message. `allowed`: the response
     /// to a request that only asks whether it does.
     private func refuse(
-        _ id: MessageID, _ responder: MeteredResponder, _ detail: @escaping @Sendable (_ state: String) -> String,
+        _ id: MessageID, _ responder: MeteredResponder, _ detail: @escaping @Sendable (MessageRecord) -> String,
         unless allowed: @escaping @Sendable (MessageRecord) -> HTTPResponse? = { _ in nil }
     ) {
         context.read(responder) { [context] () throws(StoreError) in
@@ -202,7 +206,31 @@ struct MessageHandler: Sendable {
                 return Self.noSuchMessage.response(to: responder.head)
             }
             return allowed(record)
-                ?? Self.conflict(detail(record.state.name)).response(to: responder.head)
+                ?? Self.conflict(detail(record)).response(to: responder.head)
+        }
+    }
+
+    /// Erases a person's messages, and responds once nothing of them can be read in the files of the store.
+    func erase(_ body: [UInt8], _ responder: MeteredResponder) {
+        let query: EraseQuery
+        do throws(Problem) {
+            query = try EraseQuery.read(body, context)
+            try query.check(for: responder.caller)
+        } catch {
+            return responder.send(error)
+        }
+        var asked = responder
+        asked.isPreview = query.isDryRun
+        let executor = EraseExecutor(
+            run: { [context] in context.readers.run($0) }, later: { [context] in context.timer.run(after: $0, $1) },
+            isStopping: { [context] in context.isDraining.load(ordering: .acquiring) })
+        let key = responder.caller?.key
+        context.outbox.erase(query.request(visible: key?.upstreams, by: key?.name), on: executor) { [asked] result in
+            switch result {
+            case .success(let counts): asked.send(.json(200, counts.json(isDryRun: query.isDryRun)))
+            case .failure(.store(let error)): asked.send(Problem(error))
+            case .failure(let failure): asked.send(Self.conflict(failure.detail), isCarriedOut: true)
+            }
         }
     }
 

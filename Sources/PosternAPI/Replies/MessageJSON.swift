@@ -43,6 +43,7 @@ public enum MessageJSON {
             json.raw("lastError", record.lastError.map(error) ?? "null")
             json.raw("result", record.result.map(result) ?? "null")
             if isSimulated, record.state == .delivered { json.flag("simulated", true) }
+            if record.isErased { json.flag("erased", true) }
             if showsPayload {
                 json.raw("payload", record.payload.map { String(decoding: $0, as: UTF8.self) } ?? "null")
             }

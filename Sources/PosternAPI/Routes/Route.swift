@@ -201,6 +201,7 @@ final class Route: Sendable {
         Route(
             .post, "/v1/messages/purge", .scope(.admin), body: .json, successes: [200, 202],
             .plain { $0.messages.changeMany(.purge, $1, $2) }),
+        Route(.post, "/v1/messages/erase", .scope(.admin), body: .json, .plain { $0.messages.erase($1, $2) }),
         Route(
             .post, "/v1/messages/replay", .scope(.admin), body: .json, successes: [200, 202],
             .plain { $0.replays.begin($1, $2) }),

@@ -1,5 +1,6 @@
 import Glibc
 import Logging
+import PosternAPI
 import PosternCore
 import PosternMetrics
 import PosternStore
@@ -48,6 +49,17 @@ struct OfflineStore {
             start { continuation.resume(returning: $0) }
         }
         return try onStore { () throws(StoreError) in try result.get() }
+    }
+
+    // MARK: Erasing
+
+    func erase(_ query: EraseQuery) async throws(CommandFailure) -> EraseCounts {
+        // Nothing is being sent, so nothing is waited for.
+        let executor = EraseExecutor(run: { $0() }, later: { $1() }, isStopping: { false })
+        let result: Result<EraseCounts, EraseFailure> = await withCheckedContinuation { continuation in
+            outbox.erase(query.request(), on: executor) { continuation.resume(returning: $0) }
+        }
+        return try result.mapError { CommandFailure(CommandFailure.no, $0.detail) }.get()
     }
 
     // MARK: Retrying, cancelling, and purging

@@ -28,14 +28,16 @@ public struct OutboxEditor: Sendable {
             defer { store.close() }
             return try await store.edit(action, selection, isPreview: isPreview)
         }
-        guard let address = location.gateway else {
-            throw CommandFailure(
-                CommandFailure.running,
-                "Another process is running on the store at \(location.path). Specify its address with --url.")
-        }
+        guard let address = location.gateway else { throw Self.noAddress(of: location) }
         let client = try GatewayClient(address)
         defer { client.close() }
         return try await client.edit(action, selection, isPreview: isPreview)
+    }
+
+    static func noAddress(of location: StoreLocation) -> CommandFailure {
+        CommandFailure(
+            CommandFailure.running,
+            "Another process is running on the store at \(location.path). Specify its address with --url.")
     }
 }
 
@@ -59,8 +61,8 @@ extension GatewayClient {
         for id in ids {
             let answer =
                 switch action {
-                case .retry: try await answer(to: .post, "/v1/messages/\(id)/retry")
-                case .cancel: try await answer(to: .delete, "/v1/messages/\(id)")
+                case .retry: try await change(.post, "/v1/messages/\(id)/retry")
+                case .cancel: try await change(.delete, "/v1/messages/\(id)")
                 case .purge: preconditionFailure("the command removes no single messages")
                 }
             switch answer.status {
@@ -87,14 +89,14 @@ extension GatewayClient {
             for case (let name, let value?) in members { json.string(name, value) }
             json.flag("dryRun", isPreview)
         }
-        let answer = try await answer(to: .post, "/v1/messages/\(action.rawValue)", json: body)
+        let answer = try await change(.post, "/v1/messages/\(action.rawValue)", json: body)
         guard (200..<300).contains(answer.status), let count = answer.member(action.past).flatMap({ Int($0) })
         else { throw refusal(answer) }
         return OutboxEditResult(action, count: count, gatewayURL: url, isPreview: isPreview)
     }
 
-    private func answer(
-        to method: UpstreamRequest.Method, _ path: String, json: String? = nil
+    func change(
+        _ method: UpstreamRequest.Method, _ path: String, json: String? = nil
     ) async throws(CommandFailure) -> UpstreamResponse {
         do throws(TransferFailure) {
             return try await ask(method, path, json: json, within: Self.patience)
@@ -108,7 +110,7 @@ extension GatewayClient {
         }
     }
 
-    private func refusal(_ answer: UpstreamResponse) -> CommandFailure {
+    func refusal(_ answer: UpstreamResponse) -> CommandFailure {
         CommandFailure(CommandFailure.no, "The gateway at \(url) responded: \(answer.problem)")
     }
 }

@@ -50,6 +50,10 @@ protocol StoreWriter: AnyObject {
     func didReply(isQuiet: Bool)
     /// Examines the medium, and looks whether it can be used again. `work` is the store's own maintenance, a commit.
     func maintain(_ work: () -> Void)
+    /// Overwrites in the medium a portion of what deletions have left. What is deleted after it has begun may stay.
+    ///
+    /// - Parameter position: Where the former portion ended; nil for the first one.
+    func overwriteUnused(from position: Int?) throws(StoreError) -> OverwriteProgress
 
     // MARK: Inside a transaction
 
@@ -82,6 +86,14 @@ enum CommitFailure {
     case broken(isUndone: Bool)
     /// The medium is not at fault. One of the jobs may be, so each is tried again alone.
     case other
+}
+
+/// What is left to overwrite after a portion.
+enum OverwriteProgress {
+    case more(from: Int)
+    /// Nothing was done, because a read needs the former content. Later, the same may succeed.
+    case heldUp
+    case done
 }
 
 /// The sizes of a store, in bytes.

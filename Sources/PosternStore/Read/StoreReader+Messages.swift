@@ -134,7 +134,7 @@ extension StoreReader {
     }
 
     /// The columns are the same for all tables: id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs,
-    /// result, payload, and four that receipts do not have: of ended messages only the lane counts.
+    /// result, payload, and what receipts do not have: of ended messages the lane and the flags count.
     private static func statement(_ table: Table, _ order: MessageOrder) -> Statement {
         switch (table, order) {
         case (.queue, .oldest):
@@ -162,13 +162,13 @@ extension StoreReader {
         case (.ended, .oldest):
             """
             SELECT id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs, result,
-              CASE WHEN ?3 THEN payload END, NULL, 0, lane, NULL
+              CASE WHEN ?3 THEN payload END, NULL, 0, lane, NULL, tried
             FROM ended_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.ended, .newest):
             """
             SELECT id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs, result,
-              CASE WHEN ?3 THEN payload END, NULL, 0, lane, NULL
+              CASE WHEN ?3 THEN payload END, NULL, 0, lane, NULL, tried
             FROM ended_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         }
@@ -198,6 +198,7 @@ extension StoreReader {
                 if payload { record.payload = try keptPayload(of: record.id) }
             } else {
                 record.take(Lane(stored: row[12], group: nil))
+                record.isErased = (row[14] as MessageFlags).contains(.wasErased)
             }
             return record
         }

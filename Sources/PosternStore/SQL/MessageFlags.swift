@@ -12,6 +12,8 @@ struct MessageFlags: OptionSet, SQLInteger {
     static let wasRequeued = Self(rawValue: 4)
     /// It is an event about another message; see `Callback`.
     static let isCallback = Self(rawValue: 8)
+    /// Its content was erased; see `EraseRequest`.
+    static let wasErased = Self(rawValue: 16)
 
     init(rawValue: Int64) { self.rawValue = rawValue }
 

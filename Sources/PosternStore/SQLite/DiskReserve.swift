@@ -94,6 +94,14 @@ struct DiskReserve {
         }
     }
 
+    /// Overwrites what former logs have left behind the frames of the current one, which begins in the same file.
+    func overwriteLog(behind frames: Int, pageSize: Int) throws(FileError) {
+        let log = FileDescriptor(open(store + "-wal", O_RDWR | O_NOFOLLOW | O_CLOEXEC))
+        guard log.isOpen else { throw FileError("the log cannot be opened") }
+        try log.writeZeros(from: WriteAheadLog.size(ofFrames: frames, pageSize: pageSize), to: log.size)
+        try log.sync()
+    }
+
     /// Opens the reserve file; nil if there is none. What it is was checked at the start (`StoreFile.refuseLinks`).
     private func file(_ flags: Int32 = 0) throws(FileError) -> FileDescriptor? {
         let file = FileDescriptor(open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0o600))

@@ -61,6 +61,26 @@ final class FileDescriptor: Sendable {
         guard ftruncate(number, off_t(size)) == 0, fsync(number) == 0 else { throw FileError("a file cannot be cut") }
     }
 
+    /// Reads a range that the file has.
+    func read(_ range: Range<Int>) throws(FileError) -> [UInt8] {
+        var bytes = [UInt8](repeating: 0, count: range.count)
+        guard pread(number, &bytes, range.count, off_t(range.lowerBound)) == range.count else {
+            throw FileError("the store cannot be read")
+        }
+        return bytes
+    }
+
+    /// Overwrites a part of the file.
+    func write(_ bytes: [UInt8], at position: Int) throws(FileError) {
+        guard pwrite(number, bytes, bytes.count, off_t(position)) == bytes.count else {
+            throw FileError("the store cannot be written")
+        }
+    }
+
+    func sync() throws(FileError) {
+        guard fdatasync(number) == 0 else { throw FileError("the store cannot be synced") }
+    }
+
     func writeZeros(from start: Int, to end: Int) throws(FileError) {
         let zeros = [UInt8](repeating: 0, count: 64 << 10)
         var position = start

@@ -203,21 +203,60 @@ final class SQLiteWriter: StoreWriter {
         }
     }
 
+    // MARK: Overwriting
+
+    /// First the database, by the pages that are left to do, then the log.
+    func overwriteUnused(from position: Int?) throws(StoreError) -> OverwriteProgress {
+        if let refusal = engine.health.refusal { throw refusal }
+        guard beginLogAgain() else {
+            engine.check.giveWay()
+            return .heldUp
+        }
+        do {
+            guard position != 0 else {
+                try engine.reserve.overwriteLog(behind: engine.logIndex.head?.committed ?? 0, pageSize: pageSize)
+                return .done
+            }
+            // The pages that SQLite has in memory are as they were before.
+            defer { _ = try? sql.run("PRAGMA shrink_memory") }
+            var unused = try UnusedBytes(of: engine.lock.descriptor, pageSize: pageSize)
+            let next = try unused.overwrite(from: position)
+            try engine.lock.descriptor.sync()
+            return .more(from: next)
+        } catch {
+            let failure = engine.error(error)
+            if error is FileError { engine.enterFailed(failure) }
+            throw failure
+        }
+    }
+
+    /// Moves all of the log into the database, and begins the log again: then it has one small commit. Returns false if a read
+    /// uses it, or if that failed.
+    private func beginLogAgain() -> Bool {
+        guard let before = engine.logIndex.head?.committed, checkpoint(.passive), overwrite(),
+            let after = engine.logIndex.head?.committed
+        else { return false }
+        return before == 0 || after <= before
+    }
+
     // MARK: Checkpoints
 
-    private func checkpoint(_ mode: SQLiteConnection.CheckpointMode) {
+    /// Returns whether every page of the log is in the file.
+    @discardableResult private func checkpoint(_ mode: SQLiteConnection.CheckpointMode) -> Bool {
+        defer { engine.checkThatFilesAreInPlace() }
         do {
             let isComplete = try checkpoints.run(mode, on: sql)
             // A complete checkpoint truncates the file to its pages.
             if isComplete { allocated = min(allocated, engine.lock.descriptor.size) }
             engine.recordLog(frames: isComplete ? 0 : checkpoints.framesInLog)
+            return isComplete
         } catch {
             switch DiskFailure(error, systemError: sql.systemError) {
             case .full: engine.enterFull(.full(detail: "no room for a checkpoint"))
             case .broken, nil: engine.enterFailed(engine.error(error))
             }
+            return false
         }
-        engine.checkThatFilesAreInPlace()
     }
 
     /// Runs a small transaction of the writer itself. Returns whether it was committed.

@@ -21,6 +21,8 @@ struct WriteAheadLog {
 
     private static let headerSize = 32
     private static let frameHeaderSize = 24
+    /// The bytes of a log with so many frames.
+    static func size(ofFrames count: Int, pageSize: Int) -> Int { headerSize + count * (frameHeaderSize + pageSize) }
     private var frameSize: Int { Self.frameHeaderSize + pageSize }
     private var frames: Int { max(0, (bytes.count - Self.headerSize) / frameSize) }
 

@@ -42,6 +42,7 @@ extension CommitLoop {
         switch job {
         case .append(_, _, let completion): completion(.failure(.store(error)))
         case .change(_, let failed): failed(error)
+        case .overwriteUnused(let completion): completion(.failure(error))
         case .stop: break
         }
     }
@@ -56,7 +57,7 @@ extension CommitLoop {
             case .append(let messages, _, _) where !wasFull && mayMakeRoom(for: messages): evicting.append(job)
             case .append: rejected.append(job)
             case .change: changes.append(job)
-            case .stop: break
+            case .overwriteUnused, .stop: break
             }
         }
         reject(rejected, because: error.asFull)

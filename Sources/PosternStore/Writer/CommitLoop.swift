@@ -20,6 +20,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
     /// The time by the loop's clock, which may differ from the store's time.
     private var nextMaintenance = MonotonicInstant.distantFuture
     private var hasMoreMaintenance = false
+    private var overwrites = OverwriteRounds()
     private var isStopping = false
 
     init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, writer: any StoreWriter) {
@@ -53,13 +54,14 @@ final class CommitLoop: Loop, @unchecked Sendable {
             let hasMore = runMaintenance()
             nextMaintenance = instant + (hasMore ? Maintenance.pause : idleInterval)
         }
-        return nextMaintenance
+        return min(nextMaintenance, overwrites.advance(with: writer, at: instant))
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
 
     private func end() -> MonotonicInstant? {
         commitAll(inbox.takeAll())
+        overwrites.close()
         writer.end()
         return nil
     }
@@ -87,6 +89,9 @@ final class CommitLoop: Loop, @unchecked Sendable {
                 }
                 messages += new.count
             case .change: break
+            case .overwriteUnused(let completion):
+                overwrites.add(completion)
+                continue
             case .stop:
                 isStopping = true
                 continue
@@ -184,7 +189,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
             transaction.growth = nil
             try transaction.closeBlocks()
             return .changed(try body(transaction))
-        case .stop: return .changed {}
+        case .overwriteUnused, .stop: return .changed {}
         }
     }
 

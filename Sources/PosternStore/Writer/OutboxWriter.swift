@@ -12,6 +12,8 @@ final class OutboxWriter: Sendable {
         case append([NewMessage], RequestRecord?, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
         /// The body returns what to do after its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
+        /// Done between commits.
+        case overwriteUnused(OverwriteRounds.Completion)
         case stop
     }
 
@@ -60,6 +62,11 @@ final class OutboxWriter: Sendable {
             completion(.failure($0))
         }
         if !put(job) { completion(.failure(.closed)) }
+    }
+
+    /// Overwrites in the medium what deletions before this have left.
+    func overwriteUnused(_ completion: @escaping OverwriteRounds.Completion) {
+        if !put(.overwriteUnused(completion)) { completion(.failure(.closed)) }
     }
 
     var hasClosed: Bool { isClosed.load(ordering: .sequentiallyConsistent) }

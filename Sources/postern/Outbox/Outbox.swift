@@ -16,6 +16,7 @@ struct Outbox: ParsableCommand {
             OutboxRetry.self,
             OutboxCancel.self,
             OutboxPurge.self,
+            OutboxErase.self,
             OutboxAudit.self,
             OutboxExport.self,
             OutboxImport.self,

@@ -202,6 +202,11 @@ import Testing
             "cannot open"
         ),
         (["outbox", "purge", "--store", "DIR/none.sqlite", "--upstream", "a", "--state", "queued"], 64, "not purged"),
+        (
+            ["outbox", "erase", "--store", "DIR/none.sqlite", "--pointer", "/a"], 64,
+            "with --pointer POINTER and --value"
+        ),
+        (["outbox", "erase", "--store", "DIR/none.sqlite"], 64, "either with --key KEY"),
         (["outbox", "retry", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
         (["outbox", "show", "nonsense", "--store", "DIR/none.sqlite"], 73, "DIR/none.sqlite"),
         (["outbox", "cancel", "--store", "DIR/none.sqlite"], 64, "either by their ids or with --upstream NAME"),
@@ -269,6 +274,10 @@ import Testing
         let ids = answer.json["ids"].strings
         try #require(ids.count == 3)
 
+        let erase = ["outbox", "erase", "--config", config, "--pointer", "/sourceId", "--value", "s"]
+        let found = try await Binary.run(erase + ["--url", url])
+        #expect(found.output == "3 queued\nNothing was changed. Add --yes to erase them.\n", "\(found.errors)")
+
         // While the gateway runs: reads from the store, changes through the API. What is being sent at the moment cannot
         // be cancelled, so the upstream is paused first and its answer, a refusal to connect, waited for.
         let seen = try await stats(config)
@@ -320,5 +329,13 @@ import Testing
         let shown = try await Binary.run(["outbox", "show", ids[2], "--store", directory.store])
         #expect(shown.exitCode == 0)
         #expect(!shown.output.contains("sourceId"))
+
+        let erased = try await Binary.run(erase + ["--yes", "--json"])
+        let others = #""delivered":0,"failed":0,"cancelled":0,"dropped":0,"expired":0"#
+        #expect(
+            erased.output == "{\"queued\":1,\(others),\"callbacks\":0,\"idempotencyRecords\":0,\"events\":0}\n",
+            "\(erased.errors)")
+        let last = try await Binary.run(["outbox", "show", ids[2], "--store", directory.store, "--payload", "--json"])
+        #expect(last.output.contains(#""erased":true"#) && !last.output.contains("sourceId"))
     }
 }

@@ -90,6 +90,7 @@ import Testing
                 ("/v1/messages/{id}", [200]), ("/v1/messages/{id}/retry", [200, 202]),
                 ("/v1/messages/retry", [200, 202]),
                 ("/v1/messages/cancel", [200, 202]), ("/v1/messages/purge", [200, 202]),
+                ("/v1/messages/erase", [200]),
                 ("/v1/upstreams/{name}/flush", [200, 202]),
                 ("/v1/upstreams/{name}/pause", [202]), ("/v1/upstreams/{name}/resume", [202]),
                 ("/v1/upstreams/{name}/probe", [200]), ("/v1/{upstream}/shelf", [204]),

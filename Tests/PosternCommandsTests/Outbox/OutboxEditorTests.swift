@@ -115,6 +115,27 @@ import Testing
         #expect(failure == CommandFailure(1, "The store has no upstream other; it has: plain."))
     }
 
+    // MARK: erase
+
+    @Test func messagesWithTheValue_areErased_andAPreviewCountsThem() async throws {
+        let ids = try await makeStore([.queued, .failed])
+        func erasure(_ value: String, isPreview: Bool) async throws -> OutboxErasure.Result {
+            try await OutboxErasure(
+                upstream: nil, key: nil, pointer: "/place", value: value, isNumber: true, isPreview: isPreview
+            ).run(on: index)
+        }
+        let preview = try await erasure("1", isPreview: true)
+        #expect(preview.text == "1 failed\nNothing was changed. Add --yes to erase them.")
+        #expect(try await erasure("1", isPreview: false).text == "1 failed\nErased.")
+        #expect(try await erasure("7", isPreview: false).text == "nothing\nErased.")
+        #expect(try await erasure("0", isPreview: false).text == "1 queued\nErased.")
+        #expect(try states(of: ids) == [.cancelled, .failed])
+        #expect(try await editor.edit(.retry, .ids([ids[1]])).refused.map(\.reason) == ["the message was erased"])
+        #expect(try folder.files(with: "place") == [])
+        try expectBalance()
+        await #expect(throws: CommandFailure.self) { try await erasure("x", isPreview: true) }
+    }
+
     // MARK: cancel
 
     @Test(arguments: [true, false])

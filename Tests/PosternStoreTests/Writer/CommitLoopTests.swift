@@ -142,6 +142,7 @@ private final class StubWriter: StoreWriter {
     func spareBytes(in sql: SQL) throws -> Int { 0 }
     func shrink(_ sql: SQL) throws -> Bool { hasMoreToShrink }
     func didReply(isQuiet: Bool) {}
+    func overwriteUnused(from position: Int?) throws(StoreError) -> OverwriteProgress { .done }
     func maintain(_ work: () -> Void) { work() }
     func begin() {}
     func end() {}

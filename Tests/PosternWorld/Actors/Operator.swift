@@ -108,6 +108,7 @@ final class Operator {
         case .moveQueue: world.moves.begin(action.type, random)
         case .flood: world.massRejections.post(to: action.type, random)
         case .replay: world.replays.begin(of: name, random)
+        case .erase: world.erasures.erase(random)
         case .wrongEndpointFirst:
             let isReload = random.chance(0.3)
             if isReload {

@@ -139,7 +139,8 @@ final class CallbackWatch {
 
     func atTheEnd() {
         guard let plan, let run = world.run else { return }
-        for entry in world.expectations.entries where !entry.isWaived && !numbers.contains(entry.number) {
+        for entry in world.expectations.entries
+        where !entry.isWaived && !entry.isErased && !numbers.contains(entry.number) {
             for id in entry.ids {
                 guard let record = (try? run.gateway.outbox.message(id)) ?? nil, plan.states.contains(record.state.name)
                 else { continue }

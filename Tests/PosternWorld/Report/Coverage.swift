@@ -31,7 +31,7 @@ public struct Coverage: Sendable {
 
     private static let states: [String] =
         ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }
-        + ["message: failed → queued", "message: dropped → queued"]
+        + ["message: failed → queued", "message: dropped → queued", "message: erased"]
         + ["closed → open", "open → half-open", "half-open → closed", "half-open → open", "open → closed"].map {
             "circuit: \($0)"
         }
