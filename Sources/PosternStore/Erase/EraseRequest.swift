@@ -26,6 +26,9 @@ public struct EraseRequest: Sendable {
         self.neutral = neutral
     }
 
+    /// The key whose messages are erased, if that is what selects them.
+    var keys: [String] { if case .key(let key) = selection { [key] } else { [] } }
+
     func shows(_ name: UpstreamName) -> Bool {
         (upstream == nil || upstream == name) && visible?.contains(name) != false
     }

@@ -83,19 +83,23 @@ struct EraseRun: Sendable {
         change(Array(found.states.keys)[...]) { transaction, id in
             try transaction.erase(id, reportedBy: found.callbacks[id] ?? [])
         } then: {
-            read { () throws(StoreError) in
-                let ids = found.states.keys + found.callbacks.values.flatMap(\.self)
-                let left = try queued(ids)
-                guard left.isEmpty else { return completion(.failure(.beingSent(left.count))) }
-                for (number, ids) in Dictionary(grouping: ids, by: \.upstream) {
-                    if let name = outbox.names[number] { outbox.metrics.erased(name.description).add(ids.count) }
-                }
-                outbox.writer.overwriteUnused { result in
-                    switch result {
-                    case .success(true): completion(.success(found.counts))
-                    case .success(false): completion(.failure(.heldUp))
-                    case .failure(let error): completion(.failure(.store(error)))
-                    }
+            change(request.keys[...]) { try $0.eraseReplays(ofKey: $1) } then: { overwrite(found) }
+        }
+    }
+
+    private func overwrite(_ found: Found) {
+        read { () throws(StoreError) in
+            let ids = found.states.keys + found.callbacks.values.flatMap(\.self)
+            let left = try queued(ids)
+            guard left.isEmpty else { return completion(.failure(.beingSent(left.count))) }
+            for (number, ids) in Dictionary(grouping: ids, by: \.upstream) {
+                if let name = outbox.names[number] { outbox.metrics.erased(name.description).add(ids.count) }
+            }
+            outbox.writer.overwriteUnused { result in
+                switch result {
+                case .success(true): completion(.success(found.counts))
+                case .success(false): completion(.failure(.heldUp))
+                case .failure(let error): completion(.failure(.store(error)))
                 }
             }
         }
@@ -189,6 +193,26 @@ struct EraseRun: Sendable {
         }
     }
 
+    /// Visits the payloads that are kept of delivered messages, a part of them on each snapshot.
+    private func forEachKeptPayload(of numbers: [UpstreamNumber], _ body: (KeptPayload) -> Void) throws(StoreError) {
+        for number in numbers {
+            var ids = IDRange(first: 0, last: last.rawValue)
+            while ids.first <= ids.last {
+                try outbox.read { sql in
+                    var (bytes, next) = (0, ids.last + 1)
+                    try sql.walkPayloads(of: number, ids) { kept in
+                        body(kept)
+                        bytes += kept.bytes.count
+                        guard bytes > Self.bytesPerRead else { return true }
+                        next = kept.id.rawValue + 1
+                        return false
+                    }
+                    ids.first = next
+                }
+            }
+        }
+    }
+
     private func messages() throws(StoreError) -> [MessageID: MessageState] {
         let (names, all) = (outbox.names, MessageID(rawValue: 0)...last)
         var found: [MessageID: MessageState] = [:]
@@ -209,6 +233,10 @@ struct EraseRun: Sendable {
                 if let subject = Self.subject(of: row), shows(subject), matches(payload, true) {
                     reported.insert(subject)
                 }
+            }
+            let numbers = names.filter { request.shows($0.value) }.map(\.key)
+            try forEachKeptPayload(of: numbers) { kept in
+                if matches(Array(kept.bytes), false) { found[kept.id] = .delivered }
             }
         }
         for id in reported { found[id] = try outbox.message(id)?.state ?? .delivered }
@@ -300,6 +328,7 @@ extension Transaction {
     /// Leaves of a settled message that it existed, and how it ended.
     private func erase(_ id: MessageID) throws {
         try giveReceiptRow(to: id)
+        try dropPayload(of: id)
         let receipts = try sql.run("UPDATE delivered_# SET key = NULL, result = NULL WHERE id = ?", of: id.upstream, id)
         guard receipts == 0 else { return }
         let error = try sql.value("SELECT lastError FROM ended_# WHERE id = ?", of: id.upstream, id, as: String?.self)

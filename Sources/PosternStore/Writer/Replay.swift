@@ -32,7 +32,7 @@ public struct Replay: Sendable, Equatable, Codable {
     static let maxSkipped = 20
 
     public let id: String
-    public let request: Request
+    public private(set) var request: Request
     /// The name of the caller's key; nil without one.
     public let by: String?
     public let startedAtMs: Int64
@@ -106,4 +106,11 @@ public struct Replay: Sendable, Equatable, Codable {
     }
 
     mutating func stop(at now: Timestamp) { (isStopped, finishedAtMs) = (true, now.milliseconds) }
+
+    /// Forgets the key whose messages it is about, and the texts that may quote them. There are none any more.
+    mutating func forgetKey(at now: Timestamp) {
+        if isRunning { stop(at: now) }
+        request.key = nil
+        skipped = []
+    }
 }

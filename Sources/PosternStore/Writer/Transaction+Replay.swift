@@ -82,6 +82,10 @@ extension Transaction {
         }
         var (step, replay) = (step, found)
         guard !outbox.isFull, hasRoom(for: step, in: queue) else { return nil }
+        // What was erased since it was read is not stored again.
+        let read = step.messages.count
+        step.messages = try step.messages.filter { try sql.keepsPayload(of: $0.original) }
+        step.withoutPayload += read - step.messages.count
         operatorKey = replay.by
         defer { operatorKey = nil }
         var ids: [MessageID] = []
@@ -114,6 +118,14 @@ extension Transaction {
         return replay
     }
 
+    func eraseReplays(ofKey key: String) throws {
+        for (number, record) in try sql.all("SELECT number, record FROM replays", read: { ($0[0] as Int64, $0[1] as String) }) {
+            guard var replay = JSONRecord.decode(record, as: Replay.self), replay.request.key == key else { continue }
+            replay.forgetKey(at: outbox.time.now)
+            try save(replay, number)
+        }
+    }
+
     private func save(_ replay: Replay, _ number: Int64) throws {
         try sql.run(
             "UPDATE replays SET record = ?, finishedAtMs = ? WHERE number = ?", JSONRecord.encode(replay),
@@ -144,6 +156,12 @@ extension QueueTarget {
 }
 
 extension SQL {
+    fileprivate func keepsPayload(of id: MessageID) throws -> Bool {
+        let last = try value(
+            "SELECT last FROM payloads_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id, as: MessageID.self)
+        return last.map { id <= $0 } ?? false
+    }
+
     fileprivate func replay(_ id: String) throws -> (number: Int64, replay: Replay)? {
         let found = try first("SELECT number, record FROM replays WHERE id = ?", id) {
             (number: $0[0] as Int64, record: $0[1] as String)
