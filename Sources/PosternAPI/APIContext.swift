@@ -213,11 +213,14 @@ final class ConfiguredUpstream: Sendable {
         let accepted: Counter
         /// Whether `notBefore` is refused.
         let isTimed: Bool
+        /// The kinds whose messages its payloads become; empty unless it is a fan-out.
+        let legs: [Traits.Leg]
         /// The part after the id in the response to one message, which ends with `}` and a newline.
         let receipt: [UInt8]
 
-        init(_ kind: Kind, of upstream: UpstreamName, isTimed: Bool, accepted: Counter) {
-            self.isTimed = isTimed
+        init(_ kind: Kind, of upstream: UpstreamName, _ traits: Traits, accepted: Counter) {
+            isTimed = traits.timedKinds.contains(kind)
+            legs = traits.fanOuts[kind] ?? []
             self.kind = kind
             text = kind.description
             self.accepted = accepted
@@ -231,7 +234,7 @@ final class ConfiguredUpstream: Sendable {
         adapter = served.queue.upstream
         kinds = adapter.kinds.map { [adapter] kind in
             KindEndpoint(
-                kind, of: served.name, isTimed: adapter.traits.timedKinds.contains(kind),
+                kind, of: served.name, adapter.traits,
                 accepted: metrics.accepted("\(served.name)", "\(kind)"))
         }
         createSeries(in: metrics)

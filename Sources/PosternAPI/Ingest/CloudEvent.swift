@@ -274,14 +274,19 @@ extension IngestValidation {
             return reject(index, InvalidPayload(faults), destination?.upstream)
         }
         let admitted = request.messages.count
-        admit(
+        try admit(
             data, upstream, kind, at: index, pointer: pointer,
             options: EnvelopeOptions(key: attributes.key, traceParent: attributes.traceParent))
-        guard request.messages.count > admitted else { return }
-        request.events.append(
-            EventIdentity(
-                key: sha256([caller?.key.name ?? "", attributes[.source] ?? ""], Array((attributes[.id] ?? "").utf8)),
-                fingerprint: sha256(["\(upstream.name).\(kind.text)", attributes.key ?? ""], data.bytes)))
+        for message in admitted..<request.messages.count {
+            // The messages of a fan-out are told apart by their legs.
+            let leg = kind.legs.isEmpty ? [] : [request.leg(of: message)]
+            request.events.append(
+                EventIdentity(
+                    key: sha256(
+                        [caller?.key.name ?? "", attributes[.source] ?? ""] + leg,
+                        Array((attributes[.id] ?? "").utf8)),
+                    fingerprint: sha256(["\(upstream.name).\(kind.text)", attributes.key ?? ""], data.bytes)))
+        }
     }
 
     /// Where an event of that type goes; nil if the type is not valid or names no upstream and kind.

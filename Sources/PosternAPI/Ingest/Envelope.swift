@@ -63,7 +63,7 @@ extension IngestValidation {
         guard faults.isEmpty, let upstream, let kind, let payload = envelope.payload else {
             return reject(index, InvalidPayload(faults), upstream)
         }
-        admit(payload, upstream, kind, at: index, pointer: "/payload", options: options)
+        try admit(payload, upstream, kind, at: index, pointer: "/payload", options: options)
     }
 
     private func upstream(of envelope: Envelope, _ faults: inout PayloadErrors) throws(Problem) -> ConfiguredUpstream? {

@@ -15,6 +15,8 @@ struct IngestRequest: Sendable {
     var kinds: [(upstream: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)] = []
     /// The index of each message in the request. It differs from the index in `messages` once a payload was rejected.
     var indices: [Int] = []
+    /// The indices in the request of the payloads that became messages of several kinds.
+    var fannedOut: Set<Int> = []
     var rejected: [Rejected] = []
     /// The identity of each message, if they are events; empty otherwise.
     var events: [EventIdentity] = []
@@ -38,6 +40,22 @@ struct IngestRequest: Sendable {
     /// What is recorded of a request without an `Idempotency-Key`.
     var identities: RequestRecord? { events.isEmpty ? nil : .events(events) }
 
+    /// Removes the last messages, from that position on.
+    mutating func removeMessages(from position: Int) {
+        let count = messages.count - position
+        messages.removeLast(count)
+        kinds.removeLast(count)
+        indices.removeLast(count)
+    }
+
+    /// The name of the leg of a message, by its position in `messages`.
+    func leg(of position: Int) -> String { "\(kinds[position].upstream.name)/\(kinds[position].kind.text)" }
+
+    /// What is wrong with a message, and its leg if it is one of a fan-out.
+    func detail(_ detail: String, of position: Int) -> String {
+        fannedOut.contains(indices[position]) ? "\(detail), as \(leg(of: position)) requires" : detail
+    }
+
     // MARK: Leaving out what the store rejects
 
     /// The messages that `refusal` is about, by their index in `messages`, with their faults. Empty if it is about the
@@ -50,22 +68,32 @@ struct IngestRequest: Sendable {
         case .refused(let refused):
             return Dictionary(
                 uniqueKeysWithValues: refused.map {
-                    ($0.index, (PayloadError($0.refusal.pointer, $0.refusal.detail), $0.refusal.reason.slug))
+                    (
+                        $0.index,
+                        (
+                            PayloadError($0.refusal.pointer, detail($0.refusal.detail, of: $0.index)),
+                            $0.refusal.reason.slug
+                        )
+                    )
                 })
         case .queueFull, .neverFits, .store: return [:]
         }
     }
 
-    /// The request with `messages`, without those that have faults.
+    /// The request with `messages`, without those that have faults, and the other legs of these.
     func leavingOut(
         _ faults: [Int: (fault: PayloadError, slug: ProblemSlug)], of messages: [NewMessage]
     ) -> IngestRequest {
         var rest = self
         (rest.messages, rest.kinds, rest.indices, rest.events) = ([], [], [], [])
+        let faulty = Dictionary(grouping: faults.keys.sorted()) { indices[$0] }
         for (index, message) in messages.enumerated() {
-            if let (fault, _) = faults[index] {
+            if let legs = faulty[indices[index]] {
+                guard legs[0] == index else { continue }
+                var found = PayloadErrors()
+                for (fault, _) in legs.compactMap({ faults[$0] }) { found.add(fault.pointer, fault.detail) }
                 rest.rejected.append(
-                    Rejected(index: indices[index], payload: InvalidPayload([fault]), upstream: kinds[index].upstream))
+                    Rejected(index: indices[index], payload: InvalidPayload(found), upstream: kinds[index].upstream))
             } else {
                 rest.messages.append(message)
                 rest.kinds.append(kinds[index])

@@ -43,10 +43,10 @@ struct IngestValidation {
     {
         if root.kind != .array, form == .json {
             request.isSingle = true
-            admit(root, upstream, kind, at: 0)
+            try admit(root, upstream, kind, at: 0)
         } else if try accepts(list: root) {
             for (index, payload) in root.elements.enumerated() {
-                admit(payload, upstream, kind, at: start.index + index)
+                try admit(payload, upstream, kind, at: start.index + index)
             }
         }
     }
@@ -110,36 +110,89 @@ struct IngestValidation {
 
     // MARK: One message
 
-    /// Has the upstream validate a payload, and adds the message if it is valid.
+    /// Has the upstream validate a payload, and adds the message if it is valid. Throws only for a fan-out.
     ///
     /// - Parameter pointer: Where the payload is in the request's own element.
     mutating func admit(
         _ payload: JSONValue, _ upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, at index: Int,
         pointer: String = "",
         options: EnvelopeOptions = EnvelopeOptions()
-    ) {
+    ) throws(Problem) {
+        guard kind.legs.isEmpty else {
+            return try fanOut(payload, upstream, kind, at: index, pointer: pointer, options)
+        }
         do throws(InvalidPayload) {
-            if upstream.adapter.traits.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
-            let valid = try upstream.adapter.validate(
-                payload, of: kind.kind,
-                in: ValidationContext(
-                    acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft,
-                    random: context.random))
-            request.messages.append(
-                NewMessage(
-                    queue: upstream.queue, kind: kind.kind, lane: valid.lane, key: options.key,
-                    acceptedAt: acceptedAt, notBefore: options.notBefore,
-                    expiresAt: options.expiresAt ?? valid.expiresAt,
-                    bytes: valid.rewritten ?? body,
-                    range: valid.rewritten == nil ? rangeInBody(of: payload) : nil,
-                    waitsFor: valid.waitsFor, credential: valid.credential,
-                    traceParent: options.traceParent ?? traceParent))
-            if valid.credential != nil { request.handsInCredentials = true }
-            request.kinds.append((upstream, kind))
-            request.indices.append(index)
+            try add(payload, upstream, kind, at: index, options)
         } catch {
             reject(index, error, upstream, below: pointer)
         }
+    }
+
+    /// Adds a message for each leg. If one of them rejects the payload, nothing is added.
+    private mutating func fanOut(
+        _ payload: JSONValue, _ upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, at index: Int,
+        pointer: String, _ options: EnvelopeOptions
+    ) throws(Problem) {
+        // The response is that to several messages, however many legs there are.
+        request.isSingle = false
+        do throws(InvalidPayload) { _ = try valid(payload, upstream, kind) } catch {
+            return reject(index, error, upstream, below: pointer)
+        }
+        let before = request.messages.count
+        var faults = PayloadErrors(atMost: faultsLeft)
+        var codes: [String: Int] = [:]
+        for leg in kind.legs {
+            guard let target = context.upstream(named: leg.upstream), let kind = target.endpoint(leg.kind) else {
+                throw RoutingProblem.unknownUpstream(leg.upstream).problem(in: context, for: caller)
+            }
+            if let caller, !caller.mayUse(target.name) { throw Gatekeeper.foreign(target.name, to: caller) }
+            if options.notBefore != nil, kind.isTimed {
+                faults.add("/notBefore", "cannot be given: the payload of \(leg) says when it happened")
+            }
+            do throws(InvalidPayload) { try add(payload, target, kind, at: index, options) } catch {
+                for fault in error.faults.kept {
+                    faults.add(pointer + fault.pointer, "\(fault.detail), as \(leg) requires")
+                }
+                codes.merge(error.codes) { $1 }
+            }
+        }
+        guard request.messages.count <= context.limits.maxMessagesPerRequest else { throw tooMany }
+        guard !faults.isEmpty else {
+            request.fannedOut.insert(index)
+            return
+        }
+        request.removeMessages(from: before)
+        reject(index, InvalidPayload(faults, codes: codes), upstream)
+    }
+
+    private func valid(
+        _ payload: JSONValue, _ upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint
+    ) throws(InvalidPayload) -> ValidPayload {
+        if upstream.adapter.traits.hasSessions, isInSession { throw InvalidPayload([Self.sessionFault]) }
+        return try upstream.adapter.validate(
+            payload, of: kind.kind,
+            in: ValidationContext(
+                acceptedAt: acceptedAt, isAwaited: request.preferences.wait != nil, maxFaults: faultsLeft,
+                random: context.random))
+    }
+
+    private mutating func add(
+        _ payload: JSONValue, _ upstream: ConfiguredUpstream, _ kind: ConfiguredUpstream.KindEndpoint, at index: Int,
+        _ options: EnvelopeOptions
+    ) throws(InvalidPayload) {
+        let valid = try valid(payload, upstream, kind)
+        request.messages.append(
+            NewMessage(
+                queue: upstream.queue, kind: kind.kind, lane: valid.lane, key: options.key,
+                acceptedAt: acceptedAt, notBefore: options.notBefore,
+                expiresAt: options.expiresAt ?? valid.expiresAt,
+                bytes: valid.rewritten ?? body,
+                range: valid.rewritten == nil ? rangeInBody(of: payload) : nil,
+                waitsFor: valid.waitsFor, credential: valid.credential,
+                traceParent: options.traceParent ?? traceParent))
+        if valid.credential != nil { request.handsInCredentials = true }
+        request.kinds.append((upstream, kind))
+        request.indices.append(index)
     }
 
     private func rangeInBody(of payload: JSONValue) -> Range<Int> {

@@ -131,7 +131,7 @@ final class IngestResponse: Sendable {
         let detail =
             isSingle
             ? "The message is not valid; nothing was stored. See errors."
-            : "\(rejected.count) of \(rejected.count + request.messages.count) messages are not valid; nothing "
+            : "\(rejected.count) of \(rejected.count + Set(request.indices).count) messages are not valid; nothing "
                 + "was stored. See errors, or ask with Prefer: handling=lenient to store the good ones."
         return Problem(
             slug: .invalidPayload, status: 422, detail: detail,
@@ -185,7 +185,7 @@ final class IngestResponse: Sendable {
     private func problem(_ refused: [AppendError.Refused]) -> Problem {
         let errors = refused.prefix(PayloadErrors.most).map { refused in
             Self.error(
-                PayloadError(refused.refusal.pointer, refused.refusal.detail),
+                PayloadError(refused.refusal.pointer, request.detail(refused.refusal.detail, of: refused.index)),
                 index: request.isSingle ? nil : request.indices[refused.index])
         }
         let slug = refused.first?.refusal.reason.slug ?? .conflict

@@ -100,16 +100,28 @@ extension ConfigurationCheck {
     private mutating func checkKind(
         _ kind: String, at path: String, of upstream: GatewayConfiguration.UpstreamConfiguration, _ entry: Entry
     ) {
-        // With a problem of its own, it may have other kinds than it is meant to have.
-        let own = keyPath(["upstreams", entry.name])
-        guard !problems.contains(where: { $0.path.hasPrefix(own + ".") }),
-            let kinds = (try? entry.type?.make(upstream.name, upstream.values))?.kinds.map(\.description),
-            !kinds.contains(kind)
-        else { return }
-        let advice =
-            nearestName(to: kind, among: kinds).map { "did you mean \"\($0)\"?" }
-            ?? "allowed \(kinds.joined(separator: ", "))"
+        guard let made = made(upstream, entry) else { return }
         let shown = ConfigurationNode.string(kind).shown
-        problem("\(path).kind", "is \(shown), which \(entry.name) does not have; \(advice)")
+        guard made.traits.fanOuts[Kind(kind)] == nil else {
+            problem("\(path).kind", "is \(shown), which is a fan-out; name a kind that is sent")
+            return
+        }
+        let kinds = made.kinds.map(\.description)
+        guard !kinds.contains(kind) else { return }
+        problem("\(path).kind", "is \(shown), which \(entry.name) does not have; \(advice(for: kind, among: kinds))")
+    }
+
+    /// Nil if it has a problem of its own: it may then have other kinds than it is meant to have.
+    func made(
+        _ upstream: GatewayConfiguration.UpstreamConfiguration, _ entry: Entry
+    ) -> (any PosternUpstream.Upstream)? {
+        let own = keyPath(["upstreams", entry.name])
+        guard !problems.contains(where: { $0.path.hasPrefix(own + ".") }) else { return nil }
+        return try? entry.type?.make(upstream.name, upstream.values)
+    }
+
+    func advice(for kind: String, among kinds: [String]) -> String {
+        nearestName(to: kind, among: kinds).map { "did you mean \"\($0)\"?" }
+            ?? "allowed \(kinds.joined(separator: ", "))"
     }
 }

@@ -50,6 +50,7 @@ struct ConfigurationCheck {
         checkRetries(result.delivery, at: [])
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
         read(&result.cloudEvents, at: ["cloudevents"])
+        checkFanOuts(of: result.upstreams, entries)
         result.callbacks = callbacks(to: result.upstreams, of: entries)
         read(&result.log, at: ["log"])
         for index in result.upstreams.indices { result.upstreams[index].logsAnswers = result.log.upstreamAnswers }
@@ -201,7 +202,7 @@ struct ConfigurationCheck {
     }
 
     private static func schemas(namedBy value: SettingValue) -> [UInt8] {
-        (value.objects ?? [:]).sorted { $0.key < $1.key }.compactMap { $0.value["schema"] }.flatMap { file in
+        (value.objects ?? [:]).sorted { $0.key < $1.key }.compactMap { $0.value["schema"]?.text }.flatMap { file in
             (try? readFile(file, atMost: ConfigurationFile.largestFile).get()) ?? []
         }
     }

@@ -174,15 +174,24 @@ public struct ConfigurationFileSchema {
     }
 
     private func schema(of setting: Setting, hasDefault: Bool) -> ConfigurationNode {
-        let text: Node = .members(["type": "string"])
         var members: [Node.Member] = [
             .init(name: "description", value: .string(setting.summary + (setting.isSecret ? " Secret." : "")))
         ]
+        members += keywords(of: setting.kind, isOptional: setting.isOptional)
+        if hasDefault, let value = try? Node.parse(Array(setting.defaultValue.json.utf8)) {
+            members.append(.init(name: "default", value: value))
+        }
+        return .object(members)
+    }
+
+    private func keywords(of kind: Setting.Kind, isOptional: Bool = false) -> [Node.Member] {
+        let text: Node = .members(["type": "string"])
+        var members: [Node.Member] = []
         func add(_ name: String, _ value: Node) { members.append(.init(name: name, value: value)) }
         func add(type: String) {
-            add("type", setting.isOptional ? .array([.string(type), "null"]) : .string(type))
+            add("type", isOptional ? .array([.string(type), "null"]) : .string(type))
         }
-        switch setting.kind {
+        switch kind {
         case .text, .url: add(type: "string")
         case .choice(let choices): add("enum", .array(choices.map { .string($0) }))
         case .bool: add(type: "boolean")
@@ -197,9 +206,12 @@ public struct ConfigurationFileSchema {
         case .strings:
             add(type: "object")
             add("additionalProperties", text)
-        case .objects:
+        case .objects(let kinds):
             add(type: "object")
-            add("additionalProperties", .members(["type": "object", "additionalProperties": text]))
+            let properties = kinds.sorted { $0.key < $1.key }.map { name, kind in
+                Node.Member(name: name, value: .object(keywords(of: kind)))
+            }
+            add("additionalProperties", closed(properties))
         case .list:
             add(type: "array")
             add("items", text)
@@ -212,8 +224,7 @@ public struct ConfigurationFileSchema {
                     "maximum": .number("\(range.upperBound)"),
                 ]))
         }
-        if hasDefault, let value = try? Node.parse(Array(setting.defaultValue.json.utf8)) { add("default", value) }
-        return .object(members)
+        return members
     }
 }
 

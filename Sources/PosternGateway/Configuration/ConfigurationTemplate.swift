@@ -76,7 +76,8 @@ public struct ConfigurationTemplate {
     /// What has to be filled in, and where messages go. Secrets are better kept elsewhere.
     private var upstream: [String] {
         let settings = type.settings.filter { setting in
-            setting.path.count == 1 && (setting.isAddress || setting.simulated != nil || setting.kind == .objects)
+            let hasObjects = if case .objects = setting.kind { true } else { false }
+            return setting.path.count == 1 && (setting.isAddress || setting.simulated != nil || hasObjects)
         }
         return settings.map { setting in
             let path = ["upstreams", type.name] + setting.path

@@ -19,11 +19,11 @@ extension Setting {
         case (.integer(let range), .number(let spelling)): .integer(try integer(spelling, in: range))
         case (.number(let range), .number(let spelling)): try number(spelling, in: range)
         case (.strings, .object): .strings(try texts(node))
-        case (.objects, .object(let members)):
+        case (.objects(let kinds), .object(let members)):
             .objects(
                 Dictionary(
                     try members.map { (member) throws(Setting.Mismatch) in
-                        (member.name, try texts(member.value, at: [member.name]))
+                        (member.name, try values(member.value, kinds, at: [member.name]))
                     },
                     uniquingKeysWith: { $1 }))
         case (.list, .array(let elements)):
@@ -74,23 +74,57 @@ extension Setting {
         return text
     }
 
-    /// - Parameter path: Where `node` is in the value; a fault names it.
-    private func texts(
-        _ node: ConfigurationNode, at path: [String] = []
-    ) throws(Setting.Mismatch) -> [String: String] {
-        guard case .object(let members) = node else { throw mismatch(node, at: path, "expected an object of texts") }
+    private func texts(_ node: ConfigurationNode) throws(Setting.Mismatch) -> [String: String] {
+        guard case .object(let members) = node else { throw Setting.Mismatch(expectation) }
         return Dictionary(
             try members.map { (member) throws(Setting.Mismatch) in
                 guard case .string(let text) = member.value else {
-                    throw mismatch(member.value, at: path + [member.name], "expected text")
+                    throw mismatch(member.value, at: [member.name], "expected text")
                 }
                 return (member.name, text)
             },
             uniquingKeysWith: { $1 })
     }
 
+    /// The members of one of several objects. What they must be besides their kind is checked by the type.
+    private func values(
+        _ node: ConfigurationNode, _ kinds: [String: Setting.Kind], at path: [String]
+    ) throws(Setting.Mismatch) -> [String: SettingValue] {
+        guard case .object(let members) = node else { throw mismatch(node, at: path, "expected an object") }
+        return Dictionary(
+            try members.map { (member) throws(Setting.Mismatch) in
+                (member.name, try value(member.value, kinds[member.name] ?? .text, at: path + [member.name]))
+            },
+            uniquingKeysWith: { $1 })
+    }
+
+    private func value(
+        _ node: ConfigurationNode, _ kind: Setting.Kind, at path: [String]
+    ) throws(Setting.Mismatch) -> SettingValue {
+        switch (kind, node) {
+        case (.number(let range), .number(let spelling)):
+            guard let number = Double(spelling), range.contains(number) else {
+                let allowed = "\(numberText(range.lowerBound)) to \(numberText(range.upperBound))"
+                throw mismatch(node, at: path, "allowed \(allowed)")
+            }
+            return .number(number)
+        case (.number, _): throw mismatch(node, at: path, "expected a number")
+        case (.list, .array(let elements)):
+            return .list(
+                try elements.map { (element) throws(Setting.Mismatch) in
+                    guard case .string(let text) = element else {
+                        throw mismatch(element, at: path, "expected a list of texts")
+                    }
+                    return text
+                })
+        case (.list, _): throw mismatch(node, at: path, "expected a list of texts")
+        case (_, .string(let text)): return .text(text)
+        default: throw mismatch(node, at: path, "expected text")
+        }
+    }
+
+    /// - Parameter path: Where `node` is in the value.
     private func mismatch(_ node: ConfigurationNode, at path: [String], _ expected: String) -> Setting.Mismatch {
-        guard !path.isEmpty else { return Setting.Mismatch(expectation) }
         var shown = isSecret ? "***" : node.shown
         if case .string(let text) = node, !isSecret, containsURLs {
             shown = ConfigurationNode.string(masked(url: text)).shown
@@ -163,7 +197,7 @@ extension SettingValue {
         case .number(let number): numberText(number)
         case .strings(let texts): Self.object(of: texts.mapValues(JSONEscapes.quoted))
         case .objects(let objects):
-            Self.object(of: objects.mapValues { Self.object(of: $0.mapValues(JSONEscapes.quoted)) })
+            Self.object(of: objects.mapValues { Self.object(of: $0.mapValues(\.json)) })
         case .list(let list): "[" + list.map(JSONEscapes.quoted).joined(separator: ", ") + "]"
         case .integers(let numbers): "[" + numbers.map(String.init).joined(separator: ", ") + "]"
         case .null: "null"

@@ -22,6 +22,8 @@ public struct Traits: Sendable {
     /// For mixed lanes whose names are parts of the payload, so that operators can be told whose messages wait: the text
     /// whose digest is the lane of an accepted message; nil if it has none.
     public var laneName: (@Sendable (_ payload: JSONValue, Kind) -> String?)?
+    /// Kinds that have no messages of their own: a payload of such a kind becomes a message of each of its legs.
+    public var fanOuts: [Kind: [Leg]] = [:]
     /// Further members of the problem document of a store that is full, such as `seerCode`.
     public var codesWhenFull: (@Sendable (StoreFullReason) -> [String: Int])?
 
@@ -31,6 +33,24 @@ public struct Traits: Sendable {
 }
 
 extension Traits {
+    /// A kind that gets the payloads of a fan-out.
+    public struct Leg: Sendable, Hashable, CustomStringConvertible {
+        /// The name of its upstream.
+        public let upstream: String
+        public let kind: String
+
+        /// - Parameters:
+        ///   - text: The name of a kind, or `upstream/kind`.
+        ///   - upstream: That of the fan-out, which a kind without an upstream belongs to.
+        public init(_ text: String, of upstream: UpstreamName) {
+            let parts = text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
+            self.upstream = parts.count == 2 ? parts[0] : upstream.description
+            kind = parts[parts.count - 1]
+        }
+
+        public var description: String { "\(upstream)/\(kind)" }
+    }
+
     /// Why the store rejects new messages for an upstream.
     public enum StoreFullReason: Sendable {
         /// The queue is at its cap.

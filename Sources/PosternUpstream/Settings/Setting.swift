@@ -2,7 +2,7 @@ import PosternCore
 
 /// One setting as operators see it: of the gateway itself, or of a type of upstream.
 public struct Setting: Sendable, Equatable {
-    public enum Kind: Sendable, Equatable {
+    public indirect enum Kind: Sendable, Equatable {
         case text
         /// An `http` or `https` URL.
         case url
@@ -12,8 +12,8 @@ public struct Setting: Sendable, Equatable {
         case number(ClosedRange<Double>)
         /// An object of strings, for example header names and values.
         case strings
-        /// An object of such objects, for example the kinds of an upstream by name.
-        case objects
+        /// An object of objects, for example the kinds of an upstream by name. What their members are, by name.
+        case objects([String: Kind])
         case list
         /// A list of whole numbers.
         case integers(ClosedRange<Int64>)
@@ -58,7 +58,7 @@ public struct Setting: Sendable, Equatable {
         case .integer(let range): "\(range.lowerBound) to \(range.upperBound)"
         case .number(let range): "\(numberText(range.lowerBound)) to \(numberText(range.upperBound))"
         case .strings: "an object of texts"
-        case .objects: "an object of objects of texts"
+        case .objects: "an object of objects"
         case .list: "a list of texts"
         case .integers(let range): "a list of numbers from \(range.lowerBound) to \(range.upperBound)"
         }
@@ -73,7 +73,7 @@ public struct Setting: Sendable, Equatable {
         case .integer: "expected a whole number"
         case .number: "expected a number"
         case .strings: "expected an object of texts"
-        case .objects: "expected an object of objects of texts"
+        case .objects: "expected an object of objects"
         case .list: "expected a list of texts"
         case .integers: "expected a list of whole numbers"
         }
@@ -87,7 +87,7 @@ public enum SettingValue: Sendable, Equatable {
     case integer(Int64)
     case number(Double)
     case strings([String: String])
-    case objects([String: [String: String]])
+    case objects([String: [String: SettingValue]])
     case list([String])
     case integers([Int64])
     /// No value, of a setting that is optional.
@@ -96,7 +96,7 @@ public enum SettingValue: Sendable, Equatable {
     public var text: String? { if case .text(let text) = self { text } else { nil } }
     var bool: Bool? { if case .bool(let flag) = self { flag } else { nil } }
     public var integer: Int? { if case .integer(let number) = self { Int(number) } else { nil } }
-    var number: Double? {
+    public var number: Double? {
         switch self {
         case .number(let number): number
         case .integer(let number): Double(number)
@@ -104,7 +104,9 @@ public enum SettingValue: Sendable, Equatable {
         }
     }
     public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
-    public var objects: [String: [String: String]]? { if case .objects(let objects) = self { objects } else { nil } }
+    public var objects: [String: [String: SettingValue]]? {
+        if case .objects(let objects) = self { objects } else { nil }
+    }
     public var list: [String]? { if case .list(let list) = self { list } else { nil } }
     var integers: [Int]? { if case .integers(let numbers) = self { numbers.map { Int($0) } } else { nil } }
 
@@ -113,11 +115,15 @@ public enum SettingValue: Sendable, Equatable {
         switch self {
         case .text(let text): [text]
         case .strings(let texts): Array(texts.values)
-        case .objects(let objects): objects.values.flatMap(\.values)
+        case .objects(let objects): objects.values.flatMap { $0.values.flatMap(\.allTexts) }
         case .list(let list): list
         case .bool, .integer, .number, .integers, .null: []
         }
     }
+}
+
+extension SettingValue: ExpressibleByStringLiteral {
+    public init(stringLiteral text: String) { self = .text(text) }
 }
 
 /// Without a fraction that is zero: 1, not 1.0.

@@ -1,5 +1,6 @@
 import Foundation
 import PosternConformance
+import PosternStore
 import PosternTestKit
 import PosternUpstream
 import Testing
@@ -109,6 +110,34 @@ extension EndToEnd {
                 })
             #expect(try client.post("/v1/hook/order", "{}").status == 404)
             try await gateway.stop()
+        }
+
+        /// What was accepted is delivered to each leg, also after the process was killed.
+        @Test(.timeLimit(.minutes(10)))
+        func fanOut_isDeliveredToEachLeg_afterAKill() async throws {
+            let (hook, other) = (
+                try HostedSimulator("webhook", faults: "status=503"),
+                try HostedSimulator("webhook", faults: "status=503")
+            )
+            let kinds: [String: Any] = ["order": [:], "placed": ["fanOut": ["order", "crm/contact"]]]
+            var settings = settings(hook, ["kinds": kinds, "batch": "none"])
+            settings.upstreams?["crm"] = ["type": "webhook", "url": other.url, "kinds": ["contact": [:]]]
+            let directory = try GatewayDirectory(settings)
+            var gateway = try await directory.start()
+            let payloads = (0..<20).map { #"{"key":"k","seq":\#($0)}"# }.joined(separator: ",")
+            let answer = try gateway.client().post("/v1/hook/placed", "[\(payloads)]")
+            #expect(answer.status == 202 && answer.json["ids"].array.count == 40, "\(answer.text)")
+            try await gateway.kill()
+            try hook.play("")
+            try other.play("")
+            gateway = try await directory.start()
+            try gateway.waitUntilDelivered(to: "hook")
+            try gateway.waitUntilDelivered(to: "crm")
+            for simulator in [hook, other] {
+                #expect(Set(try simulator.values(of: "seq").compactMap { Int($0.value) }) == Set(0..<20))
+            }
+            try await gateway.stop()
+            #expect(try directory.audit().isBalanced)
         }
     }
 }

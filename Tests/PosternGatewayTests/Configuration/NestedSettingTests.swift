@@ -138,7 +138,7 @@ import Testing
         (#""auth": {"token": "a\nb"}"#, "upstreams.hook.auth.token is ***; must not contain a control character"),
         (
             #""kinds": {"a": {}, "b": "/x"}"#,
-            #"upstreams.hook.kinds is an object; b in it is "/x", expected an object of texts"#
+            #"upstreams.hook.kinds is an object; b in it is "/x", expected an object"#
         ),
         (#""kinds": {"a": {"path": 1}}"#, "upstreams.hook.kinds is an object; a.path in it is 1, expected text"),
         (#""kinds": {}"#, "upstreams.hook.kinds is an object; at least one kind is required"),

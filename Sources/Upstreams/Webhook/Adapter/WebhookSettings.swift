@@ -163,9 +163,9 @@ extension WebhookSettings {
         var name: String
     }
 
-    /// By kind. Kinds with the same method and URL share an endpoint, others do not.
+    /// By kind, except fan-outs. Kinds with the same method and URL share an endpoint, others do not.
     var targets: [String: Target] {
-        var targets = kinds.mapValues { endpoint in
+        var targets = kinds.filter(\.value.fanOut.isEmpty).mapValues { endpoint in
             let url = address(of: endpoint)
             return Target(
                 method: endpoint.method, url: url, name: "\(endpoint.method.rawValue) \(URLQuery.masked(url))")
@@ -199,21 +199,33 @@ struct Endpoint: Sendable, Equatable {
     /// What that file contains.
     var schema: PayloadSchema?
 
-    fileprivate static let methods: [UpstreamRequest.Method] = [.post, .put, .patch]
-    private static let members = ["path", "method", "schema"]
+    /// The kinds that get its payloads, as they are configured; empty if it is a kind that is sent.
+    var fanOut: [String] = []
 
-    fileprivate var written: [String: String] {
-        let schema = schemaFile.isEmpty ? [:] : ["schema": schemaFile]
-        return ["path": path + (query.isEmpty ? "" : "?\(query.value)"), "method": method.rawValue].merging(schema) {
-            $1
-        }
+    private static let methods: [UpstreamRequest.Method] = [.post, .put, .patch]
+    private static let mostLegs = 16
+    private static let names = ["path", "method", "schema", "fanOut"]
+
+    /// What its members are, by name.
+    fileprivate static let members: [String: Setting.Kind] = [
+        "path": .text, "method": .choice(methods.map(\.rawValue)), "schema": .text, "fanOut": .list,
+    ]
+
+    fileprivate var written: [String: SettingValue] {
+        var members: [String: SettingValue] =
+            fanOut.isEmpty
+            ? ["path": .text(path + (query.isEmpty ? "" : "?\(query.value)")), "method": .text(method.rawValue)]
+            : ["fanOut": .list(fanOut)]
+        if !schemaFile.isEmpty { members["schema"] = .text(schemaFile) }
+        return members
     }
 
-    fileprivate init(written: [String: String]) {
-        let (path, query) = URLQuery.split(written["path"] ?? "")
+    fileprivate init(written: [String: SettingValue]) {
+        let (path, query) = URLQuery.split(written["path"]?.text ?? "")
         (self.path, self.query) = (path, Secret(query))
-        method = written["method"].flatMap(UpstreamRequest.Method.init) ?? .post
-        schemaFile = written["schema"] ?? ""
+        method = (written["method"]?.text).flatMap(UpstreamRequest.Method.init) ?? .post
+        fanOut = written["fanOut"]?.list ?? []
+        schemaFile = written["schema"]?.text ?? ""
         schema = schemaFile.isEmpty ? nil : try? Self.readSchema(schemaFile).get()
     }
 
@@ -233,23 +245,31 @@ struct Endpoint: Sendable, Equatable {
 
     init() {}
 
-    fileprivate static func problems(with kind: String, _ written: [String: String]) -> [String] {
+    fileprivate static func problems(with kind: String, _ written: [String: SettingValue]) -> [String] {
         var problems = [KindName.problem(with: kind).map { "'\(kind)' \($0)" }].compactMap(\.self)
-        for name in written.keys.sorted() where !members.contains(name) {
-            problems.append("'\(kind)' has a member '\(name)'; allowed are \(members.joined(separator: ", "))")
+        for name in written.keys.sorted() where !names.contains(name) {
+            problems.append("'\(kind)' has a member '\(name)'; allowed are \(names.joined(separator: ", "))")
         }
-        if let path = written["path"], !path.isEmpty {
+        if let legs = written["fanOut"]?.list {
+            if !(1...mostLegs).contains(legs.count) {
+                problems.append("the fanOut of '\(kind)' must name 1 to \(mostLegs) kinds")
+            }
+            for name in names where written[name] != nil && !["fanOut", "schema"].contains(name) {
+                problems.append("'\(kind)' has a fanOut, so it cannot have a \(name)")
+            }
+        }
+        if let path = written["path"]?.text, !path.isEmpty {
             if !path.utf8.allSatisfy({ (0x21...0x7E).contains($0) }) || path.contains("#") {
                 problems.append("the path of '\(kind)' must be ASCII without white space and fragment")
             } else if !path.hasPrefix("/"), !path.hasPrefix("?") {
                 problems.append("the path of '\(kind)' must begin with a slash or a question mark")
             }
         }
-        if let method = written["method"], !methods.contains(where: { $0.rawValue == method }) {
+        if let method = written["method"]?.text, !methods.contains(where: { $0.rawValue == method }) {
             let allowed = methods.map(\.rawValue).joined(separator: ", ")
             problems.append("the method of '\(kind)' must be one of \(allowed)")
         }
-        if let file = written["schema"], !file.isEmpty, case .failure(let refusal) = readSchema(file) {
+        if let file = written["schema"]?.text, !file.isEmpty, case .failure(let refusal) = readSchema(file) {
             problems += refusal.problems.prefix(10).map { "the schema \(file) of '\(kind)': \($0)" }
         }
         return problems
@@ -259,8 +279,8 @@ struct Endpoint: Sendable, Equatable {
 extension SettingField<WebhookSettings> {
     fileprivate static func kinds(_ name: String, _ property: Property<[String: Endpoint]>) -> Self {
         Self(
-            name, .objects, property, containsURLs: true,
-            "The kinds of messages. Each may have a `path`, which is appended to the URL, a `method`: POST, PUT or PATCH, and a `schema`: a file with the JSON Schema of its payloads."
+            name, .objects(Endpoint.members), property, containsURLs: true,
+            "The kinds of messages. Each may have a `path`, which is appended to the URL, a `method`: POST, PUT or PATCH, and a `schema`: a file with the JSON Schema of its payloads. A kind with a `fanOut`, 1 to 16 kinds of this or, as `upstream/kind`, of other upstreams, is stored as a message of each of these."
         ) {
             .objects($0.mapValues(\.written))
         } decode: { value throws(Setting.Mismatch) in

@@ -32,7 +32,11 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
         self.name = name
         self.settings = settings
         kinds = settings.kinds.keys.sorted().map { Kind($0) }
+        let fanOuts = settings.kinds.filter { !$0.value.fanOut.isEmpty }.map { kind, endpoint in
+            (Kind(kind), endpoint.fanOut.map { Traits.Leg($0, of: name) })
+        }
         traits = Traits { [orderBy = settings.orderBy] traits in
+            traits.fanOuts = Dictionary(uniqueKeysWithValues: fanOuts)
             traits.laneRule = .acrossLanes
             traits.sendsKindsApart = true
             traits.laneName = { payload, _ in orderBy.name(in: payload) }
@@ -52,9 +56,10 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
     func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
         -> ValidPayload
     {
-        if let errors = settings.kinds[kind.description]?.schema?.errors(of: payload), !errors.isEmpty {
-            throw InvalidPayload(errors)
-        }
+        let endpoint = settings.kinds[kind.description]
+        if let errors = endpoint?.schema?.errors(of: payload), !errors.isEmpty { throw InvalidPayload(errors) }
+        // The order of a fan-out is that of each leg.
+        guard endpoint?.fanOut.isEmpty ?? true else { return ValidPayload() }
         return ValidPayload(lane: try settings.orderBy.lane(of: payload))
     }
 

@@ -153,7 +153,7 @@ import Testing
         let folder = ScratchFolder()
         let file = folder.file("order.json")
         try #"{"type":"object","required":["id"]}"#.write(toFile: file, atomically: true, encoding: .utf8)
-        let kinds: [String: [String: String]] = ["order": ["schema": file], "other": [:]]
+        let kinds: [String: [String: SettingValue]] = ["order": ["schema": .text(file)], "other": [:]]
         let upstream = try UpstreamFixture.webhook.make(["kinds": .objects(kinds)])
         #expect(throws: InvalidPayload([PayloadError("/id", "is required")])) {
             try UpstreamFixture.webhook.messages(of: [.init("order", "{}")], to: upstream)

@@ -89,7 +89,7 @@ import Testing
     ])
     func url_isJoined(url: String, path: String, joined: String) throws {
         let settings: [String: SettingValue] = [
-            "url": .text(url), "query": .strings([:]), "kinds": .objects(["k": ["path": path]]),
+            "url": .text(url), "query": .strings([:]), "kinds": .objects(["k": ["path": .text(path)]]),
         ]
         #expect(try fixture.request(for: [message(1, of: "k")], to: fixture.make(settings)).url == joined)
         let further = try fixture.make(settings.merging(["query": .strings(["z": "", "a b": "c&d+é"])]) { $1 })
