@@ -26,6 +26,8 @@ public struct UpstreamSnapshot: Sendable, Equatable {
     public var endpoints: [EndpointWait] = []
     /// When the next request may be sent, as far as the rate of the upstream is limited; nil if one may be now.
     public var pacedUntil: Timestamp?
+    /// The same for the kinds that have reached a limit of their own.
+    public var pacedKinds: [Kind: Timestamp] = [:]
     /// Requests per second at present; nil if they are not limited.
     public var rateLimit: Double?
     /// Messages per second; nil if they are not limited.

@@ -45,7 +45,8 @@ extension UpstreamSnapshot {
                 waitingFor: token.credentialsRefused ? .credentials : .token, nextAttemptAt: token.retryAt)
         }
         // When its own turn comes depends on the messages before it.
-        if let pacedUntil, pacedUntil > now { return WaitStatus(waitingFor: .rate) }
+        let paced = [pacedUntil, facts.kind.flatMap { pacedKinds[$0] }].compactMap(\.self).max()
+        if let paced, paced > now { return WaitStatus(waitingFor: .rate) }
         return WaitStatus()
     }
 }

@@ -44,6 +44,8 @@ public struct MessageRecord: Sendable, Equatable {
 
 /// The facts about a queued message, from the store and the queue.
 public struct QueuedFacts: Sendable, Equatable {
+    /// Nil if what is known of single kinds does not matter.
+    public var kind: Kind?
     /// Whether a request that carries it has been sent and not been answered.
     public var isInFlight = false
     /// Whether its lane, with its group, waits for a credential that a caller has to hand in.

@@ -104,7 +104,7 @@ final class DeliveryHarness {
 
     /// Lets the upstream validate payloads, and stores the admitted messages.
     @discardableResult func post(
-        _ payloads: [String], as kind: Kind, isAwaited: Bool = false
+        _ payloads: [String], as kind: Kind, isAwaited: Bool = false, notBefore: Timestamp? = nil
     ) throws -> [MessageID] {
         let context = ValidationContext(acceptedAt: time.now, isAwaited: isAwaited)
         let messages = try payloads.map { text in
@@ -112,7 +112,7 @@ final class DeliveryHarness {
                 try queue.upstream.validate(payload, of: kind, in: context)
             }.get()
             return NewMessage(
-                queue: queue.target, kind: kind, lane: valid.lane, acceptedAt: time.now,
+                queue: queue.target, kind: kind, lane: valid.lane, acceptedAt: time.now, notBefore: notBefore,
                 bytes: valid.rewritten ?? Array(text.utf8), waitsFor: valid.waitsFor,
                 credential: valid.credential)
         }

@@ -9,6 +9,8 @@ package final class Expectations {
         package let upstream: String
         /// What the upstream has to get, byte for byte; nil if the gateway changes it on the way.
         package var payload: String?
+        /// Set by `ScenarioItem`.
+        package var kind = ""
         /// Messages of one keep their order; nil if theirs does not matter.
         package let lane: String?
         package let isPoison: Bool

@@ -47,6 +47,7 @@ package struct ScenarioItem {
 
     package init(_ kind: String, _ payload: String, _ entry: Expectations.Entry?, method: String? = nil) {
         (self.kind, self.payload, self.entry, self.method) = (kind, payload, entry, method)
+        entry?.kind = kind
     }
 }
 

@@ -15,6 +15,8 @@ package protocol TypeScenarios: Sendable {
 
     /// Members of its configuration, the same for the same seed.
     func settings(sendsGzip: Bool, seed: UInt64) -> [String]
+    /// The requests of a kind that are allowed in a second, of kinds with such a limit, the same for the same seed.
+    func rates(seed: UInt64) -> [String: Double]
     /// How its simulator begins.
     func opening(_ random: SeededRandom) -> Opening
     /// The users of one caller.
@@ -98,6 +100,7 @@ extension TypeScenarios {
     package var unauthorizedStatus: Int { 403 }
 
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] { [] }
+    package func rates(seed: UInt64) -> [String: Double] { [:] }
     package func opening(_ random: SeededRandom) -> Opening { Opening() }
     package func asksForToken(_ request: SimulatedRequest) -> Bool { false }
     package func invalidPayload(_ mark: String) -> String { #"["\#(mark)"]"# }

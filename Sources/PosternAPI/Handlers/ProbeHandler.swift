@@ -6,6 +6,7 @@ import PosternHTTP
 import PosternMetrics
 import PosternStore
 import PosternThreads
+import PosternUpstream
 import Synchronization
 
 /// The routes for probes and monitoring: liveness, readiness, metrics, and the description of the API.
@@ -164,6 +165,15 @@ struct ProbeHandler: Sendable {
         exposition.gauges(
             "postern_request_rate_limit", "Requests per second that the upstream gets at most at present; 0: no limit.",
             snapshots.map { name, snapshot in ([("upstream", name)], snapshot.rateLimit ?? 0) })
+        exposition.gauges(
+            "postern_kind_request_rate_limit",
+            "Requests per second that may be sent of a kind, where kinds can have a limit; 0: no limit.",
+            context.upstreams.filter(\.adapter.traits.sendsKindsApart).flatMap { upstream in
+                upstream.kinds.map { kind in
+                    let rate = upstream.adapter.traits.rates[kind.kind]?.requests ?? 0
+                    return ([("upstream", upstream.name.description), ("kind", kind.text)], rate)
+                }
+            })
         let stalled = Set(context.stalledWorkers())
         exposition.gauges(
             "postern_worker_stalled", "1 for a worker that makes no progress.",

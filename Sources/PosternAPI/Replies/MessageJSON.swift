@@ -126,6 +126,7 @@ extension WaitStatus {
         }
         let upstream = context.upstream(record.id.upstream)
         var facts = record.facts
+        facts.kind = record.kind
         facts.isInFlight = context.outbox.isInFlight(record.id)
         let snapshot = upstream?.snapshot(in: context) ?? .disabled
         if let wait = upstream.flatMap({ snapshot.wait(of: record.kind, for: $0.adapter) }) { facts.add(wait) }

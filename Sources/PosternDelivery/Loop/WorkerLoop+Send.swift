@@ -61,6 +61,8 @@ extension WorkerLoop {
         return try queue.claim(
             limits, now: now, oldest: settings.expireAfter > .zero ? now - settings.expireAfter : nil,
             preferring: machine.health.upstream.state == .closed ? .inTurn : .fresh,
+            waitingKinds: machine.waitingKinds(now: now),
+            maxMessagesOfKind: machine.kindLimits.compactMapValues(Pace.batchLimit),
             limitsOfLane: { [upstream, settings] in upstream.limits(settings.limits, ofLane: $0) },
             mayRepeat: mayRepeat)
     }

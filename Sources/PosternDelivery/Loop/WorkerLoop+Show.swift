@@ -25,6 +25,7 @@ extension WorkerLoop {
             }
         snapshot.endpoints.sort { $0.name < $1.name }
         snapshot.pacedUntil = machine.pace.wait(now: time.now)
+        snapshot.pacedKinds = machine.waitingKinds(now: time.now)
         snapshot.rateLimit = machine.pace.rate(settings.pace)
         snapshot.messageLimit = settings.pace.messages > 0 ? settings.pace.messages : nil
         snapshot.lastSuccessAt = machine.lastSuccessAt

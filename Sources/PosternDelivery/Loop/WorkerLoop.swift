@@ -103,6 +103,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
                 _ = metrics.steps(queue.name.description, step, outcome.rawValue)
             }
         }
+        machine.kindLimits = upstream.kindLimits
         listen()
         show()
     }
@@ -215,6 +216,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         if let upstream {
             precondition(upstream.name == queue.name, "a worker keeps its upstream's name")
             self.upstream = upstream
+            machine.kindLimits = upstream.kindLimits
         }
         logger = gatewayLogger.at(settings.logLevel)
         perform(machine.apply(settings, isReplaced: upstream != nil, now: time.now))
@@ -310,6 +312,12 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         case .nothing: break
         }
         return earliest.instant
+    }
+}
+
+extension AnyUpstream {
+    fileprivate var kindLimits: [Kind: Pace.Limits] {
+        traits.rates.mapValues { Pace.Limits(requests: $0.requests, messages: $0.messages) }
     }
 }
 

@@ -53,14 +53,14 @@ extension DeliveryMachine {
     private mutating func endWaits(now: Timestamp) -> [Action] { [.makeDue(isFlush: false)] + probeNow(now: now) }
 
     mutating func clockSetBack(now: Timestamp) -> [Action] {
-        pace.reset()
+        resetPaces()
         return endWaits(now: now)
     }
 
     /// Applies new settings. `isReplaced`: whether credentials or the URL have changed, which may have ended any
     /// failure.
     mutating func apply(_ settings: DeliverySettings, isReplaced: Bool, now: Timestamp) -> [Action] {
-        if settings.pace != self.settings.pace || isReplaced { pace.reset() }
+        if settings.pace != self.settings.pace || isReplaced { resetPaces() }
         self.settings = settings
         health.most = settings.maxInFlight
         let released = rejectionGuard.apply(settings.rejectionGuard).map { endpoint in

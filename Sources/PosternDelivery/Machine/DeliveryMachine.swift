@@ -74,6 +74,10 @@ struct DeliveryMachine: Equatable {
     var tokens = TokenCache()
     var rejectionGuard = RejectionGuard()
     var pace = Pace()
+    /// The limits of single kinds, in addition to those of the upstream; only of kinds that have some.
+    var kindLimits: [Kind: Pace.Limits] = [:]
+    /// How fast these kinds are sent.
+    private(set) var kindPaces: [Kind: Pace] = [:]
     /// Whether messages of a held endpoint would be claimed in place of others, so that all of them wait.
     var guardHoldsAll = false
     /// The number of requests that wait for their response.
@@ -119,6 +123,15 @@ struct DeliveryMachine: Equatable {
             && pace.wait(now: now) == nil && unsettled < pace.maxInFlight(settings.maxInFlight, settings.pace)
     }
 
+    /// When each kind may be sent that has reached its limit. Its messages are not claimed before.
+    func waitingKinds(now: Timestamp) -> [Kind: Timestamp] { kindPaces.compactMapValues { $0.wait(now: now) } }
+
+    /// What was measured before says nothing.
+    mutating func resetPaces() {
+        pace.reset()
+        kindPaces = [:]
+    }
+
     /// When the guard lets a probe through; nil unless it holds all messages.
     var guardOpensAt: Timestamp? { guardHoldsAll ? rejectionGuard.held.values.min() : nil }
 
@@ -145,6 +158,9 @@ struct DeliveryMachine: Equatable {
         if flight.isLoneSuspect { suspectsInFlight += 1 }
         health.sent(to: flight.endpoint, now: now)
         pace.sent(flight.batch.messages.count, settings.pace, now: now)
+        if !kindLimits.isEmpty, let kind = flight.batch.messages.first?.kind, let limits = kindLimits[kind] {
+            kindPaces[kind, default: Pace()].sent(flight.batch.messages.count, limits, now: now)
+        }
         rejectionGuard.sent(to: flight.endpoint, now: now)
     }
 

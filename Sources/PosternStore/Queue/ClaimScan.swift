@@ -12,6 +12,10 @@ struct ClaimRequest {
     var mayRepeat: (BatchHistory, Int) -> Bool = { _, _ in true }
     /// What one request of a named lane may carry; nil means `limits`.
     var limitsOfLane: ((String) -> BatchLimits)?
+    /// When each kind that may not be sent now may be. A mixed queue whose kinds are sent apart leaves these out.
+    var waitingKinds: [Kind: Timestamp] = [:]
+    /// What one request of a kind may carry, of those that may carry less than the limits say.
+    var maxMessagesOfKind: [Kind: Int] = [:]
     /// The maximum number of messages whatever the limits are.
     var maxMessages = Int.max
     /// The exclusion of a lane. Lanes with the same one have one batch in flight at a time.
@@ -105,9 +109,16 @@ struct ClaimScan {
         return !row.wasRequeued && request.oldest.map { row.message.acceptedAt <= $0 } ?? false
     }
 
-    /// Keeps the messages of the first one's kind, except those behind another one of their lane. Returns the others.
+    /// Keeps the messages of the first one's kind, except those behind another one of their lane, as many as a request may
+    /// carry. Returns the others.
     mutating func keepOneKind() -> [Message] {
-        let (kept, others) = batch.sorted { $0.id < $1.id }.dividedByKind()
+        var (kept, others) = batch.sorted { $0.id < $1.id }.dividedByKind()
+        if !request.maxMessagesOfKind.isEmpty, let kind = kept.first?.kind,
+            let most = request.maxMessagesOfKind[kind], kept.count > most
+        {
+            others += kept.dropFirst(most)
+            kept.removeLast(kept.count - most)
+        }
         if !others.isEmpty { batch = kept }
         return others
     }

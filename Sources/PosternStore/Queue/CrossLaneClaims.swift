@@ -61,6 +61,8 @@ struct CrossLaneClaims: QueueClaims {
     private var postponed: [MessageID: Kind] = [:]
     /// Those of them that other kinds may do without; empty if kinds are not sent apart.
     private var postponedKinds: [Kind: PostponedKind] = [:]
+    /// The rows that wait because their kind has been sent as often as it may.
+    private var withheld = WithheldRows()
     /// The lanes of rows that could not be taken because the writer was removing them.
     private var awaitingRemoval: [MessageID: Int64] = [:]
     /// Whether there may be rows after the cursor that were not announced.
@@ -78,8 +80,8 @@ struct CrossLaneClaims: QueueClaims {
     }
 
     // Inlined, because a call would copy all of this for each row.
-    @inline(__always) var countInMemory: Int { skipped.count + members.count }
-    @inline(__always) var isAtScanLimit: Bool { countInMemory >= scanLimit }
+    @inline(__always) var isAtScanLimit: Bool { skipped.count + members.count >= scanLimit }
+    var countInMemory: Int { skipped.count + members.count + withheld.count }
     var mustScan: Bool { skipped.hasFree || mustVerify || ((isBehind || mayRescanPassed) && !isAtScanLimit) }
 
     /// Whether most of a kind's postponed messages have been sent, and rows of it were passed.
@@ -89,12 +91,15 @@ struct CrossLaneClaims: QueueClaims {
     /// same reason as those after it.
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? {
         guard lane != 0 else { return false }
-        return skipped.isInFlight(lane)
+        return skipped.isInFlight(lane) || withheld.isWaiting(lane) && skipped.row(at: 0, of: lane) != id
             || skipped.rows(before: id, of: lane).contains { members[$0] != nil && postponed[$0] == nil }
     }
 
-    /// When the next group is due that may have a free lane.
-    var nextGroupDue: Timestamp? { groups.lazy.filter { mayUnblock || !$0.isBlocked }.map(\.dueAt).min() }
+    /// When the next group is due that may have a free lane, or the next kind whose rows are withheld.
+    var nextGroupDue: Timestamp? {
+        let group = groups.lazy.filter { mayUnblock || !$0.isBlocked }.map(\.dueAt).min()
+        return withheld.isEmpty ? group : [group, withheld.due].compactMap(\.self).min()
+    }
 
     func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) -> Bool {
         if cursor < id, !isAtScanLimit { return true }
@@ -110,6 +115,7 @@ struct CrossLaneClaims: QueueClaims {
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
         do {
             if mustVerify { try findRemoved(in: rows) }
+            if !withheld.isEmpty { withheld.update(scan.request.waitingKinds, now: scan.now) }
             try findScheduled(&scan, from: rows, isLeased: isLeased)
             let isFreshFirst = scan.request.preference == .fresh || tookGroupLast
             if isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
@@ -144,9 +150,12 @@ struct CrossLaneClaims: QueueClaims {
         }
     }
 
-    private func isKnown(_ id: MessageID, in lane: Int64, _ isLeased: (MessageID) -> Bool) -> Bool {
+    private func isKnown(
+        _ id: MessageID, in lane: Int64, _ kind: Kind, _ isLeased: (MessageID) -> Bool
+    ) -> Bool {
         guard id <= frontier else { return false }
-        return members[id] != nil || awaitingRemoval[id] != nil || skipped.contains(id, in: lane) || isLeased(id)
+        return members[id] != nil || awaitingRemoval[id] != nil || skipped.contains(id, in: lane)
+            || !withheld.isEmpty && lane == 0 && withheld.contains(id, of: kind) || isLeased(id)
     }
 
     /// Leaves a row for a later scan.
@@ -174,13 +183,24 @@ struct CrossLaneClaims: QueueClaims {
         while scan.isEmpty, let index = nextGroup(for: scan.request) {
             let free = freeMembers(of: groups[index], atMost: scan.limits.maxMessages)
             let found = try free.map { try rows.row($0) }
+            var waitsUntil: Timestamp?
+            var waitingLanes: Set<Int64> = []
             for (id, row) in zip(free, found) {
-                // Limits may have shrunk since the group was formed.
-                if let row, !scan.take(row) { break }
-                leaveGroup(id, isGone: row == nil)
+                if let row, let until = scan.request.waitingKinds[row.message.kind] {
+                    waitsUntil = min(waitsUntil ?? until, until)
+                    waitingLanes.insert(row.message.lane.number)
+                } else if let row, row.message.lane != .none, waitingLanes.contains(row.message.lane.number) {
+                    continue
+                } else {
+                    // Limits may have shrunk since the group was formed.
+                    if let row, !scan.take(row) { break }
+                    leaveGroup(id, isGone: row == nil)
+                }
             }
             groups[index].ids.removeAll { members[$0] == nil }
-            if scan.isEmpty { groups[index].isBlocked = true }
+            if scan.isEmpty {
+                if let waitsUntil { groups[index].dueAt = waitsUntil } else { groups[index].isBlocked = true }
+            }
             scan.history = groups[index].history
             if groups[index].ids.isEmpty { groups.remove(at: index) }
         }
@@ -236,6 +256,11 @@ struct CrossLaneClaims: QueueClaims {
             scheduledCursor = min(scheduledCursor, passed.before)
             isScheduleBehind = true
         }
+        let most = PostponedKind.most(scan.limits)
+        if !withheld.isEmpty, let passed = withheld.takePassedScheduled(ifFewerThan: most / 2) {
+            scheduledCursor = min(scheduledCursor, passed.before)
+            isScheduleBehind = true
+        }
         guard scan.due <= scan.now || isScheduleBehind else { return }
         // A row whose scheduled time is before its acceptance is before the position reached.
         if scan.due.milliseconds <= scheduledCursor.dueAtMs {
@@ -243,17 +268,23 @@ struct CrossLaneClaims: QueueClaims {
         }
         scan.nextDue = scan.now
         isScheduleBehind = true
-        let most = PostponedKind.most(scan.limits)
         let full = fullKinds(most)
+        let waiting = scan.request.waitingKinds
         var passed = 0
         // Whether a kind can be sent is known once some of it was claimed. So not more of it are skipped at a time than
         // may be postponed; those of a lane are, because they hold up later ones.
         while !isAtScanLimit, !sendsKindsApart || skipped.count(of: 0) < most, passed < Self.passLimit {
             let found = try rows.scheduled(after: scheduledCursor, until: scan.now, limit: Self.scheduledPage)
-            for (position, lane, kind) in found where !isKnown(position.id, in: lane, isLeased) {
+            for (position, lane, kind) in found where !isKnown(position.id, in: lane, kind, isLeased) {
                 if lane == 0, full.contains(kind) {
                     postponedKinds[kind]?.pass(position)
                     passed += 1
+                } else if lane == 0, let until = waiting[kind] {
+                    if withheld.add(scheduled: position, of: kind, until: until, atMost: most) {
+                        frontier = max(frontier, position.id)
+                    } else {
+                        passed += 1
+                    }
                 } else {
                     leave(position.id, in: lane)
                 }
@@ -276,14 +307,82 @@ struct CrossLaneClaims: QueueClaims {
     private mutating func claimUnsent(
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
+        let isWithheldFirst = !withheld.wasTakenLast
+        withheld.wasTakenLast = false
+        if isWithheldFirst, !withheld.isEmpty {
+            try claimWithheld(&scan, from: rows, isLeased: isLeased)
+            if !scan.isEmpty { return }
+        }
         while !scan.isFull, let lane = skipped.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
         try claimFresh(&scan, from: rows, isLeased: isLeased)
+        if !isWithheldFirst, scan.isEmpty, !withheld.isEmpty {
+            try claimWithheld(&scan, from: rows, isLeased: isLeased)
+        }
+    }
+
+    /// Takes withheld rows of the kind that may be sent again and has waited longest.
+    private mutating func claimWithheld(
+        _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws {
+        while scan.isEmpty, let kind = withheld.next(at: scan.now) {
+            try refill(kind, PostponedKind.most(scan.limits), from: rows, isLeased: isLeased)
+            let most = scan.request.maxMessagesOfKind[kind] ?? .max
+            while !scan.isFull, scan.count < most {
+                let (id, lane) = (withheld.firstID(of: kind), withheld.firstLane(of: kind))
+                if let lane, let first = skipped.row(at: 0, of: lane), id.map({ first < $0 }) ?? true {
+                    withheld.remove(lane: lane)
+                    // One with something in flight becomes free after that.
+                    if !skipped.isInFlight(lane), try !claimLeft(of: lane, &scan, from: rows) { break }
+                } else if let id {
+                    if let row = try rows.row(id), !scan.take(row) { break }
+                    withheld.removeFirstID(of: kind)
+                } else if let lane {
+                    withheld.remove(lane: lane)
+                } else {
+                    break
+                }
+            }
+            if !scan.isEmpty { withheld.wasTaken(kind, now: scan.now) }
+            // Nothing of it could be taken although there was room: it waits for its lanes.
+            if scan.isEmpty, withheld.hasRows(of: kind) { break }
+        }
+    }
+
+    /// Finds withheld rows again that a scan has passed, if most of those that were kept have been sent.
+    private mutating func refill(
+        _ kind: Kind, _ most: Int, from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws {
+        guard let passed = withheld.takePassed(of: kind, ifFewerThan: most / 2) else { return }
+        let room = most - withheld.count(of: kind)
+        var found: [MessageID] = []
+        // Of a scan that fails, all is passed again.
+        var rest: MessageID? = passed
+        defer { withheld.keep(found, of: kind, rest: rest) }
+        // `claimFresh` finds those after the cursor.
+        let end = cursor
+        var next: MessageID?
+        try rows.forEachFresh(after: MessageID(rawValue: passed.rawValue - 1), begin: { _, _ in true }) { message in
+            guard message.id <= end else { return false }
+            guard message.lane == 0, message.kind == kind, !isKnown(message.id, in: 0, kind, isLeased) else {
+                return true
+            }
+            guard found.count < room else {
+                next = message.id
+                return false
+            }
+            found.append(message.id)
+            return true
+        }
+        rest = next
     }
 
     /// Returns whether there was room for all of the lane that may be sent.
     private mutating func claimLeft(of lane: Int64, _ scan: inout ClaimScan, from rows: QueueRows) throws -> Bool {
         var done = 0
         var isDone = false
+        if !withheld.isEmpty { withheld.remove(lane: lane) }
+        let waiting = scan.request.waitingKinds
+        let before = scan.count
         // Also if a row cannot be read: the lane would not be looked at again.
         defer {
             skipped.removeFirst(done, from: lane)
@@ -293,6 +392,16 @@ struct CrossLaneClaims: QueueClaims {
         }
         while let id = skipped.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
             let row = try rows.row(id)
+            if !waiting.isEmpty, let kind = row?.message.kind, let until = waiting[kind] {
+                if lane == 0 {
+                    skipped.remove(id, from: 0)
+                    _ = withheld.add(id, of: kind, until: until)
+                    continue
+                }
+                // With an earlier one in flight, the lane becomes free again after that.
+                if scan.count == before { withheld.add(lane: lane, of: kind, until: until) }
+                break
+            }
             guard !scan.isFull, row.map({ scan.take($0) }) ?? true else { return false }
             done += 1
         }
@@ -308,7 +417,9 @@ struct CrossLaneClaims: QueueClaims {
         var position = cursor
         var isCut = false
         var passed = 0
-        let full = fullKinds(PostponedKind.most(scan.limits))
+        let most = PostponedKind.most(scan.limits)
+        let full = fullKinds(most)
+        let waiting = scan.request.waitingKinds
         // Rows that were returned before the cursor lead past some that were just taken.
         let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
         // Also if the scan fails: what was taken is left for another one.
@@ -321,10 +432,17 @@ struct CrossLaneClaims: QueueClaims {
             return !isCut
         } _: { message in
             let (id, lane, size) = (message.id, message.lane, message.payloadCount)
-            if !taken.contains(id), !isKnown(id, in: lane, isLeased) {
+            if !taken.contains(id), !isKnown(id, in: lane, message.kind, isLeased) {
                 if !full.isEmpty, lane == 0, full.contains(message.kind) {
                     postponedKinds[message.kind]?.pass(id)
                     passed += 1
+                } else if !waiting.isEmpty, let until = waiting[message.kind], skipped.mayTake(id, in: lane) {
+                    if lane != 0 {
+                        skipped.insert(id, in: lane)
+                        withheld.add(lane: lane, of: message.kind, until: until)
+                    } else if !withheld.add(id, of: message.kind, until: until, atMost: most) {
+                        passed += 1
+                    }
                 } else if skipped.mayTake(id, in: lane) {
                     guard scan.fits(size) else {
                         isCut = true
@@ -386,6 +504,7 @@ struct CrossLaneClaims: QueueClaims {
 
     mutating func makeDue(at now: Timestamp) -> Bool {
         for index in groups.indices { groups[index].dueAt = min(groups[index].dueAt, now) }
+        withheld.makeDue(at: now)
         return true
     }
 
@@ -408,6 +527,10 @@ struct CrossLaneClaims: QueueClaims {
 
     mutating func apply(_ updates: QueueMailbox.PendingUpdates) {
         mustVerify = mustVerify || updates.isCut
+        // The row of the kind that a lane waits for may be gone.
+        if !withheld.isEmpty, !updates.removals.isEmpty || updates.isCut {
+            for lane in withheld.takeLanes() { becameFree(lane) }
+        }
         for removal in updates.removals { recordRemoval(of: removal.id, isGone: removal.isGone) }
         // Rows before the cursor were returned or came late, or rows after it were never announced.
         if let id = updates.rewindsTo {

@@ -176,14 +176,18 @@ public final class UpstreamQueue: Sendable {
     ///
     /// - Parameters:
     ///   - preference: which to take if there are new messages and ones that have failed before.
+    ///   - waitingKinds: kinds of which nothing is taken, and until when, if kinds are sent apart.
+    ///   - maxMessagesOfKind: what one request of a kind may carry, if that is less than `limits`.
     ///   - limitsOfLane: what one request of a separate lane may carry, if that is less than `limits`.
     ///   - mayRepeat: whether a batch that failed before, with its history and size, may be taken now.
     public func claim(
         _ limits: BatchLimits, now: Timestamp, oldest: Timestamp?, preferring preference: ClaimPreference = .inTurn,
+        waitingKinds: [Kind: Timestamp] = [:], maxMessagesOfKind: [Kind: Int] = [:],
         limitsOfLane: ((String) -> BatchLimits)? = nil, mayRepeat: ((BatchHistory, Int) -> Bool)? = nil
     ) throws -> Claim {
         var request = ClaimRequest(limits: limits, now: now, oldest: oldest, preference: preference)
         request.limitsOfLane = limitsOfLane
+        (request.waitingKinds, request.maxMessagesOfKind) = (waitingKinds, maxMessagesOfKind)
         if health.condition == .full { request.maxMessages = engine.messagesPerCommitWhenFull }
         if let mayRepeat { request.mayRepeat = mayRepeat }
         if let exclusion = upstream.traits.exclusion { request.exclusionOfLane = exclusion }

@@ -7,6 +7,8 @@ public struct Traits: Sendable {
     /// Whether a request carries messages of one kind only, for example because each kind has its own address. If so,
     /// `plan` never gets messages of two kinds.
     public var sendsKindsApart = false
+    /// How much may be sent of a kind, in addition to the limits of the upstream. Only for a type that sends kinds apart.
+    public var rates: [Kind: Rate] = [:]
     /// Kinds whose order and time are part of their meaning, so that `notBefore` would distort it, and is rejected.
     public var timedKinds: Set<Kind> = []
     /// The names of the steps of its sequences, for their metrics; empty if a message is one request.
@@ -49,6 +51,17 @@ extension Traits {
         }
 
         public var description: String { "\(upstream)/\(kind)" }
+    }
+
+    /// How much may be sent in a second; 0 means no limit.
+    public struct Rate: Sendable, Equatable {
+        public var requests: Double
+        public var messages: Double
+
+        public init(requests: Double = 0, messages: Double = 0) {
+            self.requests = requests
+            self.messages = messages
+        }
     }
 
     /// Why the store rejects new messages for an upstream.

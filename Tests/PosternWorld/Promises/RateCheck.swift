@@ -23,6 +23,8 @@ final class RateCheck {
         var asked: (from: MonotonicInstant, until: MonotonicInstant)?
         /// When requests were sent in the last second, and how many messages each carried.
         var sent: [(at: MonotonicInstant, messages: Int)] = []
+        /// When requests of each kind were sent in the last second.
+        var sentOfKind: [String: [MonotonicInstant]] = [:]
     }
     private unowned let world: World
     private var known: [String: Known] = [:]
@@ -87,6 +89,7 @@ final class RateCheck {
         known[name]?.rests = false
         known[name]?.asked = nil
         known[name]?.sent = []
+        known[name]?.sentOfKind = [:]
         world.massRejections.began(name)
         guard let since = known[name]?.pausedSince, !worker.snapshot.isPaused else { return }
         if world.time.instant - since > Self.certain {
@@ -122,6 +125,7 @@ final class RateCheck {
             world.promises.fail("no more messages in a request than allowed", "\(carried.count) to \(name)")
         }
         checkRate(of: name, carried.count, at: now)
+        checkRate(of: carried[0].kind, of: type, at: now)
         for entry in carried { check(entry) }
     }
 
@@ -143,6 +147,18 @@ final class RateCheck {
         }
         if limit > 0, sent.count > settings.maxInFlight, Double(others) > max(1, limit) * 2.05 {
             world.promises.fail("no more messages a second than allowed", "\(others) to \(name), and \(messages) more")
+        }
+    }
+
+    private func checkRate(of kind: String, of type: any TypeScenarios, at now: MonotonicInstant) {
+        guard !world.wasClockSet, let limit = type.rates(seed: world.plan.seed)[kind] else { return }
+        var sent = known[type.name]?.sentOfKind[kind] ?? []
+        sent.removeAll { now - $0 >= .seconds(1) }
+        sent.append(now)
+        known[type.name, default: Known()].sentOfKind[kind] = sent
+        if Double(sent.count - world.plan.settings.maxInFlight) > limit * 1.05 {
+            world.promises.fail(
+                "no more requests of a kind in a second than allowed", "\(sent.count) of \(kind) to \(type.name)")
         }
     }
 

@@ -199,16 +199,18 @@ struct Endpoint: Sendable, Equatable {
     /// What that file contains.
     var schema: PayloadSchema?
 
+    var rate = Traits.Rate()
     /// The kinds that get its payloads, as they are configured; empty if it is a kind that is sent.
     var fanOut: [String] = []
 
     private static let methods: [UpstreamRequest.Method] = [.post, .put, .patch]
     private static let mostLegs = 16
-    private static let names = ["path", "method", "schema", "fanOut"]
+    private static let names = ["path", "method", "schema", "maxRequestsPerSecond", "maxMessagesPerSecond", "fanOut"]
 
     /// What its members are, by name.
     fileprivate static let members: [String: Setting.Kind] = [
         "path": .text, "method": .choice(methods.map(\.rawValue)), "schema": .text, "fanOut": .list,
+        "maxRequestsPerSecond": .number(0...100_000), "maxMessagesPerSecond": .number(0...1_000_000),
     ]
 
     fileprivate var written: [String: SettingValue] {
@@ -217,6 +219,8 @@ struct Endpoint: Sendable, Equatable {
             ? ["path": .text(path + (query.isEmpty ? "" : "?\(query.value)")), "method": .text(method.rawValue)]
             : ["fanOut": .list(fanOut)]
         if !schemaFile.isEmpty { members["schema"] = .text(schemaFile) }
+        if rate.requests > 0 { members["maxRequestsPerSecond"] = .number(rate.requests) }
+        if rate.messages > 0 { members["maxMessagesPerSecond"] = .number(rate.messages) }
         return members
     }
 
@@ -224,6 +228,9 @@ struct Endpoint: Sendable, Equatable {
         let (path, query) = URLQuery.split(written["path"]?.text ?? "")
         (self.path, self.query) = (path, Secret(query))
         method = (written["method"]?.text).flatMap(UpstreamRequest.Method.init) ?? .post
+        rate = Traits.Rate(
+            requests: written["maxRequestsPerSecond"]?.number ?? 0,
+            messages: written["maxMessagesPerSecond"]?.number ?? 0)
         fanOut = written["fanOut"]?.list ?? []
         schemaFile = written["schema"]?.text ?? ""
         schema = schemaFile.isEmpty ? nil : try? Self.readSchema(schemaFile).get()
@@ -280,7 +287,7 @@ extension SettingField<WebhookSettings> {
     fileprivate static func kinds(_ name: String, _ property: Property<[String: Endpoint]>) -> Self {
         Self(
             name, .objects(Endpoint.members), property, containsURLs: true,
-            "The kinds of messages. Each may have a `path`, which is appended to the URL, a `method`: POST, PUT or PATCH, and a `schema`: a file with the JSON Schema of its payloads. A kind with a `fanOut`, 1 to 16 kinds of this or, as `upstream/kind`, of other upstreams, is stored as a message of each of these."
+            "The kinds of messages. Each may have a `path`, which is appended to the URL, a `method`: POST, PUT or PATCH, a `schema`: a file with the JSON Schema of its payloads, and `maxRequestsPerSecond` (0 to 100000) and `maxMessagesPerSecond` (0 to 1000000), as in `delivery`. A kind with a `fanOut`, 1 to 16 kinds of this or, as `upstream/kind`, of other upstreams, is stored as a message of each of these."
         ) {
             .objects($0.mapValues(\.written))
         } decode: { value throws(Setting.Mismatch) in

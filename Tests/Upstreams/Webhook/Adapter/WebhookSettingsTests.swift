@@ -20,7 +20,7 @@ import Testing
             ]),
             [
                 "'a b' cannot be a kind: 1 to 64 letters, digits, '-', '_' and '.' can",
-                "'b' has a member 'pth'; allowed are path, method, schema, fanOut",
+                "'b' has a member 'pth'; allowed are path, method, schema, maxRequestsPerSecond, maxMessagesPerSecond, fanOut",
                 "the path of 'c' must begin with a slash or a question mark",
                 "the path of 'd' must be ASCII without white space and fragment",
                 "the path of 'e' must be ASCII without white space and fragment",

@@ -1,7 +1,8 @@
 package import PosternSimulatorKit
 package import PosternScenarios
 
-/// Orders of some customers, sent in batches, in half of the worlds with a token.
+/// Orders of some customers, of two kinds, sent in batches, in half of the worlds with a token, and in half with a limit for
+/// one kind.
 package struct WebhookScenarios: TypeScenarios {
     package let name = "webhook"
     package let kind = "event"
@@ -17,7 +18,15 @@ package struct WebhookScenarios: TypeScenarios {
 
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
         let form = Form(seed)
-        return [#""batch":"\#(form.batch)","orderBy":"/customer""#] + (form.hasToken ? [Self.auth] : [])
+        let limit = rates(seed: seed)["event"].map { #""maxRequestsPerSecond":\#($0)"# } ?? ""
+        return [
+            #""batch":"\#(form.batch)","orderBy":"/customer","kinds":{"event":{\#(limit)},"note":{}}"#
+        ] + (form.hasToken ? [Self.auth] : [])
+    }
+
+    package func rates(seed: UInt64) -> [String: Double] {
+        let random = SeededRandom(seed: seed, for: "webhook rates")
+        return random.chance(0.5) ? ["event": random.pick([0.2, 1, 5])] : [:]
     }
 
     package func opening(_ random: SeededRandom) -> Opening {
@@ -57,10 +66,14 @@ private final class WebhookScenario: Scenario {
     init(_ caller: Int) { customers = (0..<4).map { "customer-\(caller)-\($0)" } }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
-        stage.messages(count, "event", in: customers, poison: poison) { customer, entry in
+        let items = stage.messages(count, "event", in: customers, poison: poison) { customer, entry in
             let text = #"{"customer":"\#(customer)","id":"\#(entry.mark)"\#(stage.poisonMember(of: entry))}"#
             entry.payload = text
             return text
+        }
+        return items.map { item in
+            guard let entry = item.entry, entry.number.isMultiple(of: 3) else { return item }
+            return ScenarioItem("note", item.payload, entry)
         }
     }
 }
