@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from contract import agreement, configuration, document, examples, fuzzing, generated, refusals  # noqa: E402
+from contract import agreement, configuration, document, examples, fuzzing, generated, refusals, served  # noqa: E402
 from contract.gateway import SimulatedGateway  # noqa: E402
 from harness import LONGEST_WAIT, ROOT, Failure  # noqa: E402
 
@@ -47,6 +47,7 @@ def main():
             gateway.check_alive()
         with SimulatedGateway(options.binary, directory + "/client") as gateway:
             step("client by openapi-python-client", lambda: generated.check(known, gateway, directory))
+        step("document of configured kinds", lambda: served.check(options.binary, directory + "/served"))
         with SimulatedGateway(options.binary, directory + "/fuzzing") as gateway:
             step("schemas of kinds", lambda: agreement.check(known, gateway))
             step("refusals", lambda: refusals.check(known, gateway))

@@ -158,6 +158,10 @@ public final class APIContext: Sendable {
     func upstreams(for caller: Caller?) -> [ConfiguredUpstream] {
         caller.map { caller in upstreams.filter { caller.mayUse($0.name) } } ?? upstreams
     }
+    /// The description of the API, for a caller.
+    func document(for caller: Caller?) -> APIDocument.Version {
+        directory.withLock { $0 }.document.version(for: caller)
+    }
     func upstream(named name: some StringProtocol) -> ConfiguredUpstream? {
         directory.withLock { $0 }.byName[String(name)]
     }
@@ -188,9 +192,11 @@ public final class APIContext: Sendable {
 private final class UpstreamDirectory: Sendable {
     let upstreams: [ConfiguredUpstream]
     let byName: [String: ConfiguredUpstream]
+    let document: APIDocument
 
     init(_ upstreams: [ConfiguredUpstream]) {
         self.upstreams = upstreams.sorted { $0.name < $1.name }
+        document = APIDocument(self.upstreams)
         byName = Dictionary(uniqueKeysWithValues: upstreams.map { ($0.name.description, $0) })
     }
 }

@@ -9,13 +9,14 @@ DROPPING = "dropping"
 
 
 class SimulatedGateway(Gateway):
-    def __init__(self, binary, directory):
+    def __init__(self, binary, directory, more=None):
         example = json.loads((ROOT / "config.example.json").read_text())
         changes = {
             DROPPING: {"type": "samsara", "url": "http://127.0.0.1:9", "queue": {"maxMessages": 1, "whenFull": "dropOldest"}},
             # So that no event lacks it.
             "samsara": {"sourceId": "gateway"},
             "appservices": {"monitoringEnabled": True},
+            **(more or {}),
         }
         settings = {"upstreams": merged(example["upstreams"], changes)}
         super().__init__(binary, directory, settings, arguments=["--simulate"])

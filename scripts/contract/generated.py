@@ -35,11 +35,11 @@ def check(known, gateway, directory):
     return f"{len(sent)} kinds"
 
 
-def generate(known, directory):
+def generate(known, directory, package=PACKAGE):
     (directory / "generator.json").write_text(json.dumps(CONFIGURATION))
     run = subprocess.run(
         [pathlib.Path(sys.executable).with_name("openapi-python-client"), "generate", "--path", known.path, "--meta", "none",
-         "--config", directory / "generator.json", "--output-path", directory / PACKAGE],
+         "--config", directory / "generator.json", "--output-path", directory / package],
         cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONGEST_WAIT)
     warnings = re.findall("^(?:WARNING|Unable|Cannot)", run.stdout, re.MULTILINE)
     if run.returncode or len(warnings) != run.stdout.count(WITHOUT):

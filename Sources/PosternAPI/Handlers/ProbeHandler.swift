@@ -1,4 +1,3 @@
-import COpenAPI
 import PosternCompression
 import PosternCore
 import PosternDelivery
@@ -23,21 +22,16 @@ struct ProbeHandler: Sendable {
     }
 
     func document(_ responder: MeteredResponder) {
-        let isKnown = EntityTag.list(responder.head.header("If-None-Match"), contains: Self.documentTag)
+        let document = context.document(for: responder.caller)
+        let isKnown = EntityTag.list(responder.head.header("If-None-Match"), contains: document.tag)
         // With 304, only the length of the body is sent.
         responder.send(
             HTTPResponse(
                 status: isKnown ? 304 : 200,
                 headers: [
-                    ("Content-Type", "application/yaml"), ("ETag", Self.documentTag), ("Cache-Control", "no-cache"),
-                ], body: Array(Self.document)))
+                    ("Content-Type", "application/yaml"), ("ETag", document.tag), ("Cache-Control", "no-cache"),
+                ], body: document.text))
     }
-
-    private static var document: UnsafeBufferPointer<UInt8> {
-        let document = postern_openapi_document()
-        return UnsafeBufferPointer(start: document.bytes, count: document.count)
-    }
-    private static let documentTag = "\"\(sha256([], document).prefix(16).hexadecimal)\""
 
     func metrics(_ responder: MeteredResponder) { context.readers.runSoon { [self] in answerMetrics(responder) } }
 

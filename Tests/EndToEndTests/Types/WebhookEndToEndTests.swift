@@ -91,6 +91,7 @@ extension EndToEnd {
             #expect(try client.post("/v1/hook/refund", "{}").status == 404)
             #expect(try client.get("/metrics").text.contains(#"accepted_total{upstream="hook",kind="part"} 0"#))
             #expect(try gateway.upstream("hook")["kinds"].strings == ["order", "part"])
+            #expect(try client.get("/openapi.yaml").text.contains("\n  /v1/hook/order:\n"))
             let dryRun = try client.post(
                 "/v1/messages?dryRun=true",
                 """
@@ -109,6 +110,8 @@ extension EndToEnd {
                     try client.post("/v1/hook/refund", "{}", headers: [("Prefer", "wait=60")]).status == 200
                 })
             #expect(try client.post("/v1/hook/order", "{}").status == 404)
+            let document = try client.get("/openapi.yaml").text
+            #expect(document.contains("\n  /v1/hook/refund:\n") && !document.contains("/v1/hook/order:"))
             try await gateway.stop()
         }
 

@@ -11,6 +11,8 @@ struct PayloadSchema: Sendable, Equatable {
 
     static let largestFile = 1 << 20
 
+    /// As it was read.
+    let text: [UInt8]
     private let nodes: [Node]
 
     /// The keywords of one schema. Other schemas are positions in `nodes`.
@@ -107,6 +109,7 @@ struct PayloadSchema: Sendable, Equatable {
         case .success((let nodes, let problems)):
             guard problems.isEmpty else { throw Refusal(problems: problems) }
             self.nodes = nodes
+            self.text = text
         }
     }
 

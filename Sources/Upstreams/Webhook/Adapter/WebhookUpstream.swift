@@ -35,10 +35,12 @@ struct WebhookUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream {
         let fanOuts = settings.kinds.filter { !$0.value.fanOut.isEmpty }.map { kind, endpoint in
             (Kind(kind), endpoint.fanOut.map { Traits.Leg($0, of: name) })
         }
+        let schemas = settings.kinds.map { (Kind($0), $1.schema?.text ?? Array("{}".utf8)) }
         let rates = settings.kinds.filter { $0.value.rate != Traits.Rate() }.map { (Kind($0), $1.rate) }
         traits = Traits { [orderBy = settings.orderBy] traits in
             traits.fanOuts = Dictionary(uniqueKeysWithValues: fanOuts)
             traits.rates = Dictionary(uniqueKeysWithValues: rates)
+            traits.documentedKinds = Dictionary(uniqueKeysWithValues: schemas)
             traits.laneRule = .acrossLanes
             traits.sendsKindsApart = true
             traits.laneName = { payload, _ in orderBy.name(in: payload) }
