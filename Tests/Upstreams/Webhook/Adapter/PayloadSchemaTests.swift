@@ -118,12 +118,28 @@ import Testing
         }
     }
 
-    /// Neither takes the stack of a thread.
-    @Test(arguments: [false, true]) func longChainOfReferences_isRefused(isReadFromItsEnd: Bool) throws {
-        let names = (0..<1000).map { "\"a\($0)\":" + ($0 < 999 ? ##"{"$ref":"#/$defs/a\##($0 + 1)"}"## : "true") }
-        let references = (0..<1000).map { ##"{"$ref":"#/$defs/a\##(isReadFromItsEnd ? 999 - $0 : $0)"}"## }
+    /// Neither takes the stack of a thread. Schemas that are read from the end of the chain are not nested when they are.
+    @Test(arguments: [
+        (false, "/$defs/a148 is nested too deeply, through references"),
+        (true, "has too many levels of references for one value"),
+    ])
+    func longChainOfReferences_isRefused(isReadFromItsEnd: Bool, problem: String) {
+        let names = (0..<200).map { "\"a\($0)\":" + ($0 < 199 ? ##"{"$ref":"#/$defs/a\##($0 + 1)"}"## : "true") }
+        let references = (0..<200).map { ##"{"$ref":"#/$defs/a\##(isReadFromItsEnd ? 199 - $0 : $0)"}"## }
         let text = #"{"$defs":{\#(names.joined(separator: ","))},"allOf":[\#(references.joined(separator: ","))]}"#
-        #expect(throws: PayloadSchema.Refusal.self) { try PayloadSchema(Array(text.utf8)) }
+        #expect { try PayloadSchema(Array(text.utf8)) } throws: {
+            ($0 as? PayloadSchema.Refusal)?.problems.first == problem
+        }
+    }
+
+    @Test func largestSchema_isAccepted_andNoLargerOne() throws {
+        func schema(_ count: Int) -> [UInt8] {
+            Array(#"{"allOf":[\#(Array(repeating: "true", count: count).joined(separator: ","))]}"#.utf8)
+        }
+        _ = try PayloadSchema(schema(1999))
+        #expect { try PayloadSchema(schema(2000)) } throws: {
+            ($0 as? PayloadSchema.Refusal)?.problems == ["has more than 2000 schemas"]
+        }
     }
 
     /// Every level doubles the work: 2^30 steps.
