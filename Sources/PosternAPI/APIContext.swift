@@ -211,6 +211,8 @@ final class ConfiguredUpstream: Sendable {
     var client: UpstreamClient { served.client }
     var name: UpstreamName { served.name }
     let adapter: AnyUpstream
+    /// How its messages take turns; nil if they do not.
+    let fairness: Fairness?
 
     /// A kind and its counter, because looking the counter up by its labels would cost more than counting.
     final class KindEndpoint: Sendable {
@@ -238,6 +240,7 @@ final class ConfiguredUpstream: Sendable {
     init(_ served: ServedUpstream, metrics: Metrics) {
         self.served = served
         adapter = served.queue.upstream
+        fairness = served.queue.fairness
         kinds = adapter.kinds.map { [adapter] kind in
             KindEndpoint(
                 kind, of: served.name, adapter.traits,

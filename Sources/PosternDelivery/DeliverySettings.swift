@@ -1,5 +1,6 @@
 public import Logging
 public import PosternCore
+public import PosternStore
 public import PosternUpstream
 
 /// How messages are delivered to one upstream: the configuration's `delivery`, with the upstream's overrides.
@@ -22,6 +23,8 @@ public struct DeliverySettings: Sendable, Equatable {
     var pace = Pace.Limits()
     /// When an endpoint that rejects most messages is held.
     var rejectionGuard = RejectionGuard.Limits(share: 0.5, window: 100)
+    /// By what messages take turns.
+    public var fairBy = FairBy.caller
     /// The age at which messages expire; zero means never.
     public var expireAfter = Duration.zero
     /// How long a message may be due before callbacks tell it.
@@ -75,6 +78,11 @@ extension DeliverySettings: SettingsSection {
         .integer(
             "guard.window", 10...1000, \.rejectionGuard.window,
             "The number of different messages that `guard.share` looks at."),
+        .fairBy(
+            "fairBy", \.fairBy,
+            "By what messages take turns where lanes leave a choice: `caller`, by API key, if several may post to the "
+                + "upstream; `key`, by the messages' own keys; a JSON Pointer such as `/tenant`, by that string or number in "
+                + "payloads; `none`. What lacks the value waits in the turn of its caller."),
         .seconds(
             "expireAfterSeconds", 0...315_360_000, \.expireAfter,
             "Age at which a message expires; 0: never. After a retry by hand it counts from the retry."),

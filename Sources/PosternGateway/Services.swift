@@ -65,6 +65,7 @@ final class Services: Sendable {
                     continue
                 }
                 var next = try ServedUpstream(upstream, settings, dependencies)
+                outbox.share(next.queue, as: configuration, logger)
                 let worker = try next.makeWorker(settings, dependencies)
                 workers.append(worker)
                 next.worker = worker
@@ -196,6 +197,12 @@ final class Services: Sendable {
         for upstream in plan.configuration.upstreams {
             if let queue = self.upstream(named: upstream.name)?.queue { outbox.setCap(upstream.queue, of: queue) }
         }
+        var changesTurns = false
+        for upstream in upstreams {
+            let former = upstream.queue.fairness
+            outbox.share(upstream.queue, as: plan.configuration, logger)
+            changesTurns = changesTurns || upstream.queue.fairness != former
+        }
         if plan.changesLogLevel { StandardErrorLog.setLevel(plan.configuration.log.level) }
         addUpstreams(of: plan, from: loaded)
         for name in plan.upstreams { replace(name, of: plan, from: loaded, former) }
@@ -204,7 +211,7 @@ final class Services: Sendable {
         plan.removed.forEach(remove)
         // Also of upstreams whose settings are the same: an address may have changed.
         for upstream in upstreams { upstream.client.renewConnections() }
-        if !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
+        if changesTurns || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
         context.wasReloaded()
         return plan
@@ -276,6 +283,7 @@ final class Services: Sendable {
                     throw .failed(detail: "the former upstream of this name has not ended yet")
                 }
                 let served = try ServedUpstream(upstream, settings, dependencies)
+                outbox.share(served.queue, as: plan.configuration, logger)
                 do throws(StoreError) {
                     try begin(served, settings)
                 } catch {
@@ -378,6 +386,31 @@ extension ServedUpstream {
 }
 
 // MARK: From the operator's units to those of the services
+
+extension Outbox {
+    /// Has the messages of a configured upstream take turns as the configuration says. Without room for what that needs,
+    /// messages are sent in the order of their acceptance.
+    fileprivate func share(_ queue: QueueTarget, as configuration: GatewayConfiguration, _ logger: Logger) {
+        do throws(StoreError) {
+            try share(queue, by: configuration.fairness(of: queue.name))
+        } catch {
+            logger.error(
+                "cannot store that messages take turns; reload the configuration again",
+                metadata: ["upstream": "\(queue.name)", "error": "\(error)"])
+        }
+    }
+}
+
+extension GatewayConfiguration {
+    /// How the messages of an upstream take turns; nil if they do not. Those of a single caller do not.
+    func fairness(of name: UpstreamName) -> Fairness? {
+        let callers = auth.keys.filter { $0.mayPost(to: name) }
+        guard let by = upstreams.first(where: { $0.name == name })?.delivery.fairBy, by != .none,
+            by != .caller || callers.count > 1
+        else { return nil }
+        return Fairness(by: by, callers: Dictionary(callers.map { ($0.name, $0.weight) }) { first, _ in first })
+    }
+}
 
 extension GatewayConfiguration.UpstreamConfiguration {
     /// `delivery` with the other settings that concern a worker.

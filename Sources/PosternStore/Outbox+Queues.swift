@@ -8,8 +8,8 @@ extension Outbox {
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> QueueTarget {
         let isDisabled = upstream is StoredUpstream
         let upstream = AnyUpstream(upstream)
-        let number = try writer.changeNow { try $0.register(upstream, type: type) }
-        let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled)
+        let (number, hasTurns) = try writer.changeNow { try $0.register(upstream, type: type) }
+        let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled, hasTurns: hasTurns)
         named(upstream.name, number)
         queues.register(target)
         setCap(cap, of: target)
@@ -34,6 +34,27 @@ extension Outbox {
     public func setCap(_ cap: QueueCap, of target: QueueTarget) {
         target.cap = cap
         if cap != QueueCap() || maxBytes > 0 { mayBeFull() }
+    }
+
+    /// Has the messages of a queue take turns; nil ends that. Waits for the writer if it begins or ends: indexes are made
+    /// of all that is queued. If it throws, messages do not take turns.
+    public func share(_ target: QueueTarget, by fairness: Fairness?) throws(StoreError) {
+        guard target.fairness != fairness || target.hasTurns != (fairness != nil) else { return }
+        let hasTurns = fairness != nil
+        if !hasTurns || !target.hasTurns {
+            // Before the writer lets messages of one lane have several turns.
+            target.fairness = nil
+            queues.adopted(target.number)?.share(by: nil)
+        }
+        if target.hasTurns != hasTurns {
+            try writer.changeNow { transaction in
+                try transaction.setTurns(hasTurns, of: target)
+            } then: {
+                target.hasTurns = hasTurns
+            }
+        }
+        target.fairness = fairness
+        queues.adopted(target.number)?.share(by: fairness?.weights)
     }
 
     // MARK: Sending from a queue

@@ -59,6 +59,32 @@ import Testing
         #expect(kinds == ["a", "b"])
     }
 
+    @Test func callers_takeTurns_fromTheSecondKeyThatMayWrite_untilTheSettingEndsIt() throws {
+        _ = try services.start()
+        defer { services.stop { true } }
+        func key(_ name: String, _ scope: String = "write", weight: Int = 1) -> String {
+            let digest = String(repeating: name, count: 64)
+            return #"{"name":"\#(name)","sha256":"\#(digest)","scopes":["\#(scope)"],"weight":\#(weight)}"#
+        }
+        func fairness(_ keys: [String], by setting: String = "caller") throws -> Fairness? {
+            let text = """
+                {"outbox": {"path": "\(scratch.directory)/store.sqlite"},
+                "auth": {"keys": [\(keys.joined(separator: ","))]}, "delivery": {"fairBy": "\(setting)"}, "upstreams": {"listed": {"kinds": ["a"]}}}
+                """
+            try scratch.write(text, to: "config.json")
+            _ = services.reload(try scratch.loader(types: [UpstreamType(ListedUpstream.self)]).load())
+            let queue = try #require(services.upstreams.first?.queue)
+            #expect(queue.hasTurns == (queue.fairness != nil))
+            return queue.fairness
+        }
+        #expect(try fairness([key("a"), key("b", "read")]) == nil)
+        let both = try fairness([key("a"), key("b", weight: 5)])
+        #expect(both == Fairness(by: .caller, callers: ["a": 1, "b": 5]))
+        #expect(try fairness([key("a"), key("b")], by: "none") == nil)
+        #expect(try fairness([key("a")], by: "key") == Fairness(by: .key, callers: ["a": 1]))
+        #expect(try fairness([]) == nil)
+    }
+
     @Test func upstream_isServed_whileNoWorkerSends_andIsDisabledByAReload() throws {
         _ = try services.start()
         defer { services.stop { true } }

@@ -210,7 +210,8 @@ import Testing
         try store.execute(
             """
             DROP VIEW queued_1; DROP VIEW received_1; DROP TABLE blocks_1; DROP TABLE receipts_1;
-            DELETE FROM grdb_migrations WHERE identifier = '7 blocks'
+            ALTER TABLE queue_1 DROP COLUMN turn; ALTER TABLE lanes DROP COLUMN turn;
+            DELETE FROM grdb_migrations WHERE identifier IN ('7 blocks', '8 turns')
             """)
         return (store, ids)
     }

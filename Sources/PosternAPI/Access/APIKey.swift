@@ -17,12 +17,16 @@ public struct APIKey: Sendable, Equatable {
     var upstreams: Set<UpstreamName>?
     /// The rate limits of all requests with this key together.
     var limits: RateLimits
+    /// How many of its messages are sent for one of another key with the weight 1, where those of different keys take turns:
+    /// 1 to 100.
+    public var weight: Int
     /// Nil means never.
     public var expiresAt: Timestamp?
 
     public init(
         name: String, sha256: [UInt8], certificateName: String? = nil, scopes: Set<Scope>,
-        upstreams: Set<UpstreamName>? = nil, limits: RateLimits = RateLimits(), expiresAt: Timestamp? = nil
+        upstreams: Set<UpstreamName>? = nil, limits: RateLimits = RateLimits(), weight: Int = 1,
+        expiresAt: Timestamp? = nil
     ) {
         self.name = name
         self.sha256 = sha256
@@ -30,7 +34,13 @@ public struct APIKey: Sendable, Equatable {
         self.scopes = scopes
         self.upstreams = upstreams
         self.limits = limits
+        self.weight = weight
         self.expiresAt = expiresAt
+    }
+
+    /// Whether its holder may post messages for this upstream.
+    public func mayPost(to upstream: UpstreamName) -> Bool {
+        scopes.contains(.write) && upstreams?.contains(upstream) ?? true
     }
 }
 

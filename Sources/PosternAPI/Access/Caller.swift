@@ -1,5 +1,6 @@
 import PosternCore
 import PosternHTTP
+import PosternStore
 import Synchronization
 
 /// The holder of a key, as long as the key is configured. Any thread.
@@ -8,6 +9,8 @@ final class Caller: Sendable {
     private let lastUsed = Atomic<Int64>(0)
     private let buckets: Mutex<Buckets>
     let isLimited: Bool
+    /// See `Fairness`.
+    let turn: Int64
 
     private struct Buckets {
         var requests: TokenBucket?
@@ -16,6 +19,7 @@ final class Caller: Sendable {
 
     init(_ key: APIKey, at now: MonotonicInstant) {
         self.key = key
+        turn = Fairness.turn(ofCaller: key.name)
         let limits = key.limits
         func bucket(_ rate: Double) -> TokenBucket? {
             rate > 0 ? TokenBucket(rate: rate, burst: limits.burst, at: now) : nil

@@ -19,6 +19,7 @@ struct KeyHandler: Sendable {
         return JSONWriter.object { json in
             json.string("name", key.name)
             Self.writeRights(key.scopes, known, into: &json)
+            json.number("weight", key.weight)
             json.time("expiresAt", key.expiresAt)
             json.time("lastUsedAt", listed.lastUsedAt)
         }

@@ -147,13 +147,14 @@ extension APIContext {
             throw InvalidPayload([PayloadError("", "is larger than the queue of \(target.name) may be")])
         }
         let now = time.now
-        let valid = try JSONParser.ofThisThread.parse(payload) { (root) throws(InvalidPayload) in
-            try target.adapter.validate(
+        let (valid, turn) = try JSONParser.ofThisThread.parse(payload) { (root) throws(InvalidPayload) in
+            let valid = try target.adapter.validate(
                 root, of: kind.kind, in: ValidationContext(acceptedAt: now, maxFaults: 1, random: random))
+            return (valid, target.fairness?.turn(ofCaller: nil, key: record.key, payload: root) ?? 0)
         }.mapError { InvalidPayload([PayloadError("", $0.description(in: payload))]) }.get()
         return NewMessage(
             queue: target.queue, kind: kind.kind, lane: valid.lane, key: record.key, acceptedAt: now,
             expiresAt: valid.expiresAt, bytes: valid.rewritten ?? payload, waitsFor: valid.waitsFor,
-            credential: valid.credential)
+            credential: valid.credential, turn: turn)
     }
 }

@@ -349,7 +349,7 @@ struct ConfigurationCheck {
             name: entry.name, sha256: [UInt8](hexadecimal: entry.sha256) ?? [],
             certificateName: entry.certificateName.isEmpty ? nil : entry.certificateName, scopes: scopes,
             upstreams: allowed,
-            limits: entry.limits, expiresAt: Timestamp(rfc3339: entry.expiresAt))
+            limits: entry.limits, weight: entry.weight, expiresAt: Timestamp(rfc3339: entry.expiresAt))
     }
 
     private var digestName: String { KeyEntry.name(of: \.sha256) }

@@ -245,6 +245,7 @@ struct KeyEntry: SettingsSection {
     var scopes: [String] = []
     var upstreams = ["*"]
     var limits = RateLimits()
+    var weight = 1
     /// A time as in RFC 3339; empty means never.
     var expiresAt = ""
     var certificateName = ""
@@ -262,6 +263,10 @@ struct KeyEntry: SettingsSection {
         .integer(
             "burst", 0...1_000_000_000, \.limits.burst,
             "Requests and messages that may come at once after a pause; 0: as many as one second allows."),
+        .integer(
+            "weight", 1...100, \.weight,
+            "Messages with the key that are sent for one of a key with weight 1, where both wait; see `delivery.fairBy`."
+        ),
         .text(
             "expiresAt", \.expiresAt, rule: time, "Time at which it expires, e.g. `2027-01-31T00:00:00Z`; empty: never."
         ),

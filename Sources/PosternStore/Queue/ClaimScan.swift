@@ -69,6 +69,8 @@ struct ClaimScan {
     }
 
     var now: Timestamp { request.now }
+    /// Of the first message; nil if there is none.
+    var kind: Kind? { batch.first?.kind }
     var messages: [Message] { expired.isEmpty ? batch : batch + expired }
     var count: Int { batch.count + expired.count }
     var isEmpty: Bool { count == 0 }

@@ -47,6 +47,10 @@ struct CrossLaneClaims: QueueClaims {
 
     private let scanLimit: Int
     private let sendsKindsApart: Bool
+    /// Where messages take turns, each turn has a cursor of its own. Rows up to this one have been examined in all of them,
+    /// besides those of turns that have an earlier one.
+    private var turns = Turns()
+    private var tookLeftLast = false
     private(set) var cursor = MessageID(rawValue: 0)
     /// Ids above this one have not been examined.
     private var frontier = MessageID(rawValue: 0)
@@ -80,8 +84,11 @@ struct CrossLaneClaims: QueueClaims {
     }
 
     // Inlined, because a call would copy all of this for each row.
-    @inline(__always) var isAtScanLimit: Bool { skipped.count + members.count >= scanLimit }
-    var countInMemory: Int { skipped.count + members.count + withheld.count }
+    @inline(__always) var countInMemory: Int { skipped.count + members.count + withheld.count }
+    @inline(__always) private var countOfRows: Int { skipped.count + members.count }
+    @inline(__always) var isAtScanLimit: Bool { countOfRows >= scanLimit }
+    /// Whether no more rows of a turn are skipped: the rest is for those of others that may be sent.
+    @inline(__always) private var isCrowded: Bool { countOfRows >= scanLimit / 2 }
     var mustScan: Bool { skipped.hasFree || mustVerify || ((isBehind || mayRescanPassed) && !isAtScanLimit) }
 
     /// Whether most of a kind's postponed messages have been sent, and rows of it were passed.
@@ -101,12 +108,29 @@ struct CrossLaneClaims: QueueClaims {
         return withheld.isEmpty ? group : [group, withheld.due].compactMap(\.self).min()
     }
 
-    func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) -> Bool {
-        if cursor < id, !isAtScanLimit { return true }
+    func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) throws -> Bool {
+        if cursor < id, !isAtScanLimit, try !turns.isOn || hasUnexamined(through: id, in: rows) { return true }
         let groups = groups.filter { $0.dueAt <= now && !($0.ids.count == 1 && $0.history.suspectTries > 0) }
         let due = Set(groups.flatMap { $0.ids.filter { $0 <= id && members[$0] != nil } })
         return due.contains { members[$0] == 0 }
             || skipped.contains(through: id) { members[$0] == nil ? awaitingRemoval[$0] == nil : due.contains($0) }
+    }
+
+    /// The same without cursors, none of which says how far all turns have been examined.
+    private func hasUnexamined(through id: MessageID, in rows: QueueRows) throws -> Bool {
+        var isFound = false
+        try rows.forEachFresh(after: cursor, begin: { _, _ in true }) { message in
+            guard message.id <= id else { return false }
+            let wasPassed = message.lane == 0 && postponedKinds[message.kind]?.passed != nil
+            isFound = !wasPassed && !isKnown(message.id, in: message.lane) { _ in false }
+            return !isFound
+        }
+        return isFound
+    }
+
+    mutating func share(by weights: [Int64: Int]?) {
+        if weights == nil, let least = turns.forget() { rewind(to: least) }
+        turns.weights = weights
     }
 
     // MARK: Claiming
@@ -167,9 +191,15 @@ struct CrossLaneClaims: QueueClaims {
 
     /// The wait of the lane has ended. If a group is next in it, the group is examined again.
     private mutating func becameFree(_ lane: Int64) {
-        mayUnblock = true
+        laneMoved()
         guard let first = skipped.row(at: 0, of: lane) else { return }
         if lane == 0 || (members[first] == nil && awaitingRemoval[first] == nil) { skipped.becameFree(lane) }
+    }
+
+    /// Rows of a lane are no longer waited for.
+    private mutating func laneMoved() {
+        mayUnblock = true
+        if turns.hasCursors { isBehind = true }
     }
 
     // MARK: Groups
@@ -313,8 +343,16 @@ struct CrossLaneClaims: QueueClaims {
             try claimWithheld(&scan, from: rows, isLeased: isLeased)
             if !scan.isEmpty { return }
         }
-        while !scan.isFull, let lane = skipped.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
-        try claimFresh(&scan, from: rows, isLeased: isLeased)
+        // Where messages take turns, rows that were left may be those of one turn only: new ones are first every other
+        // time, and then a request that has one kind only has none that were left.
+        let isFreshFirst = turns.isOn && tookLeftLast
+        if isFreshFirst { try claimFresh(&scan, from: rows, isLeased: isLeased) }
+        let mayMix = !turns.isOn || !sendsKindsApart
+        if mayMix || scan.isEmpty {
+            while !scan.isFull, let lane = skipped.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
+        }
+        tookLeftLast = !isFreshFirst && !scan.isEmpty
+        if !isFreshFirst, mayMix || scan.isEmpty { try claimFresh(&scan, from: rows, isLeased: isLeased) }
         if !isWithheldFirst, scan.isEmpty, !withheld.isEmpty {
             try claimWithheld(&scan, from: rows, isLeased: isLeased)
         }
@@ -358,8 +396,8 @@ struct CrossLaneClaims: QueueClaims {
         // Of a scan that fails, all is passed again.
         var rest: MessageID? = passed
         defer { withheld.keep(found, of: kind, rest: rest) }
-        // `claimFresh` finds those after the cursor.
-        let end = cursor
+        // `claimFresh` finds those after the cursor. Where messages take turns, each turn has its own.
+        let end = turns.isOn ? frontier : cursor
         var next: MessageID?
         try rows.forEachFresh(after: MessageID(rawValue: passed.rawValue - 1), begin: { _, _ in true }) { message in
             guard message.id <= end else { return false }
@@ -388,7 +426,7 @@ struct CrossLaneClaims: QueueClaims {
             skipped.removeFirst(done, from: lane)
             if !isDone { skipped.becameFree(lane, isNext: true) }
             // A group may be next.
-            if done > 0 { mayUnblock = true }
+            if done > 0 { laneMoved() }
         }
         while let id = skipped.row(at: done, of: lane), members[id] == nil, awaitingRemoval[id] == nil {
             let row = try rows.row(id)
@@ -414,41 +452,99 @@ struct CrossLaneClaims: QueueClaims {
     ) throws {
         if mayRescanPassed { rewindToPassed() }
         guard !scan.isFull, !isAtScanLimit, !isScheduleBehind, cursor < scan.newest || isBehind else { return }
-        var position = cursor
-        var isCut = false
-        var passed = 0
         let most = PostponedKind.most(scan.limits)
-        let full = fullKinds(most)
-        let waiting = scan.request.waitingKinds
-        // Rows that were returned before the cursor lead past some that were just taken.
-        let taken = cursor < frontier ? Set(scan.messages.map(\.id)) : []
+        var look = FreshLook(
+            full: fullKinds(most), most: most, waiting: scan.request.waitingKinds,
+            // Rows that were returned before the cursor lead past some that were just taken.
+            taken: cursor < frontier || turns.isOn ? Set(scan.messages.map(\.id)) : [])
+        guard !turns.isOn else { return try claimInTurns(&scan, &look, from: rows, isLeased: isLeased) }
+        let (end, _) = try examine(nil, &scan, &look, from: rows, isLeased: isLeased)
+        guard end == .exhausted else { return }
+        // All rows have been examined; rows that were removed since do not have to be examined again.
+        cursor = max(cursor, scan.newest)
+        isBehind = false
+    }
+
+    /// What a scan of new rows needs to know.
+    private struct FreshLook {
+        /// Kinds of which no more rows are taken.
+        let full: Set<Kind>
+        /// The most rows of a kind that are kept.
+        let most: Int
+        /// Kinds that may not be sent now.
+        let waiting: [Kind: Timestamp]
+        let taken: Set<MessageID>
+        var passed = 0
+    }
+
+    private enum FreshEnd {
+        case exhausted
+        /// The turn has had its share.
+        case spent
+        /// Rows of the turn wait for their lanes, and no more of them are skipped.
+        case blocked
+        /// The next row is of another kind than the request.
+        case otherKind
+        /// There is no room.
+        case cut
+    }
+
+    /// Examines the new rows of a turn, or of the queue if it is nil, until `share` of them were taken. Returns what is left
+    /// of that.
+    ///
+    /// - Parameter wasServed: Whether the scan has taken rows of the turn.
+    private mutating func examine(
+        _ turn: Int64?, share: Int = .max, wasServed: Bool = false, _ scan: inout ClaimScan, _ look: inout FreshLook,
+        from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws -> (FreshEnd, rest: Int) {
+        let start = turn.flatMap { turns.cursor(of: $0) } ?? cursor
+        var position = start
+        var end = FreshEnd.exhausted
+        var rest = share
         // Also if the scan fails: what was taken is left for another one.
         defer {
-            cursor = position
+            if let turn { turns.examined(turn, through: position, rest: rest) } else { cursor = position }
             frontier = max(frontier, position)
         }
-        try rows.forEachFresh(after: cursor) { count, bytes in
-            isCut = !scan.mayBegin(count, of: bytes)
-            return !isCut
+        try rows.forEachFresh(after: start, inTurn: turn) { count, bytes in
+            if rest <= 0 { end = .spent } else if !scan.mayBegin(count, of: bytes) { end = .cut }
+            return end == .exhausted
         } _: { message in
             let (id, lane, size) = (message.id, message.lane, message.payloadCount)
-            if !taken.contains(id), !isKnown(id, in: lane, message.kind, isLeased) {
-                if !full.isEmpty, lane == 0, full.contains(message.kind) {
+            // A block is taken whole.
+            if rest <= 0, !message.isInBlock {
+                end = .spent
+                return false
+            }
+            if !look.taken.contains(id), !isKnown(id, in: lane, message.kind, isLeased) {
+                if !look.full.isEmpty, lane == 0, look.full.contains(message.kind) {
                     postponedKinds[message.kind]?.pass(id)
-                    passed += 1
-                } else if !waiting.isEmpty, let until = waiting[message.kind], skipped.mayTake(id, in: lane) {
+                    look.passed += 1
+                } else if !look.waiting.isEmpty, let until = look.waiting[message.kind], skipped.mayTake(id, in: lane) {
                     if lane != 0 {
                         skipped.insert(id, in: lane)
                         withheld.add(lane: lane, of: message.kind, until: until)
-                    } else if !withheld.add(id, of: message.kind, until: until, atMost: most) {
-                        passed += 1
+                    } else if !withheld.add(id, of: message.kind, until: until, atMost: look.most) {
+                        look.passed += 1
                     }
                 } else if skipped.mayTake(id, in: lane) {
-                    guard scan.fits(size) else {
-                        isCut = true
-                        return false
+                    if turn != nil, sendsKindsApart, let kind = scan.kind, kind != message.kind {
+                        guard wasServed || rest < share, !isCrowded else {
+                            end = .otherKind
+                            return false
+                        }
+                        leave(id, in: lane)
+                    } else {
+                        guard scan.fits(size) else {
+                            end = .cut
+                            return false
+                        }
+                        scan.take(rows.queueRow(message))
+                        rest -= 1
                     }
-                    scan.take(rows.queueRow(message))
+                } else if turn != nil, isCrowded {
+                    end = .blocked
+                    return false
                 } else {
                     skipped.insert(id, in: lane)
                 }
@@ -456,15 +552,67 @@ struct CrossLaneClaims: QueueClaims {
             }
             position = id
             // Not with `||`, whose right side would have a copy of everything.
-            if scan.isFull { isCut = true }
-            if isAtScanLimit { isCut = true }
-            if passed >= Self.passLimit { isCut = true }
-            return !isCut
+            if scan.isFull { end = .cut }
+            if isAtScanLimit { end = .cut }
+            if look.passed >= Self.passLimit { end = .cut }
+            return end == .exhausted
         }
-        guard !isCut else { return }
-        // All rows have been examined; rows that were removed since do not have to be examined again.
-        position = max(position, scan.newest)
-        isBehind = false
+        return (end, rest)
+    }
+
+    /// Visits turns in a circle, and takes a share of the new rows of each. A scan that finds nothing has been all around.
+    private mutating func claimInTurns(
+        _ scan: inout ClaimScan, _ look: inout FreshLook, from rows: QueueRows, isLeased: (MessageID) -> Bool
+    ) throws {
+        var (turn, visits) = (turns.last, 0)
+        // Those from which nothing more can be taken in this scan, and those that wait for lanes.
+        var (done, blocked, served) = (Set<Int64>(), Set<Int64>(), Set<Int64>())
+        var (isCut, hasWrapped, isLive) = (false, false, false)
+        // Of a request that has one kind only, the first turn that has another kind is the first of the next scan.
+        var passedOver: Int64?
+        isBehind = true
+        defer {
+            turns.last = passedOver.map { $0 - 1 } ?? turn
+            if let least = turns.forgetIfMany() { rewind(to: least) }
+        }
+        while !scan.isFull, !isAtScanLimit, look.passed < Self.passLimit, scan.isEmpty || visits < Turns.perScan {
+            guard let next = try rows.nextTurn(after: turn) else {
+                if hasWrapped, !isLive {
+                    if !isCut {
+                        turns.examinedAll(besides: blocked)
+                        cursor = max(cursor, scan.newest, frontier)
+                        isBehind = false
+                    }
+                    return
+                }
+                (turn, hasWrapped, isLive) = (.min, true, false)
+                continue
+            }
+            turn = next
+            visits += 1
+            guard !done.contains(turn) else { continue }
+            isLive = true
+            let share = turns.share(of: turn, in: scan.limits)
+            guard share > 0 else { continue }
+            let (end, rest) = try examine(
+                turn, share: share, wasServed: served.contains(turn), &scan, &look, from: rows, isLeased: isLeased)
+            if rest < share { served.insert(turn) }
+            guard end != .spent else { continue }
+            done.insert(turn)
+            switch end {
+            case .exhausted, .spent: turns.clearDebt(of: turn)
+            case .blocked: blocked.insert(turn)
+            case .otherKind: (isCut, passedOver) = (true, passedOver ?? turn)
+            case .cut: isCut = true
+            }
+        }
+    }
+
+    /// Examines rows behind this one again.
+    private mutating func rewind(to id: MessageID) {
+        cursor = min(cursor, id)
+        turns.rewind(to: id)
+        isBehind = true
     }
 
     /// Looks at rows again that were passed, if their kind has room for them.
@@ -472,8 +620,7 @@ struct CrossLaneClaims: QueueClaims {
         for (kind, state) in postponedKinds where state.mayRescanPassed {
             guard let passed = state.passed else { continue }
             postponedKinds[kind]?.passed = nil
-            cursor = min(cursor, MessageID(rawValue: passed.rawValue - 1))
-            isBehind = true
+            rewind(to: MessageID(rawValue: passed.rawValue - 1))
         }
     }
 
@@ -533,10 +680,7 @@ struct CrossLaneClaims: QueueClaims {
         }
         for removal in updates.removals { recordRemoval(of: removal.id, isGone: removal.isGone) }
         // Rows before the cursor were returned or came late, or rows after it were never announced.
-        if let id = updates.rewindsTo {
-            cursor = min(cursor, MessageID(rawValue: id.rawValue - 1))
-            isBehind = true
-        }
+        if let id = updates.rewindsTo { rewind(to: MessageID(rawValue: id.rawValue - 1)) }
         if let now = updates.makesDueAt { _ = makeDue(at: now) }
     }
 

@@ -9,6 +9,8 @@ struct FreshMessage {
     let payloadCount: Int
     fileprivate let source: Source
 
+    var isInBlock: Bool { if case .block = source { true } else { false } }
+
     fileprivate enum Source {
         /// The statement that is positioned on its row.
         case row(OpaquePointer)
@@ -58,10 +60,13 @@ extension QueueRows {
     /// Visits the messages that wait for nothing, from `cursor` on in the order of their ids, until `body` returns false.
     /// Payloads are copied on demand.
     ///
-    /// - Parameter begin: Called with the messages and bytes of a block that is visited from its first message on. The visit
-    ///   ends if it returns false.
+    /// - Parameters:
+    ///   - turn: Only its messages are visited; those of all turns if it is nil.
+    ///   - begin: Called with the messages and bytes of a block that is visited from its first message on. The visit ends if
+    ///     it returns false.
     func forEachFresh(
-        after cursor: MessageID, begin: (Int, Int) -> Bool, _ body: (FreshMessage) throws -> Bool
+        after cursor: MessageID, inTurn turn: Int64? = nil, begin: (Int, Int) -> Bool,
+        _ body: (FreshMessage) throws -> Bool
     ) throws {
         var position = cursor
         var goesOn = true
@@ -72,27 +77,30 @@ extension QueueRows {
             kind = (number, found)
             return found
         }
+        func visitRow(_ row: borrowing SQLRow) throws -> Bool {
+            goesOn = try body(
+                FreshMessage(
+                    id: row.id, lane: row.lane, kind: known(row[1]), payloadCount: row.payloadCount,
+                    source: .row(row.statement)))
+            return goesOn
+        }
         func visitRows(before end: MessageID) throws {
-            try sql.walk(
-                """
-                SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
-                  tried, checksum, payload, traceParent FROM queue_# WHERE id > ? AND id < ? AND waiting = 0 ORDER BY id
-                """, of: number, position, end
-            ) { row in
-                goesOn = try body(
-                    FreshMessage(
-                        id: row.id, lane: row.lane, kind: known(row[1]), payloadCount: row.payloadCount,
-                        source: .row(row.statement)))
-                return goesOn
+            if let turn {
+                try sql.walk(
+                    """
+                    SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+                      tried, checksum, payload, traceParent FROM queue_#
+                    WHERE turn = ? AND id > ? AND id < ? AND waiting = 0 ORDER BY id
+                    """, of: number, turn, position, end, body: visitRow)
+            } else {
+                try sql.walk(
+                    """
+                    SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+                      tried, checksum, payload, traceParent FROM queue_# WHERE id > ? AND id < ? AND waiting = 0 ORDER BY id
+                    """, of: number, position, end, body: visitRow)
             }
         }
-        // No row has an id between those of a block.
-        try sql.walk(
-            """
-            SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#
-            WHERE first >= coalesce((SELECT max(first) FROM blocks_# WHERE first <= ?1), ?1) AND last > ?1 ORDER BY first
-            """, of: number, cursor
-        ) { row in
+        func visitBlock(_ row: borrowing SQLRow) throws -> Bool {
             let first: MessageID = row[0]
             if first > position {
                 try visitRows(before: first)
@@ -110,6 +118,21 @@ extension QueueRows {
             }
             position = row[1]
             return goesOn
+        }
+        // No row has an id between those of a block.
+        if let turn {
+            try sql.walk(
+                """
+                SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#
+                WHERE turn = ?2 AND last > ?1 AND first >=
+                  coalesce((SELECT max(first) FROM blocks_# WHERE turn = ?2 AND first <= ?1), ?1) ORDER BY first
+                """, of: number, cursor, turn, body: visitBlock)
+        } else {
+            try sql.walk(
+                """
+                SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#
+                WHERE first >= coalesce((SELECT max(first) FROM blocks_# WHERE first <= ?1), ?1) AND last > ?1 ORDER BY first
+                """, of: number, cursor, body: visitBlock)
         }
         if goesOn { try visitRows(before: MessageID(rawValue: .max)) }
     }

@@ -4,8 +4,8 @@ import PosternCore
 ///
 /// Which lane is next is stored in the table `lanes`, so what is kept here is bounded by what is in flight, however
 /// many lanes there are, and by the ids of due messages that were scheduled, for a few lanes that have very many. A
-/// lane that is due is served in the order of `readyAtMs`; each lane, and each group of lanes, has one batch in flight
-/// at a time.
+/// lane that is due is served in the order of `readyAtMs`; where messages take turns, within its turn. Each lane, and each
+/// group of lanes, has one batch in flight at a time.
 struct PerLaneClaims: QueueClaims {
     private struct InFlight {
         var group: String?
@@ -46,6 +46,11 @@ struct PerLaneClaims: QueueClaims {
     /// Histories by lane, in ascending order; kept for batches that were split or are under suspicion.
     private var splitBatches: [Int64: [SplitBatch]] = [:]
 
+    /// The batches of a turn that are sent for each one of another; nil if lanes do not take turns.
+    private var weights: [Int64: Int]?
+    /// The turn of the latest batch, and how many there were of it in a row.
+    private var last = (turn: Int64.min, batches: 0)
+
     /// Whether a lane is free again, or a removal has ended.
     private(set) var mustScan = false
 
@@ -67,6 +72,8 @@ struct PerLaneClaims: QueueClaims {
         return isFound
     }
 
+    mutating func share(by weights: [Int64: Int]?) { self.weights = weights }
+
     // MARK: Claiming
 
     mutating func adoptLeftovers(from rows: QueueRows) -> Timestamp? { nil }
@@ -81,13 +88,13 @@ struct PerLaneClaims: QueueClaims {
     /// How many unsuitable lanes are skipped before a lane without preference is taken.
     private static let lanesToPass = 1000
 
-    /// Collects the oldest messages of the lane that has been ready longest.
+    /// Collects the oldest messages of the lane that has been ready longest, of those whose turn it is.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
         let request = scan.request
         var second: ReadyLane?
         var passed = 0
         scan.nextDue = .never
-        try rows.forEachReadyLane { lane in
+        func visit(_ lane: ReadyLane) throws -> Bool {
             guard !isBusy(lane, in: request) else { return true }
             guard scan.isEmpty, lane.readyAt <= scan.now else {
                 scan.nextDue = lane.readyAt
@@ -100,6 +107,25 @@ struct PerLaneClaims: QueueClaims {
             }
             try take(lane, into: &scan, from: rows)
             return true
+        }
+        if let weights {
+            let isOver = last.batches >= weights[last.turn] ?? 1
+            let start = last.turn > .min && !isOver ? last.turn - 1 : last.turn
+            var (turn, hasWrapped) = (start, false)
+            while scan.isEmpty, passed < Self.lanesToPass {
+                let next = try rows.nextTurn(after: turn, dueAt: scan.now)
+                if hasWrapped, next.map({ $0 > start }) ?? true { break }
+                guard let next else {
+                    (turn, hasWrapped) = (.min, true)
+                    continue
+                }
+                turn = next
+                try rows.forEachReadyLane(inTurn: turn, visit)
+                if !scan.isEmpty { last = (turn, turn == last.turn && !isOver ? last.batches + 1 : 1) }
+            }
+            scan.nextDue = try scan.isEmpty ? rows.nextReadyLane(after: scan.now) ?? .never : scan.now
+        } else {
+            try rows.forEachReadyLane(visit)
         }
         if scan.isEmpty, let second { try take(second, into: &scan, from: rows) }
         if passed > 0 { scan.nextDue = scan.now }

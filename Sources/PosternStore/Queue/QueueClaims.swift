@@ -24,6 +24,9 @@ protocol QueueClaims: Sendable {
     /// single message under suspicion: it waits until nothing else is ready.
     func maySend(through id: MessageID, now: Timestamp, from rows: QueueRows) throws -> Bool
 
+    /// Has the messages take turns from now on, each as often as its weight says, which is 1 if it is missing. Nil ends that.
+    mutating func share(by weights: [Int64: Int]?)
+
     // MARK: Claiming
 
     /// Loads what an earlier run left. Returns when the first scheduled message is due; nil if only a scan can

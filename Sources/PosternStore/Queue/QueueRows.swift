@@ -123,6 +123,26 @@ struct QueueRows {
             isWhole: row.isWhole(payload: 12, checksum: 11))
     }
 
+    // MARK: Turns
+
+    /// The next turn of which a message waits for nothing; nil if there is none after `turn`.
+    func nextTurn(after turn: Int64) throws -> Int64? {
+        try sql.value(
+            """
+            SELECT min(turn) FROM (SELECT min(turn) AS turn FROM queue_# WHERE turn > ?1 AND waiting = 0
+              UNION ALL SELECT min(turn) FROM blocks_# WHERE turn > ?1) AS turns
+            """, of: number, turn, as: Int64?.self) ?? nil
+    }
+
+    /// The next turn of which a separate lane is due.
+    func nextTurn(after turn: Int64, dueAt now: Timestamp) throws -> Int64? {
+        try sql.value(
+            """
+            SELECT turn FROM lanes WHERE upstream = # AND readyAtMs IS NOT NULL AND turn > ? AND readyAtMs <= ?
+            ORDER BY turn LIMIT 1
+            """, of: number, turn, now, as: Int64.self)
+    }
+
     // MARK: Times
 
     /// Scheduled rows after `position` that are due, in the order of their time.
@@ -155,18 +175,33 @@ struct QueueRows {
 
     // MARK: Lanes
 
-    /// Lanes in the order of the times at which they are ready.
-    func forEachReadyLane(_ body: (ReadyLane) throws -> Bool) throws {
-        try sql.walk(
-            """
-            SELECT number, name, laneGroup, readyAtMs, failures, wakes FROM lanes
-            WHERE upstream = ? AND readyAtMs IS NOT NULL ORDER BY readyAtMs
-            """, number
-        ) { row in
+    /// Lanes in the order of the times at which they are ready: those of a turn, or all.
+    func forEachReadyLane(inTurn turn: Int64? = nil, _ body: (ReadyLane) throws -> Bool) throws {
+        func visit(_ row: borrowing SQLRow) throws -> Bool {
             try body(
                 ReadyLane(
                     number: row[0], name: row[1], group: row[2], readyAt: row[3], failures: row[4], wakes: row[5]))
         }
+        if let turn {
+            try sql.walk(
+                """
+                SELECT number, name, laneGroup, readyAtMs, failures, wakes FROM lanes
+                WHERE upstream = # AND readyAtMs IS NOT NULL AND turn = ? ORDER BY readyAtMs
+                """, of: number, turn, body: visit)
+        } else {
+            try sql.walk(
+                """
+                SELECT number, name, laneGroup, readyAtMs, failures, wakes FROM lanes
+                WHERE upstream = ? AND readyAtMs IS NOT NULL ORDER BY readyAtMs
+                """, number, body: visit)
+        }
+    }
+
+    /// When the first lane is due that is not due yet.
+    func nextReadyLane(after now: Timestamp) throws -> Timestamp? {
+        try sql.value(
+            "SELECT min(readyAtMs) FROM lanes WHERE upstream = ? AND readyAtMs > ?", number, now, as: Timestamp?.self)
+            ?? nil
     }
 
     /// The first message of a separate lane, not counting those that are scheduled, due or not.

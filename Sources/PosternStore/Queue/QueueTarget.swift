@@ -18,6 +18,8 @@ public final class QueueTarget: Sendable {
     let mayUseBlocks: Bool
     /// Whether a request has messages of one kind only.
     let sendsKindsApart: Bool
+    /// Whether the store has what turns need: then a message of a lane takes the turn of those of its lane that are queued.
+    private let turns: Atomic<Bool>
     private let current: Mutex<Settings>
 
     /// What a reload of the configuration replaces.
@@ -25,6 +27,7 @@ public final class QueueTarget: Sendable {
         var upstream: AnyUpstream
         var cap: QueueCap
         var collecting = Collecting()
+        var fairness: Fairness?
     }
 
     /// How messages are collected into batches, and when they expire.
@@ -37,13 +40,14 @@ public final class QueueTarget: Sendable {
         var expireAfter = Duration.zero
     }
 
-    init(_ upstream: AnyUpstream, number: UpstreamNumber, cap: QueueCap, isDisabled: Bool) {
+    init(_ upstream: AnyUpstream, number: UpstreamNumber, cap: QueueCap, isDisabled: Bool, hasTurns: Bool) {
         name = upstream.name
         self.number = number
         self.isDisabled = isDisabled
         validatesAgainstState = upstream.validatesAgainstState
         mayUseBlocks = upstream.traits.laneRule == .acrossLanes && !upstream.validatesAgainstState
         sendsKindsApart = upstream.traits.sendsKindsApart
+        turns = Atomic(hasTurns)
         current = Mutex(Settings(upstream: upstream, cap: cap))
     }
 
@@ -57,6 +61,18 @@ public final class QueueTarget: Sendable {
     public internal(set) var cap: QueueCap {
         get { current.withLock { $0.cap } }
         set { current.withLock { $0.cap = newValue } }
+    }
+
+    /// How messages take turns; nil if they do not. See `Outbox.share`.
+    public internal(set) var fairness: Fairness? {
+        get { current.withLock { $0.fairness } }
+        set { current.withLock { $0.fairness = newValue } }
+    }
+
+    /// Changed on the writer's thread.
+    var hasTurns: Bool {
+        get { turns.load(ordering: .relaxed) }
+        set { turns.store(newValue, ordering: .relaxed) }
     }
 
     /// See `collect`; before its first call, nothing is collected, and nothing expires by age.

@@ -45,10 +45,12 @@ public final class UpstreamQueue: Sendable {
         writer = outbox.writer
         time = outbox.time
         let traits = target.upstream.traits
-        let (claims, announcements) = traits.laneRule.makeClaims(
+        let (made, announcements) = traits.laneRule.makeClaims(
             newest: MessageID(rawValue: Int64(outbox.ledger(of: target.number).lastID)),
             sendsKindsApart: traits.sendsKindsApart)
         laneAdmission = announcements == nil ? outbox.engine.laneAdmission : .inAppend
+        var claims = made
+        claims.share(by: target.fairness?.weights)
         self.claims = Mutex(claims)
         mailbox = Mutex(QueueMailbox(announcements: announcements))
     }
@@ -139,6 +141,12 @@ public final class UpstreamQueue: Sendable {
     public var isAdmitting: Bool { laneAdmission != .inAppend && mailbox.withLock { $0.isAdmitting } }
 
     // MARK: The worker's side
+
+    /// Has the messages take turns; see `QueueClaims.share`.
+    func share(by weights: [Int64: Int]?) {
+        claims.withLock { $0.share(by: weights) }
+        wake()
+    }
 
     /// Whether a claim would find messages now, or when. `wait` is how long messages may collect before a batch that is
     /// not full is sent.

@@ -187,6 +187,18 @@ enum Migrations {
                 try createBlocks(of: number, with: sql)
             }
         },
+        Migration(identifier: "8 turns") { sql in
+            try sql.run("ALTER TABLE lanes ADD COLUMN turn INTEGER NOT NULL DEFAULT 0")
+            for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+                try sql.run("ALTER TABLE queue_# ADD COLUMN turn INTEGER NOT NULL DEFAULT 0", of: number)
+                // Of a store without blocks, the migration before this one has made them with it.
+                let isKnown = try sql.exists(
+                    "SELECT 1 FROM pragma_table_info('blocks_#') WHERE name = 'turn'", of: number)
+                if !isKnown {
+                    try sql.run("ALTER TABLE blocks_# ADD COLUMN turn INTEGER NOT NULL DEFAULT 0", of: number)
+                }
+            }
+        },
         Migration(identifier: "9 replay") { sql in
             try createReplays(with: sql)
             for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
@@ -215,6 +227,7 @@ enum Migrations {
               progress BLOB,
               tried INTEGER NOT NULL DEFAULT 0, -- 1: wasTried, 2: wasRetried, 4: requeued, 8: isCallback
               traceParent TEXT,
+              turn INTEGER NOT NULL DEFAULT 0,
               checksum INTEGER NOT NULL,
               payload BLOB NOT NULL
             ) STRICT;
@@ -269,6 +282,7 @@ enum Migrations {
               count INTEGER NOT NULL,
               bytes INTEGER NOT NULL,
               acceptedAtMs INTEGER NOT NULL,
+              turn INTEGER NOT NULL DEFAULT 0,
               heads BLOB NOT NULL,
               payloads BLOB NOT NULL
             ) STRICT;
@@ -354,6 +368,40 @@ enum Migrations {
         try sql.script(
             "CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, waiting, nextAttemptAtMs)", of: number)
     }
+
+    /// The indexes by which the next turn, the messages of a turn, and the turn of a lane are found. They exist as long as
+    /// the messages of the upstream take turns.
+    static func createTurns(of number: UpstreamNumber, _ rule: LaneRule, with sql: SQL) throws {
+        switch rule {
+        case .acrossLanes:
+            try sql.script(
+                """
+                CREATE INDEX queue_#_turn ON queue_# (turn) WHERE waiting = 0;
+                CREATE INDEX queue_#_turnOfLane ON queue_# (lane, turn) WHERE lane <> 0;
+                CREATE INDEX blocks_#_turn ON blocks_# (turn);
+                """, of: number)
+        case .perLane:
+            try sql.script(
+                """
+                CREATE INDEX queue_#_turn ON lanes (upstream, turn, readyAtMs)
+                  WHERE upstream = # AND readyAtMs IS NOT NULL;
+                """, of: number)
+        }
+    }
+
+    static func dropTurns(of number: UpstreamNumber, with sql: SQL) throws {
+        try sql.script(
+            """
+            DROP INDEX IF EXISTS queue_#_turn;
+            DROP INDEX IF EXISTS queue_#_turnOfLane;
+            DROP INDEX IF EXISTS blocks_#_turn;
+            """, of: number)
+    }
+
+    static func hasTurns(of number: UpstreamNumber, with sql: SQL) throws -> Bool {
+        try sql.exists("SELECT 1 FROM sqlite_master WHERE name = 'queue_#_turn'", of: number)
+    }
+
     /// The columns by which rows name their lanes, for an engine whose lanes are admitted by the owner of the queue.
     static func createLaneNames(of number: UpstreamNumber, with sql: SQL) throws {
         guard try !sql.exists("SELECT 1 FROM pragma_table_info('queue_#') WHERE name = 'laneName'", of: number) else {

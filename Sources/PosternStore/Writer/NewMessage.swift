@@ -26,17 +26,20 @@ public struct NewMessage: Sendable {
 
     /// See `Message.traceParent`.
     let traceParent: String?
+    /// The turn in which it waits, unless messages of its lane wait in another one; see `Fairness`. 0 without turns.
+    let turn: Int64
 
     public init(
         queue: QueueTarget, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
-        waitsFor: WaitReason? = nil, credential: Credential? = nil, traceParent: String? = nil
+        waitsFor: WaitReason? = nil, credential: Credential? = nil, traceParent: String? = nil, turn: Int64 = 0
     ) {
         self.queue = queue
         self.kind = kind
         self.lane = lane
         self.key = key
         self.traceParent = traceParent
+        self.turn = turn
         self.acceptedAt = acceptedAt
         self.notBefore = notBefore
         self.expiresAt = expiresAt

@@ -20,15 +20,20 @@ struct BlockDraft {
     private var room = BatchRoom(BatchLimits(maxMessages: 0, maxBytes: 0))
     /// The kind of all messages; nil if they may have several.
     private var kind: Int64?
+    /// The turn of all messages.
+    private(set) var turn: Int64 = 0
 
     /// Whether another message belongs in the block. Not more than one request carries, so that a claim takes it whole.
-    func fits(_ bytes: Int, ofKind kind: Int64) -> Bool {
-        messages.isEmpty || room.fits(bytes) && (self.kind ?? kind) == kind
+    func fits(_ bytes: Int, ofKind kind: Int64, inTurn turn: Int64) -> Bool {
+        messages.isEmpty || room.fits(bytes) && (self.kind ?? kind) == kind && self.turn == turn
     }
 
     mutating func append(_ message: NewMessage, as id: MessageID, kind: Int64) {
         if messages.isEmpty {
             var limits = message.queue.limits
+            turn = message.turn
+            // A block is taken whole.
+            if turn != 0 { limits.maxMessages = limits.turnShare }
             limits.maxMessages = min(limits.maxMessages, Int(POSTERN_BLOCK_MESSAGES))
             limits.maxBytes = min(limits.maxBytes, Self.maxBytes)
             room = BatchRoom(limits)
@@ -77,7 +82,8 @@ extension Transaction {
         if count < BlockDraft.fewest {
             for index in 0..<count {
                 let (id, kind, message) = writeState.block.messages[index]
-                try insert(message, as: id, kind: kind, lane: message.lane.number, scheduledAt: nil)
+                try insert(
+                    message, as: id, kind: kind, lane: message.lane.number, turn: message.turn, scheduledAt: nil)
             }
         } else {
             try insert(writeState.block)
@@ -126,9 +132,10 @@ extension Transaction {
             }
             try sql.run(
                 """
-                INSERT INTO blocks_# (first, last, count, bytes, acceptedAtMs, heads, payloads) VALUES (?, ?, ?, ?, ?, ?, ?)
+                INSERT INTO blocks_# (first, last, count, bytes, acceptedAtMs, turn, heads, payloads)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
                 """, of: first.id.upstream, first.id, last.id, block.messages.count, block.bytes,
-                first.message.acceptedAt,
+                first.message.acceptedAt, block.turn,
                 BorrowedBytes(UnsafeRawBufferPointer(start: heads, count: headEnd)),
                 BorrowedBytes(UnsafeRawBufferPointer(start: payloads, count: payloadEnd)))
         }
@@ -158,9 +165,10 @@ extension Transaction {
     func giveRows(to block: BlockRange, withPayloads: Bool = true) throws {
         let made = try sql.run(
             """
-            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload)
-            SELECT id, kind, lane, acceptedAtMs, key, checksum, CASE WHEN ? THEN payload ELSE ? END
-            FROM queued_# WHERE id BETWEEN ? AND ? ORDER BY id
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, turn, checksum, payload)
+            SELECT id, kind, lane, acceptedAtMs, key, (SELECT turn FROM blocks_# WHERE first = ?3), checksum,
+              CASE WHEN ?1 THEN payload ELSE ?2 END
+            FROM queued_# WHERE id BETWEEN ?3 AND ?4 ORDER BY id
             """, of: block.first.upstream, withPayloads, [] as [UInt8], block.first, block.last)
         guard made == block.count else {
             throw StoreError.failed(detail: "a block of \(block.count) messages has \(made)")
@@ -258,7 +266,7 @@ extension Transaction {
                         end += postern_put_head((heads + end).assumingMemoryBound(to: UInt8.self), &former, &head)
                         former = head
                     } else {
-                        try insert(head, head.payload(in: payloads), into: queue)
+                        try insert(head, head.payload(in: payloads), of: block, into: queue)
                     }
                     return true
                 }
@@ -276,11 +284,15 @@ extension Transaction {
         try endBlock(block, messages, of: queue, result: result, at: moment)
     }
 
-    private func insert(_ head: MessageHead, _ payload: BorrowedBytes, into queue: QueueTarget) throws {
+    private func insert(
+        _ head: MessageHead, _ payload: BorrowedBytes, of block: BlockRange, into queue: QueueTarget
+    ) throws {
         try sql.run(
-            "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, checksum, payload) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            of: queue.number, MessageID(rawValue: head.id), head.kind, head.lane, head.acceptedAtMs, head.keyText,
-            head.checksum, payload)
+            """
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, turn, checksum, payload)
+            VALUES (?, ?, ?, ?, ?, (SELECT turn FROM blocks_# WHERE first = ?), ?, ?)
+            """, of: queue.number, MessageID(rawValue: head.id), head.kind, head.lane, head.acceptedAtMs, head.keyText,
+            block.first, head.checksum, payload)
     }
 
     private func endBlock(

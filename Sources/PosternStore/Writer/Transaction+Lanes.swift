@@ -35,7 +35,7 @@ extension Transaction {
         if sql.admitsLate { return Lane.number(of: name, in: queue.number) }
         let lane = try openLane(
             name, group: group, of: queue, readyAt: scheduledAt ?? message.acceptedAt + queue.collecting.wait,
-            waitingFor: message.waitsFor)
+            waitingFor: message.waitsFor, turn: message.turn)
         if let readyAt = lane.readyAt { notice.announceDue(at: readyAt) }
         return lane.number
     }
@@ -96,7 +96,7 @@ extension Transaction {
         let found = try sql.all(
             """
             SELECT lane, laneName, min(laneGroup), min(nextAttemptAtMs),
-              min(CASE WHEN nextAttemptAtMs IS NULL THEN acceptedAtMs END)
+              min(CASE WHEN nextAttemptAtMs IS NULL THEN acceptedAtMs END), min(turn)
             FROM queue_# WHERE id BETWEEN ? AND ? AND laneName IS NOT NULL GROUP BY lane, laneName ORDER BY min(id)
             """, of: queue.number, ids?.lowerBound ?? MessageID(rawValue: 0),
             ids?.upperBound ?? MessageID(rawValue: .max)
@@ -105,11 +105,12 @@ extension Transaction {
             let collectedAt = (row[4] as Timestamp?).map { $0 > now ? now : $0 + queue.collecting.wait }
             return (
                 number: row[0] as Int64, name: row[1] as String, group: row[2] as String?,
-                readyAt: min(collectedAt ?? .never, (row[3] as Timestamp?) ?? .never)
+                readyAt: min(collectedAt ?? .never, (row[3] as Timestamp?) ?? .never), turn: row[5] as Int64
             )
         }
         for lane in found {
-            let open = try openLane(lane.name, as: lane.number, group: lane.group, of: queue, readyAt: lane.readyAt)
+            let open = try openLane(
+                lane.name, as: lane.number, group: lane.group, of: queue, readyAt: lane.readyAt, turn: lane.turn)
             if let readyAt = open.readyAt { lanesAreDue(of: queue, at: readyAt) }
         }
     }
@@ -119,10 +120,10 @@ extension Transaction {
 
 extension Transaction {
     /// A named lane, created if necessary; due at `readyAt` unless it was due earlier, is held, or is parked with its
-    /// group. A new one waits for `waitingFor`, if that is given, and has `number`, or else the next one.
+    /// group. A new one waits for `waitingFor`, if that is given, and has `turn`, and `number`, or else the next one.
     func openLane(
         _ name: String, as number: Int64? = nil, group: String?, of queue: QueueTarget, readyAt: Timestamp,
-        waitingFor: WaitReason? = nil
+        waitingFor: WaitReason? = nil, turn: Int64 = 0
     ) throws -> OpenLane {
         let writeState = writeStates[queue.number]
         // Byte by byte, as the store compares them.
@@ -131,7 +132,8 @@ extension Transaction {
         }
         let lane =
             try findLane(name, of: queue).map { try advance($0, to: readyAt) }
-            ?? makeLane(name, as: number, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor)
+            ?? makeLane(
+                name, as: number, group: group, of: queue, readyAt: readyAt, waitingFor: waitingFor, turn: turn)
         writeState.openLane = lane
         return lane
     }
@@ -151,15 +153,16 @@ extension Transaction {
 
     private func makeLane(
         _ name: String, as number: Int64?, group: String?, of queue: QueueTarget, readyAt: Timestamp,
-        waitingFor: WaitReason?
+        waitingFor: WaitReason?, turn: Int64
     ) throws -> OpenLane {
         let readyAt = waitingFor == nil ? readyAt : .never
         let isParked = try group.map { try self.isParked(group: $0, of: queue) } ?? false
         let made = try sql.insert(
             """
-            INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked, isHeld, waitingFor)
-            VALUES (?, ?, ?, ?, ?, ?, ?)
-            """, queue.number, name, group, isParked ? nil : readyAt, isParked, waitingFor != nil, waitingFor?.rawValue)
+            INSERT INTO lanes (upstream, name, laneGroup, readyAtMs, isParked, isHeld, waitingFor, turn)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+            """, queue.number, name, group, isParked ? nil : readyAt, isParked, waitingFor != nil, waitingFor?.rawValue,
+            turn)
         if let number { try sql.run("UPDATE lanes SET number = ? WHERE number = ?", number, made) }
         return OpenLane(
             name: name, number: number ?? made, readyAt: isParked ? nil : readyAt,

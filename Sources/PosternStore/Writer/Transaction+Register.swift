@@ -3,8 +3,10 @@ import PosternUpstream
 
 extension Transaction {
     /// Registers an upstream in the store. A number is never assigned twice: the rows of an upstream that is no longer
-    /// configured remain its own. Throws if messages are left that another type accepted.
-    func register(_ upstream: AnyUpstream, type: String) throws -> UpstreamNumber {
+    /// configured remain its own. Throws if messages are left that another type accepted. `hasTurns`: see `setTurns`.
+    func register(
+        _ upstream: AnyUpstream, type: String
+    ) throws -> (number: UpstreamNumber, hasTurns: Bool) {
         let name = upstream.name.description
         let former = try UpstreamSummary.all(with: sql).first { $0.name == upstream.name }
         let known = former?.number
@@ -24,6 +26,7 @@ extension Transaction {
             try sql.run("UPDATE upstreams SET circuit = '{\"failures\":0}' WHERE number = ?", number)
             try sql.run("DELETE FROM state WHERE upstream = ?", number)
             try sql.run("DELETE FROM credentials WHERE upstream = ?", number)
+            try Migrations.dropTurns(of: number, with: sql)
         }
         try Migrations.createTables(of: number, with: sql)
         try Migrations.createBlocks(of: number, with: sql)
@@ -34,7 +37,30 @@ extension Transaction {
         }
         try updateParkedLanes(of: number)
         try enter(upstream.kinds)
-        return number
+        return (number, try Migrations.hasTurns(of: number, with: sql))
+    }
+
+    /// Makes or drops the indexes by which turns are found. As long as there are any, all queued messages of a lane have the
+    /// same turn.
+    func setTurns(_ hasTurns: Bool, of queue: QueueTarget) throws {
+        guard hasTurns else { return try Migrations.dropTurns(of: queue.number, with: sql) }
+        let rule = queue.upstream.traits.laneRule
+        if rule == .acrossLanes {
+            // Since there were turns the last time, messages of one lane may have been stored in several.
+            try closeBlocks()
+            try sql.run("UPDATE queue_# SET turn = 0 WHERE lane <> 0 AND turn <> 0", of: queue.number)
+        }
+        try Migrations.createTurns(of: queue.number, rule, with: sql)
+    }
+
+    /// The turn that a message of a mixed lane takes: that of the messages of its lane that are queued, or else its own. So
+    /// the order of a lane is that of its turn.
+    func turn(ofLane lane: Int64, in queue: QueueTarget, or own: Int64) throws -> Int64 {
+        let known = try sql.value(
+            "SELECT turn FROM queue_# WHERE lane = ? AND lane <> 0 LIMIT 1", of: queue.number, lane, as: Int64.self)
+        if let known { return known }
+        // Blocks that were stored while there were no turns may have earlier ones.
+        return try sql.exists("SELECT 1 FROM blocks_# WHERE turn = 0 LIMIT 1", of: queue.number) ? 0 : own
     }
 
     /// Assigns a number to each kind that is new to the store. It is known once it is committed.

@@ -79,9 +79,14 @@ extension Transaction {
     private func deliver(
         _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
     ) throws {
-        let messages = try deliverBlocks(messages, of: queue, result: result, at: moment)
-        if try deliverRun(messages, of: queue, result: result, at: moment) { return }
-        for message in messages { try deliver(message, of: queue, result: result, at: moment) }
+        var rest = try deliverBlocks(messages, of: queue, result: result, at: moment)[...]
+        while !rest.isEmpty {
+            let run = rest.prefix(rest.adjacentCount)
+            if try !deliverRun(run, of: queue, result: result, at: moment) {
+                for message in run { try deliver(message, of: queue, result: result, at: moment) }
+            }
+            rest.removeFirst(run.count)
+        }
     }
 
     /// Most batches are adjacent in the queue, and can be moved with two statements instead of two per message.
@@ -89,15 +94,15 @@ extension Transaction {
     /// No other code removes messages that are being sent. If there are as many rows from the first to the last as
     /// there are messages, they are exactly these. Where lanes have rows of their own a batch is of one lane.
     private func deliverRun(
-        _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
+        _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
     ) throws -> Bool {
-        guard messages.count > 4, let first = messages.map(\.id).min(),
-            let last = messages.map(\.id).max(),
+        guard messages.count > 4, let start = messages.first, let first = messages.first?.id,
+            let last = messages.last?.id,
             try sql.value(
                 "SELECT count(*) FROM queue_# WHERE id BETWEEN ? AND ?", of: queue.number, first, last, as: Int.self)
                 == messages.count
         else { return false }
-        try touchLane(of: messages[0], in: queue)
+        try touchLane(of: start, in: queue)
         if outbox.keepsPayloads { try keepPayloads(from: first, through: last, at: moment) }
         if outbox.keepsDelivered {
             try sql.run(
@@ -111,10 +116,10 @@ extension Transaction {
             throw StoreError.failed(detail: "removed \(removed) messages instead of \(messages.count)")
         }
         let writeState = writeStates[queue.number]
-        countLane(messages[0].lane, -messages.count, of: queue)
+        countLane(start.lane, -messages.count, of: queue)
         writeState.change.counts.queued -= messages.count
         writeState.change.queuedBytes -= messages.reduce(0) { $0 + $1.payload.count }
-        book(messages[...], of: queue, result: result, at: moment)
+        book(messages, of: queue, result: result, at: moment)
         return true
     }
 
@@ -285,6 +290,16 @@ extension Transaction {
     func change(_ changes: [StateChange], of queue: QueueTarget) throws { try apply(changes, of: queue) }
 }
 
+extension ArraySlice<Message> {
+    /// How many of the first may be adjacent in the queue: the number of messages between two of them, of all upstreams, is
+    /// small, so that counting the rows of the queue from the first to the last costs little.
+    fileprivate var adjacentCount: Int {
+        var end = startIndex + 1
+        while end < endIndex, self[end].id.rawValue - self[end - 1].id.rawValue <= 64 << 8 { end += 1 }
+        return end - startIndex
+    }
+}
+
 // MARK: - Steering
 
 extension Transaction {
@@ -348,13 +363,14 @@ extension Transaction {
         try sql.run(
             """
             INSERT INTO queue_# (id, kind, lane, acceptedAtMs, expiresAtMs, attempts, key, lastError, progress, tried,
-              traceParent, checksum, payload, waiting, nextAttemptAtMs)
-            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, traceParent, checksum, payload,
-              ?, ?
+              traceParent, turn, checksum, payload, waiting, nextAttemptAtMs)
+            SELECT id, kind, ?, acceptedAtMs, ?, 0, key, lastError, progress, tried | ?, traceParent, ?, checksum,
+              payload, ?, ?
             FROM ended_#
             WHERE id = ?
             """, of: queue.number, lane, expiresAt,
             MessageFlags.requeued(from: found.state),
+            queue.hasTurns && found.lane.number != 0 ? turn(ofLane: lane, in: queue, or: 0) : 0,
             waitsForOther ? QueueColumn.scheduled : 0, waitsForOther ? moment : nil, id)
         if sql.admitsLate { try nameLane(found.lane, of: id) }
         try sql.run("DELETE FROM ended_# WHERE id = ?", of: queue.number, id)

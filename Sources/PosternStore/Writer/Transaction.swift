@@ -259,14 +259,18 @@ extension Transaction {
         writeState.appendNotice = nil
         let scheduledAt = message.notBefore.flatMap { $0 > message.acceptedAt ? $0 : nil }
         let kind = writeState.kindNumber(of: message.kind, in: outbox.kinds)
-        if storesBlocks, message.isPlain {
-            if !writeState.block.fits(message.range.count, ofKind: kind) { try closeBlock(of: writeState) }
+        // A row, so that the turn of the lane is found.
+        let takesTurnOfLane = queue.hasTurns && message.lane.number != 0
+        if storesBlocks, message.isPlain, !takesTurnOfLane {
+            if !writeState.block.fits(message.range.count, ofKind: kind, inTurn: message.turn) {
+                try closeBlock(of: writeState)
+            }
             writeState.block.append(message, as: id, kind: kind)
         } else {
             try closeBlock(of: writeState)
-            try insert(
-                message, as: id, kind: kind, lane: try openLane(of: message, scheduledAt: scheduledAt, notice: &notice),
-                scheduledAt: scheduledAt)
+            let lane = try openLane(of: message, scheduledAt: scheduledAt, notice: &notice)
+            let turn = try takesTurnOfLane ? turn(ofLane: lane, in: queue, or: message.turn) : message.turn
+            try insert(message, as: id, kind: kind, lane: lane, turn: turn, scheduledAt: scheduledAt)
             if sql.admitsLate { try nameLane(message.lane, of: id) }
             countLane(message.lane, 1, of: queue)
         }
@@ -281,7 +285,7 @@ extension Transaction {
     }
 
     func insert(
-        _ message: NewMessage, as id: MessageID, kind: Int64, lane: Int64, scheduledAt: Timestamp?
+        _ message: NewMessage, as id: MessageID, kind: Int64, lane: Int64, turn: Int64, scheduledAt: Timestamp?
     ) throws {
         growth?.messages += 1
         growth?.bytes += message.range.count
@@ -290,7 +294,7 @@ extension Transaction {
             let checksum = payload.checksum
             // Most messages have none of the optional columns, and binding those would cost a tenth of the insert.
             if scheduledAt == nil, message.expiresAt == nil, message.key == nil, message.traceParent == nil,
-                !message.isCallback
+                !message.isCallback, turn == 0
             {
                 try sql.run(
                     "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, checksum, payload) VALUES (?, ?, ?, ?, ?, ?)",
@@ -299,14 +303,14 @@ extension Transaction {
                 try sql.run(
                     """
                     INSERT INTO queue_#
-                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, tried, traceParent, checksum,
-                       payload)
-                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                      (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, tried, traceParent, turn,
+                       checksum, payload)
+                    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
                     """,
                     of: id.upstream, id, kind, lane, message.acceptedAt,
                     scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
-                    message.key, message.isCallback ? .isCallback : [] as MessageFlags, message.traceParent, checksum,
-                    payload)
+                    message.key, message.isCallback ? .isCallback : [] as MessageFlags, message.traceParent, turn,
+                    checksum, payload)
             }
         }
     }

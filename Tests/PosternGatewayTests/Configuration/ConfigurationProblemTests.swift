@@ -255,7 +255,7 @@ import Testing
         (
             key(keyStart + #", "colour": []"#),
             "auth.keys[0].colour is unknown; allowed here: name, sha256, scopes, upstreams, requestsPerSecond, messagesPerSecond, burst, "
-                + "expiresAt, certificateName"
+                + "weight, expiresAt, certificateName"
         ),
         (
             #"{"auth": {"keys": [{\#(keyStart)}, {"name": "a", "sha256": "\#(digest.replacing("a", with: "b"))", "scopes": ["read"]}]}}"#,

@@ -185,7 +185,10 @@ import Testing
         #expect(try !Migrations.isNewer(sql))
         try Migrations.apply(with: sql)
         try Migrations.apply(with: sql)
-        #expect(try identifiers() == ["1 outbox", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails", "7 blocks"])
+        #expect(
+            try identifiers() == [
+                "1 outbox", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails", "7 blocks", "8 turns",
+            ])
         let text = try sql.value("SELECT sql FROM sqlite_master WHERE name = 'grdb_migrations'", as: String.self)
         #expect(text == "CREATE TABLE grdb_migrations (identifier TEXT NOT NULL PRIMARY KEY)")
         #expect(try sql.value("PRAGMA foreign_keys", as: Bool.self) == true)
@@ -196,7 +199,7 @@ import Testing
             """
             CREATE TABLE grdb_migrations (identifier TEXT NOT NULL PRIMARY KEY);
             INSERT INTO grdb_migrations VALUES ('1 outbox'), ('2 steps'), ('3 lanes'), ('4 traces'),
-              ('5 pauses'), ('6 tails'), ('7 blocks')
+              ('5 pauses'), ('6 tails'), ('7 blocks'), ('8 turns')
             """)
         try Migrations.apply(with: sql)
         #expect(try !hasTable("upstreams"))
