@@ -26,7 +26,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from harness import ROOT, Failure, Gateway, Simulator, binary_from, call  # noqa: E402
+from harness import ROOT, Failure, Gateway, Simulator, binary_from, call, merged, new_key  # noqa: E402
 
 
 # ---- Stand-ins
@@ -796,6 +796,55 @@ def receiver_with_a_capacity(binary, seconds=20, capacity=200):
         return f"{100 * counted[200] / capacity / seconds:.1f} % of {capacity}/s used, {counted[429]} refused"
 
 
+def one_caller_queues_a_million(binary, queued=1_000_000, seconds=20):
+    """One caller has queued a million messages, and another sends ten in a second, each of which takes at most twice as
+    long as without them (99 of 100)."""
+    arrived_at = {}
+
+    def decide(_, __, body):
+        for found in re.finditer(rb'"few": ?(\d+)', body):
+            arrived_at.setdefault(int(found[1]), time.monotonic())
+        time.sleep(0.05)
+        return 200, {}, b""
+
+    stand_in = StandIn(decide)
+    few, entry = new_key(binary)
+    settings = {
+        "upstreams": {"hook": {"type": "webhook", "url": stand_in.url, "batch": "array", "verifyAtStart": False}}}
+
+    class Shared(Subject):
+        def essentials(self):
+            return merged(super().essentials(), {"auth": {"keys": [self.entry, {**entry, "name": "few"}]}})
+
+    def send(gateway, first):
+        """Returns how long the messages took from their acceptance to the upstream, in seconds."""
+        accepted_at = {}
+        for number in range(first, first + 10 * seconds):
+            due = time.monotonic() + 0.1
+            text, headers = json.dumps({"few": number}), {"Authorization": f"Bearer {few}"}
+            status, _, answer = call(gateway.port, "POST", "/v1/hook/event", text, headers)
+            expect(status == 202, f"POST: {status} {answer.decode()[:200]}")
+            accepted_at[number] = time.monotonic()
+            time.sleep(max(0, due - time.monotonic()))
+        expect(wait(lambda: all(number in arrived_at for number in accepted_at), 60), "some did not arrive")
+        return percentile([arrived_at[number] - at for number, at in accepted_at.items()], 0.99)
+
+    with Shared(binary, settings) as gateway:
+        alone = send(gateway, 0)
+        gateway.post("/v1/upstreams/hook/pause", {})
+        lines = b"\n".join(b'{"many":%d}' % number for number in range(10_000))
+        for _ in range(queued // 10_000):
+            headers = {"Content-Type": "application/x-ndjson"}
+            status, _, answer = call(gateway.port, "POST", "/v1/hook/event", lines, headers)
+            expect(status == 202, f"POST: {status} {answer.decode()[:200]}")
+        gateway.post("/v1/upstreams/hook/resume", {})
+        shared = send(gateway, 1_000_000)
+        left = gateway.get("/v1/upstreams/hook")["queued"]
+        expect(left > 0, "the million was sent before the measurement ended")
+        expect(shared <= 2 * alone, f"p99 {1000 * shared:.0f} ms instead of {1000 * alone:.0f} ms")
+        return f"p99 {1000 * alone:.0f} ms alone, {1000 * shared:.0f} ms with {left} still queued"
+
+
 def answers_do_not_reach_the_log(binary):
     """A receiver that echoes what it refuses, and secrets in a query: neither is in the log, at any level."""
     receiver = Receiver(lambda *_: 400, {}, b'{"name":"Alice","ssn":"078-05-1120"}')
@@ -914,7 +963,7 @@ SCENARIOS = [
     samsara_event_that_is_refused, credentials_that_nobody_accepts, wrong_endpoint_that_is_tried_first,
     health_of_an_empty_queue, responses_that_are_cut, receiver_that_goes_mute, redirect_says_where_it_leads,
     answers_do_not_reach_the_log, receiver_that_rejects_everything, receiver_with_a_capacity,
-    strangers_with_large_calls_hold_up_no_call,
+    one_caller_queues_a_million, strangers_with_large_calls_hold_up_no_call,
     strangers_with_small_calls_hold_up_no_message, stranger_from_another_address,
     replay_killed_at_random_places, replay_next_to_live_traffic,
 ]

@@ -58,6 +58,10 @@ package final class Expectations {
         /// Requests with it that were answered with a refusal, and that were not answered at all.
         package var refusals = 0
         package var unanswered = 0
+        /// The number of the caller that has posted it; nil for an operator.
+        package var caller: Int?
+        /// Whether a request with it has left for its upstream.
+        package var wasSent = false
         /// Whether a request with it waits for its response.
         package var isPending = false
         /// When the upstream took it for the first time, counted over all.

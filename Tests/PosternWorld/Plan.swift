@@ -66,6 +66,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         admitLate()
         addAlerts()
         addReplays()
+        addTurns()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -126,6 +127,16 @@ public struct Plan: Sendable, CustomStringConvertible {
     private mutating func admitLate() {
         let random = SeededRandom(seed: seed, for: "admission")
         if random.chance(0.3) { settings.admitsLanesAfter = random.pick([0, 0, 2, 60, 600]) }
+    }
+
+    /// Callers have keys, and their messages take turns, at least until the next reload.
+    private mutating func addTurns() {
+        let random = SeededRandom(seed: seed, for: "turns")
+        guard random.chance(0.5) else { return }
+        // With `/id`, each message of a webhook has a turn of its own, and lanes have messages of many.
+        settings.turns = random.pick([
+            ["caller"], ["caller", "none"], ["/id", "caller", "none"], ["none", "caller"], ["/id", "key"],
+        ])
     }
 
     /// Every third world is a busy one, in which more happens at the same time.
@@ -371,6 +382,10 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
     var isAdaptive = false
     /// Seconds until a message that is due is old.
     var queueOld = 900
+    /// The values of `delivery.fairBy`, each until the next reload; empty if callers have no keys.
+    var turns: [String] = []
+    static func weight(ofCaller number: Int) -> Int { 1 + number % maxWeight }
+    static let maxWeight = 3
 
     static let longestRetention = 315_360_000
 
@@ -421,6 +436,7 @@ struct SettingsPlan: Sendable, CustomStringConvertible {
             + (maxRequestsPerSecond > 0 ? ", \(maxRequestsPerSecond) requests a second" : "")
             + (maxMessagesPerSecond > 0 ? ", \(maxMessagesPerSecond) messages a second" : "")
             + (isAdaptive ? ", adaptive" : "")
+            + (turns.isEmpty ? "" : ", turns by \(turns.joined(separator: ", then "))")
             + (admitsLanesAfter.map { ", lanes are admitted after \($0) s" } ?? "")
     }
 }

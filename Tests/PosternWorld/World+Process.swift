@@ -12,6 +12,7 @@ import PosternTestKit
 extension World {
     func start() {
         precondition(run == nil, "it runs already")
+        let settings = plan.settings
         noticeLoss()
         processStarts()
         history.record("starts")
@@ -27,6 +28,7 @@ extension World {
             _ = try gateway.start()
             guard let ingress = made.value else { preconditionFailure("there is an ingress") }
             ingress.willAnswer = { [unowned self] in noticeStop() }
+            ingress.key = settings.turns.isEmpty ? nil : TurnWatch.key(of: nil)
             run = Run(gateway, ingress, network, plan.types)
         } catch {
             network.abandon()
@@ -96,7 +98,8 @@ extension World {
             "maxRequestsPerSecond":\#(settings.maxRequestsPerSecond),
             "maxMessagesPerSecond":\#(settings.maxMessagesPerSecond),"adaptive":\#(settings.isAdaptive),
             "batchMaxWaitSeconds":\#(settings.batchMaxWait),"retryMaxSeconds":\#(retryMax),
-            "queueOldSeconds":\#(settings.queueOld)},
+            "queueOldSeconds":\#(settings.queueOld)\#(turns.fairBy.map { #","fairBy":"\#($0)""# } ?? "")},
+            "auth":{"keys":[\#(turns.keys.joined(separator: ","))]},
             "log":{"level":"trace"},"callbacks":[\#(settings.callbacks?.json ?? "")],"upstreams":{\#(upstreams.joined(separator: ","))}}
             """#
         try Data(text.utf8).write(to: URL(filePath: file))

@@ -44,6 +44,7 @@ public final class World {
     private(set) lazy var credentials = CredentialsWatch(self)
     private(set) lazy var endpoints = EndpointWatch(self)
     private(set) lazy var holds = HoldWatch(self)
+    private(set) lazy var turns = TurnWatch(self)
     private(set) lazy var moves = QueueMoves(self)
     private(set) lazy var replays = ReplayWatch(self)
     private let chance: SeededRandom

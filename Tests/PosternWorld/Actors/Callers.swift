@@ -149,12 +149,14 @@ final class Caller {
         }
         askedAt = now
         isWaiting = true
-        for entry in post.entries { entry.isPending = true }
+        for entry in post.entries { (entry.isPending, entry.caller) = (true, plan.number) }
         let number = requests
         let marks = post.entries.map(\.mark).joined(separator: " ")
         world.history.record("caller \(plan.number) \(post.method) \(post.path) \(marks)")
         if world.run != nil { world.weather.requestArrives() }
-        let exchange = world.run?.ingress.send(post.bytes) { [unowned self] in self.answered(post, number, $0) }
+        let exchange = world.run?.ingress.send(post.bytes, as: TurnWatch.key(of: plan.number)) { [unowned self] in
+            self.answered(post, number, $0)
+        }
         if world.run == nil { answered(post, number, nil, wasConnected: false) }
         if let exchange, isWaiting, random.chance(plan.hangsUp) { exchange.hangUp() }
     }

@@ -12,6 +12,8 @@ final class IngressStub: Listeners, @unchecked Sendable {
     private let handler: GatewayHandler
     /// What requests reserve.
     let memory: ByteBudget
+    /// The API key of those that give none; nil if none is required.
+    var key: String?
     /// Called before a response is passed on.
     var willAnswer: (() -> Void)?
     /// In the order of their arrival.
@@ -68,11 +70,19 @@ final class IngressStub: Listeners, @unchecked Sendable {
         }
     }
 
-    /// - Parameter completion: Nil for a connection that was refused, or broke.
-    @discardableResult func send(_ request: [UInt8], completion: @escaping (HTTPResponse?) -> Void) -> Exchange? {
+    /// - Parameters:
+    ///   - caller: The caller's API key; nil for that of the operator.
+    ///   - completion: Nil for a connection that was refused, or broke.
+    @discardableResult func send(
+        _ request: [UInt8], as caller: String? = nil, completion: @escaping (HTTPResponse?) -> Void
+    ) -> Exchange? {
         guard isAccepting else {
             completion(nil)
             return nil
+        }
+        var request = request
+        if let key, let end = request.firstIndex(of: UInt8(ascii: "\n")) {
+            request.insert(contentsOf: "Authorization: Bearer \(caller ?? key)\r\n".utf8, at: end + 1)
         }
         var reader = RequestReader()
         var position = 0

@@ -126,6 +126,7 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         let marks = entries.map(\.mark).joined(separator: " ")
         world.history.record("request \(submitted) to \(service.name) \(asked.method) \(asked.path) \(marks) → \(fate)")
         world.promises.sent(entries, to: service)
+        world.turns.sent(entries, to: service)
         tokens[service.name]?.willSend(asked)
         let others = transfers.count { $0.service === service && $0.holdsMessages } - 1
         if others > 0 { service.requestsOverlap() }

@@ -55,6 +55,7 @@ final class Operator {
         }
         world.rateCheck.waitsMayEnd()
         world.endpoints.disturbed()
+        world.turns.disturbed()
         let name = action.type.name
         let upstream = "/v1/upstreams/\(name)"
         switch action.kind {

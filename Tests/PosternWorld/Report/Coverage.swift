@@ -18,6 +18,7 @@ public struct Coverage: Sendable {
 
     private static let queues = [
         "dropped with requests under way", "adopted again", "lanes admitted by its owner",
+        "a caller waits while others are sent",
     ].map { "queue: \($0)" }
 
     private static let replays = ["queues copies", "goes on after a restart", "has ended"].map { "replay: \($0)" }
