@@ -3,8 +3,8 @@ import PosternCore
 import PosternUpstream
 import Synchronization
 
-/// The description of the API as it is served: `openapi/openapi.yaml`, with an operation for each kind that the configuration
-/// defines.
+/// The description of the API as it is served: `openapi/openapi.yaml`, with an operation for each kind that the
+/// configuration defines.
 ///
 /// Its text is made once between two reloads, for each set of upstreams that a caller may use. Any thread.
 final class APIDocument: Sendable {

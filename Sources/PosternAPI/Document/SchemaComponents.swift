@@ -3,8 +3,8 @@ import PosternUpstream
 
 /// The JSON Schema of a kind as schemas of the served document, in YAML's flow style.
 ///
-/// A `$ref` inside the file becomes one to a component of its own, because generators of clients know only these, and because
-/// the root of the file is not the root of the document.
+/// A `$ref` inside the file becomes one to a component of its own, because generators of clients know only these, and
+/// because the root of the file is not the root of the document.
 struct SchemaComponents {
     /// The first one is that of the payload.
     private(set) var components: [(name: String, schema: String)] = []

@@ -11,13 +11,13 @@ import Synchronization
 // Replays go on in steps, each a commit of its own. What one is about, and how far it is, is stored; in memory there is only
 // that it goes on.
 extension APIContext {
-    /// The most messages of a step, and of a replay that are queued, unless requests are large.
-    private static let messagesPerStep = 100
+    /// The most messages of a replay that are queued, unless requests are large.
+    private static let window = 100
     /// The most bytes of one step, unless it is one message.
     private static let stepBytes = 1 << 18
     /// The times between two steps, so that the writer and the upstream are there for others: usually, and after there was no
     /// room, the upstream was down, or the store has failed.
-    private static let pauses = (usual: Duration.milliseconds(20), recovery: Duration.seconds(1))
+    private static let pauses = (usual: Duration.milliseconds(25), recovery: Duration.seconds(1))
 
     /// Goes on with the replays that earlier runs have left. Call it once, when the workers have started.
     public func resumeReplays() {
@@ -105,7 +105,7 @@ extension APIContext {
         let queued = try outbox.queued(of: replay.id, to: target.queue.number, atMost: window)
         guard 2 * queued <= window else { return nil }
         let page = try outbox.page(
-            of: replay, after: replay.cursor, limit: min(window - queued, Self.messagesPerStep),
+            of: replay, after: replay.cursor, limit: min(window - queued, BulkRequest.messagesPerStep),
             maxBytes: Self.stepBytes)
         var step = Replay.Step(from: replay.cursor, next: page.next)
         for (record, payload) in page.messages {
@@ -131,7 +131,7 @@ extension APIContext {
     private func window(of target: ConfiguredUpstream) -> Int {
         let (snapshot, perRequest) = (target.snapshot(in: self), target.queue.limits.maxMessages)
         guard [.up, .degraded].contains(snapshot.health) else { return 1 }
-        let most = Double(max(Self.messagesPerStep, 2 * perRequest))
+        let most = Double(max(Self.window, 2 * perRequest))
         let rates = [snapshot.messageLimit, snapshot.rateLimit.map { $0 * Double(perRequest) }].compactMap(\.self)
         return max(1, Int(min(most, rates.min() ?? most)))
     }

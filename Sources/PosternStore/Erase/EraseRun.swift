@@ -83,7 +83,11 @@ struct EraseRun: Sendable {
         change(Array(found.states.keys)[...]) { transaction, id in
             try transaction.erase(id, reportedBy: found.callbacks[id] ?? [])
         } then: {
-            change(request.keys[...]) { try $0.eraseReplays(ofKey: $1) } then: { overwrite(found) }
+            change(request.keys[...]) {
+                try $0.eraseReplays(ofKey: $1)
+            } then: {
+                overwrite(found)
+            }
         }
     }
 

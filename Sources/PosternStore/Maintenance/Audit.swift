@@ -68,11 +68,11 @@ public struct Audit: Sendable, Equatable {
               + (SELECT count(*) FROM blocks_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last)
               + (SELECT count(*) FROM blocks_# CROSS JOIN ended_# WHERE id BETWEEN first AND last)
               + (SELECT count(*) FROM receipts_# CROSS JOIN queue_# WHERE id BETWEEN first AND last
-                AND id IN (SELECT rowid FROM postern_received(#) WHERE rowid = id))
+                AND EXISTS (SELECT 1 FROM received_# AS receipt WHERE receipt.id = queue_#.id))
               + (SELECT count(*) FROM receipts_# CROSS JOIN delivered_# WHERE id BETWEEN first AND last
-                AND id IN (SELECT rowid FROM postern_received(#) WHERE rowid = id))
+                AND (SELECT count(*) FROM received_# AS receipt WHERE receipt.id = delivered_#.id) > 1)
               + (SELECT count(*) FROM receipts_# CROSS JOIN ended_# WHERE id BETWEEN first AND last
-                AND id IN (SELECT rowid FROM postern_received(#) WHERE rowid = id))
+                AND EXISTS (SELECT 1 FROM received_# AS receipt WHERE receipt.id = ended_#.id))
             """, of: number, as: Int.self) ?? 0
     }
 

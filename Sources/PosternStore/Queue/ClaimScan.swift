@@ -111,8 +111,8 @@ struct ClaimScan {
         return !row.wasRequeued && request.oldest.map { row.message.acceptedAt <= $0 } ?? false
     }
 
-    /// Keeps the messages of the first one's kind, except those behind another one of their lane, as many as a request may
-    /// carry. Returns the others.
+    /// Keeps the messages of the first one's kind, except those behind another one of their lane, as many as a request
+    /// may carry. Returns the others.
     mutating func keepOneKind() -> [Message] {
         var (kept, others) = batch.sorted { $0.id < $1.id }.dividedByKind()
         if !request.maxMessagesOfKind.isEmpty, let kind = kept.first?.kind,

@@ -121,8 +121,9 @@ struct CrossLaneClaims: QueueClaims {
         var isFound = false
         try rows.forEachFresh(after: cursor, begin: { _, _ in true }) { message in
             guard message.id <= id else { return false }
-            let wasPassed = message.lane == 0 && postponedKinds[message.kind]?.passed != nil
-            isFound = !wasPassed && !isKnown(message.id, in: message.lane) { _ in false }
+            let kind = message.kind
+            let wasPassed = message.lane == 0 && (postponedKinds[kind]?.passed != nil || withheld.hasPassed(kind))
+            isFound = !wasPassed && !isKnown(message.id, in: message.lane, kind) { _ in false }
             return !isFound
         }
         return isFound

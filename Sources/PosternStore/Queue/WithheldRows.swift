@@ -1,11 +1,11 @@
 import DequeModule
 import PosternCore
 
-/// The rows of a mixed queue that a claim may not take yet, because their kind has been sent as often as it may, by kind. A
-/// plain value.
+/// The rows of a mixed queue that a claim may not take yet, because their kind has been sent as often as it may, by
+/// kind. A plain value.
 ///
-/// Rows without an order are kept here, as many as are sent in a while; a scan passes the others. Rows with one stay among
-/// the skipped rows, and only their lanes are listed.
+/// Rows without an order are kept here, as many as are sent in a while; a scan passes the others. Rows with one stay
+/// among the skipped rows, and only their lanes are listed.
 struct WithheldRows {
     private struct Rows {
         /// When the kind may be sent again, as far as the latest claim said.
@@ -42,6 +42,7 @@ struct WithheldRows {
     func count(of kind: Kind) -> Int { kinds[kind]?.ids.count ?? 0 }
     func isWaiting(_ lane: Int64) -> Bool { kinds.values.contains { $0.waitingLanes.contains(lane) } }
     func hasRows(of kind: Kind) -> Bool { kinds[kind] != nil }
+    func hasPassed(_ kind: Kind) -> Bool { kinds[kind]?.passed != nil }
 
     /// The kind among those that may be sent again that has waited longest.
     func next(at now: Timestamp) -> Kind? {
@@ -68,7 +69,8 @@ struct WithheldRows {
 
     // MARK: Rows
 
-    /// Withholds a row without an order. If there are `most`, it is only noted that it was passed, and the result is false.
+    /// Withholds a row without an order. If there are `most`, it is only noted that it was passed, and the result is
+    /// false.
     mutating func add(_ id: MessageID, of kind: Kind, until: Timestamp, atMost most: Int = .max) -> Bool {
         var rows = kinds.removeValue(forKey: kind) ?? Rows(until: until)
         defer { kinds[kind] = rows }

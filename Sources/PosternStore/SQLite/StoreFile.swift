@@ -176,7 +176,7 @@ enum StoreFile {
     /// Whether the beginning of a file that SQLite does not recognize as a database still names a table that every
     /// store has. If so, it is a damaged store; otherwise it never was one.
     static func holdsOurTables(_ path: String) throws(StoreError) -> Bool {
-        let start = Data(try Files.read(path, atMost: 1 << 20, for: path) ?? [])
+        let start = Data(try Files.read(path, atMost: 1 << 24, for: path) ?? [])
         return start.range(of: Data("grdb_migrations".utf8)) != nil
     }
 

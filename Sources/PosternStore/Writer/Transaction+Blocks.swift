@@ -186,8 +186,8 @@ extension Transaction {
         try sql.run(
             """
             INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-            SELECT rowid, kind, acceptedAtMs, settledAtMs, 1, key, result
-            FROM postern_received(#) WHERE rowid BETWEEN ? AND ? ORDER BY rowid
+            SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM received_#
+            WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (SELECT id FROM delivered_# WHERE id BETWEEN ?1 AND ?2) ORDER BY id
             """, of: id.upstream, block.first, block.last)
         try sql.run("DELETE FROM receipts_# WHERE first = ?", of: id.upstream, block.first)
     }
@@ -251,10 +251,14 @@ extension Transaction {
         var delivered = messages
         let size = messages.count * Int(POSTERN_HEAD_BYTES)
         try withUnsafeTemporaryAllocation(byteCount: size, alignment: 1) { buffer in
-            guard let heads = buffer.baseAddress, let first = messages.first?.id, let last = messages.last?.id else { return }
+            guard let heads = buffer.baseAddress, let first = messages.first?.id, let last = messages.last?.id else {
+                return
+            }
             var former = MessageHead()
             var (end, acceptedAt) = (0, Timestamp(milliseconds: 0))
-            try sql.each("SELECT heads, payloads, acceptedAtMs FROM blocks_# WHERE first = ?", of: queue.number, block.first) {
+            try sql.each(
+                "SELECT heads, payloads, acceptedAtMs FROM blocks_# WHERE first = ?", of: queue.number, block.first
+            ) {
                 row in
                 acceptedAt = row[2]
                 (former.id, former.acceptedAtMs) = (first.rawValue, acceptedAt.milliseconds)
@@ -271,7 +275,9 @@ extension Transaction {
                     return true
                 }
             }
-            guard delivered.isEmpty else { throw StoreError.failed(detail: "a block lacks \(delivered.count) messages") }
+            guard delivered.isEmpty else {
+                throw StoreError.failed(detail: "a block lacks \(delivered.count) messages")
+            }
             guard outbox.keepsDelivered else { return }
             try sql.run(
                 """
@@ -296,7 +302,8 @@ extension Transaction {
     }
 
     private func endBlock(
-        _ block: BlockRange, _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
+        _ block: BlockRange, _ messages: ArraySlice<Message>, of queue: QueueTarget, result: [UInt8]?,
+        at moment: Timestamp
     ) throws {
         try sql.run("DELETE FROM blocks_# WHERE first = ?", of: queue.number, block.first)
         let writeState = writeStates[queue.number]

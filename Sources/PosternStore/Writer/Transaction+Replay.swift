@@ -119,7 +119,9 @@ extension Transaction {
     }
 
     func eraseReplays(ofKey key: String) throws {
-        for (number, record) in try sql.all("SELECT number, record FROM replays", read: { ($0[0] as Int64, $0[1] as String) }) {
+        for (number, record) in try sql.all(
+            "SELECT number, record FROM replays", read: { ($0[0] as Int64, $0[1] as String) })
+        {
             guard var replay = JSONRecord.decode(record, as: Replay.self), replay.request.key == key else { continue }
             replay.forgetKey(at: outbox.time.now)
             try save(replay, number)
@@ -158,7 +160,8 @@ extension QueueTarget {
 extension SQL {
     fileprivate func keepsPayload(of id: MessageID) throws -> Bool {
         let last = try value(
-            "SELECT last FROM payloads_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id, as: MessageID.self)
+            "SELECT last FROM payloads_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id,
+            as: MessageID.self)
         return last.map { id <= $0 } ?? false
     }
 

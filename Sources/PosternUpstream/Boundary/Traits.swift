@@ -7,10 +7,11 @@ public struct Traits: Sendable {
     /// Whether a request carries messages of one kind only, for example because each kind has its own address. If so,
     /// `plan` never gets messages of two kinds.
     public var sendsKindsApart = false
-    /// The kinds that the configuration defines, with the JSON Schema of their payloads, which is `{}` for any. The API's own
-    /// description has an operation for each.
+    /// The kinds that the configuration defines, with the JSON Schema of their payloads, which is `{}` for any. The
+    /// description of the API has an operation for each.
     public var documentedKinds: [Kind: [UInt8]] = [:]
-    /// How much may be sent of a kind, in addition to the limits of the upstream. Only for a type that sends kinds apart.
+    /// How much may be sent of a kind, in addition to the limits of the upstream. Only for a type that sends kinds
+    /// apart.
     public var rates: [Kind: Rate] = [:]
     /// Kinds whose order and time are part of their meaning, so that `notBefore` would distort it, and is rejected.
     public var timedKinds: Set<Kind> = []

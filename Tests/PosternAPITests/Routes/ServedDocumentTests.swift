@@ -7,7 +7,8 @@ import WebhookAdapter
 
 @testable import PosternAPI
 
-/// `/openapi.yaml`: the operations of configured kinds. `make contract` checks that all of it is valid, and makes a client of it.
+/// `/openapi.yaml`: the operations of configured kinds. `make contract` checks that all of it is valid, and makes a
+/// client of it.
 @Suite struct ServedDocumentTests {
     private static func webhook(_ name: String, _ kinds: [String: [String: SettingValue]]) throws -> any Upstream {
         try UpstreamType.webhook.make(

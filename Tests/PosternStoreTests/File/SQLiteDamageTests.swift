@@ -10,7 +10,7 @@ import Testing
     @Test(arguments: [
         "DELETE FROM queue_1 WHERE id = (SELECT min(id) FROM queue_1)",
         "DELETE FROM delivered_1 WHERE id = (SELECT max(id) FROM delivered_1)",
-        "DELETE FROM ended_1",
+        "DELETE FROM receipts_1", "DELETE FROM ended_1",
         "UPDATE queue_1 SET payload = x'00' WHERE id = (SELECT max(id) FROM queue_1)",
         "UPDATE upstreams SET accepted = accepted + 1",
         "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, 0, 1, NULL, NULL FROM queue_1 LIMIT 1",
@@ -21,6 +21,8 @@ import Testing
         try store.append(30, to: queue)
         try store.deliver(store.claim(queue, most: 10).messages, of: queue)
         try store.fail(store.claim(queue, most: 10).messages, of: queue)
+        // So few have no block.
+        try store.deliver(store.claim(queue, most: 3).messages, of: queue)
         #expect(try store.isBalanced())
         try store.execute(sql)
         #expect(try !store.outbox.audit().isBalanced)

@@ -105,6 +105,8 @@ import Testing
         let id = try store.append(to: store.register())
         try store.execute("DROP VIEW queued_1; DROP VIEW received_1; DROP TABLE blocks_1; DROP TABLE receipts_1")
         for table in ["queue_1", "ended_1"] { try store.execute("ALTER TABLE \(table) DROP COLUMN traceParent") }
+        for table in ["queue_1", "lanes"] { try store.execute("ALTER TABLE \(table) DROP COLUMN turn") }
+        try store.execute("DROP TABLE payloads_1; DROP TABLE replays; DROP TABLE replayed")
         try store.execute("ALTER TABLE attempts DROP COLUMN step; DROP TABLE responses")
         for column in ["pausedBy", "pausedAtMs"] { try store.execute("ALTER TABLE upstreams DROP COLUMN \(column)") }
         try store.execute("DELETE FROM grdb_migrations WHERE identifier <> '1 outbox'")

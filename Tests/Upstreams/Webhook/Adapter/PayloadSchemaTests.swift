@@ -118,7 +118,8 @@ import Testing
         }
     }
 
-    /// Neither takes the stack of a thread. Schemas that are read from the end of the chain are not nested when they are.
+    /// Neither takes the stack of a thread. Schemas that are read from the end of the chain are not nested when they
+    /// are.
     @Test(arguments: [
         (false, "/$defs/a148 is nested too deeply, through references"),
         (true, "has too many levels of references for one value"),

@@ -1,8 +1,8 @@
 package import PosternSimulatorKit
 package import PosternScenarios
 
-/// Orders of some customers, of two kinds, sent in batches, in half of the worlds with a token, and in half with a limit for
-/// one kind.
+/// Orders of some customers, of two kinds, sent in batches, in half of the worlds with a token, and in half with a limit
+/// for one kind.
 package struct WebhookScenarios: TypeScenarios {
     package let name = "webhook"
     package let kind = "event"
