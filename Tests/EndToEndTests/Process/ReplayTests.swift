@@ -22,16 +22,19 @@ extension EndToEnd {
             try gateway.waitUntilDelivered()
             let body = #"{"upstream":"samsara","id":"all"}"#
             #expect(try gateway.client().post("/v1/messages/replay", body).json["matched"].int == 2000)
+            func operation() throws -> JSON { try gateway.client().get("/v1/operations/all").json }
             for _ in 0..<12 {
-                // Before a step, in the middle of it, or some steps later.
-                try await Task.sleep(for: .microseconds(Int.random(in: 0..<60_000)))
+                // Right away, which is before a step or in the middle of one, or some steps later.
+                let wanted = try (operation()["done"].int ?? 0) + Int.random(in: 0..<150)
+                _ = try eventually(every: .milliseconds(1)) {
+                    let found = try operation()
+                    return found["finishedAt"].isThere || (found["done"].int ?? 0) >= wanted
+                }
                 try await gateway.kill()
                 gateway = try await directory.start()
                 #expect(try gateway.client().post("/v1/messages/replay", body).status == 200)
             }
-            let isDone = try eventually {
-                try gateway.client().get("/v1/operations/all").json["finishedAt"].isThere
-            }
+            let isDone = try eventually { try operation()["finishedAt"].isThere }
             try #require(isDone)
             try gateway.waitUntilDelivered()
             let copies = try copies(gateway)

@@ -42,16 +42,6 @@ import Testing
         return id
     }
 
-    private func ended(_ id: String, _ gateway: TestGateway) throws -> JSON {
-        var found = JSON([])
-        try #require(
-            try eventually {
-                found = try gateway.client.get("/v1/operations/\(id)").json
-                return found["finishedAt"].isThere
-            })
-        return found
-    }
-
     @Test func operation_doesAllThatMatch_andIsTold() throws {
         try withPausedGateway { gateway in
             _ = try accept(450, gateway)
@@ -343,4 +333,15 @@ import Testing
             #expect(try gateway.message(failed[0])["state"].string == "failed")
         }
     }
+}
+
+/// The operation with that id, once it has ended.
+func ended(_ id: String, _ gateway: TestGateway) throws -> JSON {
+    var found = JSON([])
+    try #require(
+        try eventually {
+            found = try gateway.client.get("/v1/operations/\(id)").json
+            return found["finishedAt"].isThere
+        })
+    return found
 }

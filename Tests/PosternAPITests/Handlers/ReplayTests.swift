@@ -34,16 +34,6 @@ import Testing
         return id
     }
 
-    private func ended(_ id: String, _ gateway: TestGateway) throws -> JSON {
-        var found = JSON([])
-        try #require(
-            try eventually {
-                found = try gateway.client.get("/v1/operations/\(id)").json
-                return found["finishedAt"].isThere
-            })
-        return found
-    }
-
     /// The numbers of the messages in what was sent, in its order.
     private func sent(_ gateway: TestGateway) -> [Int] {
         gateway.transport.requests.flatMap { request in
