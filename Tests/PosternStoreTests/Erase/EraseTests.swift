@@ -20,8 +20,10 @@ import Testing
         let work: UpstreamQueue
         let hooks: UpstreamQueue
 
-        init(_ upstream: any Upstream = PlainUpstream("work")) throws {
-            store = try TestStore()
+        init(
+            _ upstream: any Upstream = PlainUpstream("work"), _ change: (inout OutboxOptions) -> Void = { _ in }
+        ) throws {
+            store = try TestStore(change)
             work = try store.register(upstream)
             hooks = try store.register(PlainUpstream("hooks"))
             setCallbacks()
@@ -203,6 +205,27 @@ import Testing
         #expect(try bench.store.record(delivered)?.key == nil)
         #expect(try bench.store.record(others)?.key == Self.other)
         #expect(try bench.tracesOfPerson() == [])
+    }
+
+    @Test(arguments: [true, false])
+    func payloadThatIsKept_isErased_andThoseOfItsBlockStay(isByKey: Bool) throws {
+        let bench = try Bench { $0.deliveredPayloadRetention = .seconds(1000) }
+        bench.store.outbox.setCallbacks([])
+        let inBlock = try bench.appendBlock()
+        let alone = try bench.append(Self.person)
+        try bench.deliver()
+        #expect(try bench.store.record(inBlock)?.payload != nil)
+        let byValue = EraseRequest.Selection.payload { payload, ofEvent in
+            !ofEvent && String(decoding: payload, as: UTF8.self).contains(Self.person)
+        }
+        let counts = try bench.erase(isByKey ? .key(Self.person) : byValue)
+        #expect(counts.messages == [.delivered: 2])
+        #expect(try [inBlock, alone].allSatisfy { try bench.store.record($0)?.payload == nil })
+        #expect(try bench.tracesOfPerson() == [])
+        let others = MessageFilter(key: Self.other)
+        let kept = try bench.store.outbox.messages(others, after: nil, limit: 100, payload: true)
+        #expect(kept.messages.count == 9 && kept.messages.allSatisfy { $0.payload != nil })
+        #expect(try bench.faults() == 0)
     }
 
     @Test func messageThatIsBeingSent_isErasedOnceItHasSettled() throws {
