@@ -13,11 +13,12 @@ import Synchronization
 extension APIContext {
     /// The most messages of a replay that are queued, unless requests are large.
     private static let window = 100
-    /// The most bytes of one step, unless it is one message.
-    private static let stepBytes = 1 << 18
+    /// The most of one step, which is one commit: the messages, and their bytes unless it is one message. Few, so that a
+    /// message of a caller that arrives meanwhile is committed as soon as without a replay.
+    private static let step = (messages: 10, bytes: 1 << 18)
     /// The times between two steps, so that the writer and the upstream are there for others: usually, and after there was no
     /// room, the upstream was down, or the store has failed.
-    private static let pauses = (usual: Duration.milliseconds(25), recovery: Duration.seconds(1))
+    private static let pauses = (usual: Duration.milliseconds(20), recovery: Duration.seconds(1))
 
     /// Goes on with the replays that earlier runs have left. Call it once, when the workers have started.
     public func resumeReplays() {
@@ -105,8 +106,7 @@ extension APIContext {
         let queued = try outbox.queued(of: replay.id, to: target.queue.number, atMost: window)
         guard 2 * queued <= window else { return nil }
         let page = try outbox.page(
-            of: replay, after: replay.cursor, limit: min(window - queued, BulkRequest.messagesPerStep),
-            maxBytes: Self.stepBytes)
+            of: replay, after: replay.cursor, limit: min(window - queued, Self.step.messages), maxBytes: Self.step.bytes)
         var step = Replay.Step(from: replay.cursor, next: page.next)
         for (record, payload) in page.messages {
             switch payload {
