@@ -23,7 +23,7 @@ SOURCES = Package.swift Sources Tests
 SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies bench-tools debug build test test-e2e test-soak torture erase memory storm scenarios simulate mutants toy-upstream \
+.PHONY: help dependencies postgres bench-tools debug build test test-e2e test-soak torture erase memory storm scenarios simulate mutants toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
@@ -31,6 +31,10 @@ help:
 
 dependencies:
 	@scripts/install-dependencies.sh
+
+# The server that tests start.
+postgres:
+	@scripts/install-dependencies.sh --postgres
 
 bench-tools:
 	@scripts/install-dependencies.sh --bench
@@ -48,7 +52,7 @@ build: dependencies ## the release binaries, .build/release/postern and, for --s
 	$(RELEASE_BUILD) --product postern
 	$(RELEASE_BUILD) --product postern-simulate
 
-test: debug contract ## every test, against a debug build; loopback only
+test: postgres debug contract ## every test, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)
 	POSTERN_BINARY=$(DEBUG_BINARY) scripts/test.sh $(RUN_TESTS)
 
@@ -85,7 +89,7 @@ console-check: debug ## the console in a headless browser: every view, state, ke
 timing: build debug ## the tests that measure how long something takes, one at a time, each next to what it is compared with
 	POSTERN_TIMING=1 POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --no-parallel --filter Timing
 
-test-e2e: build debug ## the end-to-end tests alone, against the release binary
+test-e2e: postgres build debug ## the end-to-end tests alone, against the release binary
 	POSTERN_BINARY=$(RELEASE_BINARY) $(RUN_TESTS) --filter EndToEndTests
 
 test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
@@ -125,7 +129,7 @@ sanitize-thread: PRELOAD = $(CURDIR)/.build/thread/hooks.so
 # Every process looks for what it leaked when it ends, and fails if it finds any. The system must allow it to trace itself.
 sanitize-address: export ASAN_OPTIONS = detect_leaks=1
 sanitize-address: export LSAN_OPTIONS = suppressions=$(CURDIR)/Tests/AddressSanitizer/leaks.txt:print_suppressions=0
-sanitize-thread sanitize-address: sanitize-%: dependencies
+sanitize-thread sanitize-address: sanitize-%: postgres dependencies
 	$(SWIFT) build --build-tests --sanitize $* --scratch-path .build/$*
 	"$$(dirname "$$(readlink -f "$$(command -v $(SWIFT))")")/clang" -Wall -O1 -shared -fPIC \
 		-o .build/$*/hooks.so Tests/ThreadSanitizer/hooks.c
@@ -145,7 +149,7 @@ lint: ## checks the layout of Swift files, the words of documents, and that gene
 	! grep -nE 'innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|createContextualFragment|[sS]etHTML|eval\(|new Function|srcdoc|style=' Sources/CConsole/files/*
 	! grep -rnE 'pthread_create|DedicatedThread\(|DispatchQueue|OperationQueue|detachNewThread' Sources --exclude-dir=PosternThreads --exclude=SystemLimits.swift
 
-coverage: dependencies ## which lines do the tests reach?
+coverage: postgres dependencies ## which lines do the tests reach?
 	$(SWIFT) build --build-tests --enable-code-coverage --scratch-path .build/coverage
 	POSTERN_BINARY=$(CURDIR)/.build/coverage/debug/postern \
 		$(RUN_TESTS) --enable-code-coverage --scratch-path .build/coverage
@@ -156,8 +160,7 @@ coverage: dependencies ## which lines do the tests reach?
 bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Benchmarks/RESULTS.md
 	Benchmarks/bench.py --binary $(RELEASE_BINARY) $(ARGS)
 
-dialect: ## does PostgreSQL understand every statement that the store shares with it?
-	@scripts/install-dependencies.sh --postgres
+dialect: postgres ## does PostgreSQL understand every statement that the store shares with it?
 	scripts/check-dialect.py
 
 bench-peers: build bench-tools ## how fast mq-bridge is at the same, in turns; writes Benchmarks/PEERS.md

@@ -3,20 +3,20 @@
 # usage: scripts/install-dependencies.sh [--bench] [--package] [--postgres] [--console] [--runtime]
 #   --bench    also what `make bench`, `make torture` and `make test-soak` need
 #   --package  also what man pages, packages, archives and images are made with, and alerts are tried with
-#   --postgres also what `make dialect` compares the store's SQL with
+#   --postgres also the server that `make test` and `make dialect` start
 #   --console  also what `make console-check` opens the console with
 #   --runtime  only what a built binary needs (container images)
 # The Swift toolchain (6.3) is not installed by this script: see CONTRIBUTING.md.
 set -eu
 
 build='g++ make pkg-config binutils libc6-dev libmicrohttpd-dev libcurl4-openssl-dev libsqlite3-dev'
-build="$build libsimdjson-dev zlib1g-dev libcrypt-dev curl ca-certificates git tzdata"
+build="$build libpq-dev libsimdjson-dev zlib1g-dev libcrypt-dev curl ca-certificates git tzdata"
 build="$build python3 python3-h11 python3-venv"
 bench='gcc wrk nghttp2-client python3 procps valgrind openssl'
 package='go-md2man man-db dpkg-dev mmdebstrap buildah prometheus openssl'
 # Another vendor's package may have brought it.
 command -v kubectl >/dev/null || package="$package kubernetes-client"
-runtime='libmicrohttpd12 libcurl4 libsqlite3-0 libsimdjson14 zlib1g libcrypt1 libstdc++6 ca-certificates tzdata'
+runtime='libmicrohttpd12 libcurl4 libsqlite3-0 libpq5 libsimdjson14 zlib1g libcrypt1 libstdc++6 ca-certificates tzdata'
 
 wanted=$build
 for option; do

@@ -36,7 +36,7 @@ public final class ChildProcess: Sendable {
     }
 
     public let pid: pid_t
-    private let folder = ScratchFolder()
+    private let folder: ScratchFolder
     private let state = Mutex(State())
 
     private struct State {
@@ -51,10 +51,12 @@ public final class ChildProcess: Sendable {
     /// - Parameters:
     ///   - input: what it reads from its standard input.
     ///   - descriptor: what is its descriptor 3, of this process; nil for none.
+    ///   - folder: where the files are that are its standard streams.
     public init(
         _ command: [String], environment: [String: String] = [:], sending input: String = "",
-        passing descriptor: Int32? = nil
+        passing descriptor: Int32? = nil, in folder: ScratchFolder = ScratchFolder()
     ) throws {
+        self.folder = folder
         try input.write(toFile: folder.file("input"), atomically: false, encoding: .utf8)
         pid = try spawn(command, environment: environment, in: folder, passing: descriptor)
     }
@@ -64,15 +66,21 @@ public final class ChildProcess: Sendable {
         state.withLock { if $0.status == nil { waitpid(pid, nil, 0) } }
     }
 
-    /// Nil while it runs.
-    private var ended: Ended? {
-        let status = state.withLock { state in
+    /// Whether it has ended.
+    public var hasEnded: Bool { status != nil }
+
+    private var status: Int32? {
+        state.withLock { state in
             var status: Int32 = 0
             // Until this call a process that has ended is a zombie, and its number its own.
             if state.status == nil, waitpid(pid, &status, WNOHANG) == pid { state.status = status }
             return state.status
         }
-        return status.map { Ended(status: $0, output: bytes(of: .output), errors: bytes(of: .errors)) }
+    }
+
+    /// Nil while it runs.
+    private var ended: Ended? {
+        status.map { Ended(status: $0, output: bytes(of: .output), errors: bytes(of: .errors)) }
     }
 
     /// Its output without the first `count` bytes.
