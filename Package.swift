@@ -94,6 +94,7 @@ let package = Package(
         .target(name: "CCurl", linkerSettings: [.linkedLibrary("curl")]),
         .target(name: "CZlib", linkerSettings: [.linkedLibrary("z")]),
         .target(name: "CSQLite", linkerSettings: [.linkedLibrary("sqlite3")]),
+        .target(name: "CPostgres", linkerSettings: [.linkedLibrary("pq")]),
         .target(name: "CCrypt", linkerSettings: [.linkedLibrary("crypt")]),
         .target(name: "CLinux"),
         .target(name: "CPosternChecksum"),
@@ -118,8 +119,8 @@ let package = Package(
         part(
             "PosternStore",
             [
-                "CLinux", "CPosternChecksum", "CSQLite", "PosternCore", "PosternEvents", "PosternMetrics",
-                "PosternThreads", "PosternUpstream", logging, deque, crypto,
+                "CLinux", "CPosternChecksum", "CPostgres", "CSQLite", "PosternCore", "PosternEvents",
+                "PosternMetrics", "PosternThreads", "PosternUpstream", logging, deque, crypto,
             ]),
         part("PosternHTTP", ["PosternCore", "PosternThreads", "CMicrohttpd", logging]),
         part("PosternTransport", ["PosternCore", "PosternThreads", "PosternUpstream", "CCurl"]),
