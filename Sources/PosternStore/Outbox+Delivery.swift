@@ -26,7 +26,7 @@ extension Outbox {
         completion: @escaping @Sendable (Result<[StateChange], StoreError>) -> Void
     ) {
         writer.change(
-            { transaction in try transaction.settle(settlement, of: queue.target, changes: changes) },
+            mayWait: !isWaitedFor, { transaction in try transaction.settle(settlement, of: queue.target, changes: changes) },
             completion: completion)
     }
 }
