@@ -66,7 +66,7 @@ extension SQL {
         let statement = try connection.prepare(text)
         defer { sqlite3_finalize(statement) }
         var values: [Value] = []
-        while sqlite3_step(statement) == SQLITE_ROW { values.append(SQLRow(statement: statement)[column]) }
+        while sqlite3_step(statement) == SQLITE_ROW { values.append(SQLRow(statement)[column]) }
         try connection.check(sqlite3_reset(statement))
         return values
     }

@@ -99,6 +99,10 @@ final class PostgresConnection {
     /// Its error is thrown by the next call that waits.
     func send(_ name: String, _ values: borrowing PostgresValues) throws(PostgresError) {
         try begin(name, values)
+        try didSend(values)
+    }
+
+    private func didSend(_ values: borrowing PostgresValues) throws(PostgresError) {
         unanswered += 1
         unansweredBytes += values.size
         if unanswered >= Self.maxUnanswered || unansweredBytes >= Self.maxUnansweredBytes { try flush() }
@@ -115,6 +119,24 @@ final class PostgresConnection {
         try flush()
         guard handle != nil, PQsendQuery(handle, text) == 1 else { throw lost() }
         return try results(upToSynchronization: false)
+    }
+
+    /// Runs a statement that is not prepared, and waits for it and for what was sent.
+    func query(_ text: String, _ values: borrowing PostgresValues) throws(PostgresError) -> PostgresResult {
+        try begin(text: text, values)
+        return try endPipeline()
+    }
+
+    /// As `send`, for a statement that is not prepared.
+    func sendQuery(_ text: String, _ values: borrowing PostgresValues) throws(PostgresError) {
+        try begin(text: text, values)
+        try didSend(values)
+    }
+
+    private func begin(text: String, _ values: borrowing PostgresValues) throws(PostgresError) {
+        try beginPipeline()
+        let isSent = values.withPointers { PQsendQueryParams(handle, text, $0, values.types, $1, $2, $3, 1) == 1 }
+        if !isSent { throw lost() }
     }
 
     private func begin(_ name: String, _ values: borrowing PostgresValues) throws(PostgresError) {

@@ -11,6 +11,8 @@ final class PostgresResult {
     deinit { PQclear(handle) }
 
     var rowCount: Int { Int(PQntuples(handle)) }
+    /// The memory that it takes.
+    var byteCount: Int { PQresultMemorySize(handle) }
     var columnCount: Int { Int(PQnfields(handle)) }
     /// The rows that `INSERT`, `UPDATE`, `DELETE` or `MERGE` changed, or that `SELECT` returned; otherwise 0.
     var changedRows: Int { Int(String(cString: PQcmdTuples(handle))) ?? 0 }

@@ -12,8 +12,7 @@ struct FreshMessage {
     var isInBlock: Bool { if case .block = source { true } else { false } }
 
     fileprivate enum Source {
-        /// The statement that is positioned on its row.
-        case row(OpaquePointer)
+        case row(RowPosition)
         /// Its head and its payload, as far as the block has it.
         case block(MessageHead, UnsafeRawBufferPointer)
     }
@@ -81,7 +80,7 @@ extension QueueRows {
             goesOn = try body(
                 FreshMessage(
                     id: row.id, lane: row.lane, kind: known(row[1]), payloadCount: row.payloadCount,
-                    source: .row(row.statement)))
+                    source: .row(row.position)))
             return goesOn
         }
         func visitRows(before end: MessageID) throws {
@@ -149,7 +148,7 @@ extension QueueRows {
 
     func queueRow(_ message: FreshMessage) -> QueueRow {
         switch message.source {
-        case .row(let statement): queueRow(SQLRow(statement: statement), nil, message.kind)
+        case .row(let position): queueRow(SQLRow(position), nil, message.kind)
         case .block(let head, let payload):
             QueueRow(
                 message: Message(

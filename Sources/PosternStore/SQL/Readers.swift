@@ -1,4 +1,3 @@
-import CSQLite
 import Synchronization
 
 /// Read-only connections, each with the statements that it has prepared. As many are open as were in use at the same time.
@@ -49,7 +48,7 @@ final class Readers: Sendable {
 
     fileprivate func take() throws -> Reader {
         let (free, generation) = try state.withLock { state in
-            if state.isClosed { throw SQLiteError(SQLITE_MISUSE, "the store is closed") }
+            if state.isClosed { throw StoreError.closed }
             return (state.free.popLast(), state.generation)
         }
         return try free ?? Reader(open(), generation)
@@ -57,7 +56,7 @@ final class Readers: Sendable {
 
     fileprivate func giveBack(_ reader: Reader) {
         let isKept = state.withLock { state in
-            guard reader.generation == state.generation else { return false }
+            guard reader.generation == state.generation, !reader.sql.isLost else { return false }
             state.free.append(reader)
             return true
         }

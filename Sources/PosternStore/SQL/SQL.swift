@@ -1,7 +1,7 @@
 import CSQLite
 import PosternCore
 
-/// SQL on one connection. A statement is written next to its values and prepared once.
+/// SQL on one connection, to an SQLite file or to PostgreSQL. A statement is written next to its values and prepared once.
 ///
 ///     try sql.run("UPDATE lanes SET readyAtMs = ? WHERE number = ?", moment, lane)
 ///     let lane = try sql.value("SELECT lane FROM queue_# WHERE id = ?", of: number, id, as: Int64.self)
@@ -9,10 +9,12 @@ import PosternCore
 ///
 /// Statements are written in the dialect that SQLite 3.40 and PostgreSQL 13 share; see `Statement`. `#` in one is the number
 /// of the upstream that `of` names. Statements are literals, so nothing from outside can become SQL, and a literal's
-/// address is enough to find it prepared. Values are bound and read through SQLite's own
+/// address is enough to find it prepared. Values are bound and read through the library's own
 /// functions: to box them would cost more than an insert does. Not for two threads at once.
 final class SQL {
-    let connection: SQLiteConnection
+    /// What the statements go to if it is not SQLite.
+    let postgres: PostgresStatements?
+    private let file: SQLiteConnection?
     /// Whether rows of queues name their lanes in columns of their own, because lanes are admitted by the owner of the queue.
     let admitsLate: Bool
     private var prepared: [Key: OpaquePointer] = [:]
@@ -25,16 +27,23 @@ final class SQL {
         let literal: UnsafePointer<UInt8>
         let number: UInt8
 
+        static var none: Key { Key(literal: ("" as StaticString).utf8Start, number: 0) }
+
         @inline(__always)
         var slot: Int { (Int(bitPattern: literal) >> 4 &+ Int(number) &* 37) & (recentCount - 1) }
     }
 
     /// - Parameter connection: Has no other statements as long as this exists.
     init(_ connection: SQLiteConnection, admitsLate: Bool = false) {
-        self.connection = connection
+        (file, postgres) = (connection, nil)
         self.admitsLate = admitsLate
-        let nothing = Key(literal: ("" as StaticString).utf8Start, number: 0)
-        recent.initialize(repeating: (nothing, nil), count: Self.recentCount)
+        recent.initialize(repeating: (.none, nil), count: Self.recentCount)
+    }
+
+    init(postgres connection: PostgresConnection, admitsLate: Bool = false) {
+        (file, postgres) = (nil, PostgresStatements(on: connection))
+        self.admitsLate = admitsLate
+        recent.initialize(repeating: (.none, nil), count: Self.recentCount)
     }
 
     deinit {
@@ -42,20 +51,44 @@ final class SQL {
         recent.deallocate()
     }
 
+    /// Of the SQLite file. Only SQLite's engine asks for it.
+    @inline(__always)
+    var connection: SQLiteConnection {
+        guard let file else { preconditionFailure("the statements go to PostgreSQL") }
+        return file
+    }
+
     /// Closes the connection. Statements that are run later throw.
     func close() throws(SQLiteError) {
         finalizeStatements()
-        try connection.close()
+        postgres?.connection.close()
+        try file?.close()
     }
+
+    /// Whether the connection is lost, so that only another one can be used.
+    var isLost: Bool { postgres?.connection.isLost ?? false }
 
     /// Runs a statement and returns how many rows it changed.
     @discardableResult @inline(__always)
     func run<each Value: SQLValue>(
         _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value
     ) throws -> Int {
+        if let postgres { return try postgres.run(text, of: number, bound(repeat each values)).changedRows }
         let statement = try statement(text, of: number)
         bind(repeat each values, to: statement)
         return try finish(statement)
+    }
+
+    /// Runs a statement of whose outcome nothing is needed: if it fails, that may show at a later statement. So a transaction
+    /// of many statements does not wait for each.
+    @inline(__always)
+    func send<each Value: SQLValue>(
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value
+    ) throws {
+        if let postgres { return try postgres.send(text, of: number, bound(repeat each values)) }
+        let statement = try statement(text, of: number)
+        bind(repeat each values, to: statement)
+        _ = try finish(statement)
     }
 
     /// Runs an `INSERT`, and returns the number that the store has given to the row: its column `number`.
@@ -63,13 +96,15 @@ final class SQL {
     /// For `RETURNING`, SQLite makes a temporary table, which triples the cost.
     @inline(__always)
     func insert<each Value: SQLValue>(_ text: Statement, _ values: repeat each Value) throws -> Int64 {
+        if let postgres { return try postgres.insert(text, bound(repeat each values)) }
         try run(text, repeat each values)
         return sqlite3_last_insert_rowid(connection.handle)
     }
 
     /// Runs several statements without values, separated by semicolons: a schema.
     func script(_ text: StaticString, of number: UpstreamNumber? = nil) throws {
-        try connection.execute(spelled(text, number?.rawValue ?? 0))
+        let text = Self.spelled(text, number?.rawValue ?? 0)
+        if let postgres { try postgres.connection.execute(text) } else { try connection.execute(text) }
     }
 
     /// Calls `body` for each row.
@@ -78,6 +113,7 @@ final class SQL {
         _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         body: (borrowing SQLRow) throws -> Void
     ) throws {
+        if let postgres { return try postgres.each(text, of: number, bound(repeat each values), body) }
         try walk(text, of: number, repeat each values) { row in
             try body(row)
             return true
@@ -90,10 +126,11 @@ final class SQL {
         _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         body: (borrowing SQLRow) throws -> Bool
     ) throws {
+        if let postgres { return try postgres.walk(text, of: number, bound(repeat each values), body) }
         let statement = try statement(text, of: number)
         bind(repeat each values, to: statement)
         defer { sqlite3_reset(statement) }
-        while try step(statement), try body(SQLRow(statement: statement)) {}
+        while try step(statement), try body(SQLRow(statement)) {}
     }
 
     /// The result of `read` for the first row; nil if there is none.
@@ -102,10 +139,11 @@ final class SQL {
         _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
         read: (borrowing SQLRow) throws -> Result
     ) throws -> Result? {
+        if let postgres { return try postgres.first(text, of: number, bound(repeat each values), read) }
         let statement = try statement(text, of: number)
         bind(repeat each values, to: statement)
         defer { sqlite3_reset(statement) }
-        return try step(statement) ? try read(SQLRow(statement: statement)) : nil
+        return try step(statement) ? try read(SQLRow(statement)) : nil
     }
 
     /// The results of `read` for each row.
@@ -152,7 +190,7 @@ final class SQL {
 
     /// Ends the transaction, unless an error has ended it already.
     func rollBack() {
-        if connection.isInTransaction { _ = try? run("ROLLBACK") }
+        if postgres?.connection.isInTransaction ?? connection.isInTransaction { _ = try? run("ROLLBACK") }
     }
 
     /// Runs `body` inside a transaction. If it returns false or throws, what it changed is undone.
@@ -189,6 +227,12 @@ final class SQL {
 
     // MARK: Statements
 
+    private func bound<each Value: SQLValue>(_ values: repeat each Value) -> PostgresValues {
+        var bound = PostgresValues()
+        repeat (each values).add(to: &bound)
+        return bound
+    }
+
     @inline(__always)
     private func bind<each Value: SQLValue>(_ values: repeat each Value, to statement: OpaquePointer) {
         var index: Int32 = 0
@@ -207,7 +251,7 @@ final class SQL {
     }
 
     private func prepare(_ text: StaticString, as key: Key) throws -> OpaquePointer {
-        let statement = try connection.prepare(spelled(text, key.number))
+        let statement = try connection.prepare(Self.spelled(text, key.number))
         prepared[key] = statement
         return statement
     }
@@ -218,7 +262,8 @@ final class SQL {
         prepared = [:]
     }
 
-    private func spelled(_ text: StaticString, _ number: UInt8) -> String {
+    /// The text for the tables of an upstream.
+    static func spelled(_ text: StaticString, _ number: UInt8) -> String {
         // By bytes: to look for a character of Unicode would take longer than a short query.
         let parts = UnsafeBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount)
             .split(separator: UInt8(ascii: "#"), omittingEmptySubsequences: false)
@@ -245,11 +290,35 @@ final class SQL {
 
 /// The row on which a statement is positioned, for the duration of a call. Columns count from 0.
 struct SQLRow: ~Copyable {
-    let statement: OpaquePointer
+    let position: RowPosition
+
+    @inline(__always)
+    init(_ statement: OpaquePointer) { position = RowPosition(statement: statement, result: nil, row: 0) }
+    @inline(__always)
+    init(_ position: RowPosition) { self.position = position }
 
     subscript<Value: SQLValue>(_ column: Int32) -> Value {
-        @inline(__always) get { Value(from: statement, column: column) }
+        @inline(__always) get {
+            if let statement = position.statement { return Value(from: statement, column: column) }
+            return Value(from: position.cell(column))
+        }
     }
 
-    func byteCount(_ column: Int32) -> Int { Int(sqlite3_column_bytes(statement, column)) }
+    func byteCount(_ column: Int32) -> Int {
+        if let statement = position.statement { return Int(sqlite3_column_bytes(statement, column)) }
+        return position.cell(column).bytes.count
+    }
+}
+
+/// Where a row is: in SQLite, the statement that is positioned on it.
+struct RowPosition {
+    let statement: OpaquePointer?
+    /// Who uses the position keeps it.
+    let result: Unmanaged<PostgresResult>?
+    let row: Int
+
+    func cell(_ column: Int32) -> PostgresCell {
+        guard let result else { preconditionFailure("the row is SQLite's") }
+        return PostgresCell(result: result.takeUnretainedValue(), row: row, column: Int(column))
+    }
 }

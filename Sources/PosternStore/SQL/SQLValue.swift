@@ -6,6 +6,26 @@ protocol SQLValue {
     func bind(to statement: OpaquePointer, at index: Int32)
     /// NULL reads as zero or empty; read an optional where it has a meaning.
     init(from statement: OpaquePointer, column: Int32)
+
+    /// The OID of its type in PostgreSQL.
+    static var postgresType: UInt32 { get }
+    func add(to values: inout PostgresValues)
+    init(from cell: PostgresCell)
+}
+
+/// A value in a result of PostgreSQL.
+struct PostgresCell {
+    let result: PostgresResult
+    let row: Int
+    let column: Int
+
+    var isNull: Bool { result.isNull(row, column) }
+    /// 0 for NULL.
+    var integer: Int64 { isNull ? 0 : result.integer(row, column) }
+    /// Empty for NULL. They live as long as the result.
+    var bytes: UnsafeRawBufferPointer {
+        isNull ? UnsafeRawBufferPointer(start: nil, count: 0) : result.bytes(row, column)
+    }
 }
 
 extension SQLValue {
@@ -29,6 +49,10 @@ extension SQLInteger {
     init(from statement: OpaquePointer, column: Int32) {
         self.init(sqlInteger: sqlite3_column_int64(statement, column))
     }
+
+    static var postgresType: UInt32 { PostgresType.bigint }
+    func add(to values: inout PostgresValues) { values.add(sqlInteger) }
+    init(from cell: PostgresCell) { self.init(sqlInteger: cell.integer) }
 }
 
 extension Int64: SQLInteger {
@@ -44,6 +68,9 @@ extension Int: SQLInteger {
 extension Bool: SQLInteger {
     @inline(__always) var sqlInteger: Int64 { self ? 1 : 0 }
     @inline(__always) init(sqlInteger: Int64) { self = sqlInteger != 0 }
+
+    static var postgresType: UInt32 { PostgresType.bool }
+    func add(to values: inout PostgresValues) { values.add(self) }
 }
 
 extension MessageID: SQLInteger {
@@ -93,6 +120,10 @@ extension String: SQLValue {
         let count = Int(sqlite3_column_bytes(statement, column))
         self.init(decoding: UnsafeBufferPointer(start: start, count: count), as: UTF8.self)
     }
+
+    static var postgresType: UInt32 { PostgresType.text }
+    func add(to values: inout PostgresValues) { values.add(text: self) }
+    init(from cell: PostgresCell) { self.init(decoding: cell.bytes, as: UTF8.self) }
 }
 
 extension [UInt8]: SQLValue {
@@ -111,6 +142,10 @@ extension [UInt8]: SQLValue {
         }
         self.init(UnsafeRawBufferPointer(start: start, count: Int(sqlite3_column_bytes(statement, column))))
     }
+
+    static var postgresType: UInt32 { PostgresType.bytea }
+    func add(to values: inout PostgresValues) { withUnsafeBytes { values.add(bytes: $0) } }
+    init(from cell: PostgresCell) { self.init(cell.bytes) }
 }
 
 /// A blob that is bound without a copy: it must live until the statement has run.
@@ -132,6 +167,10 @@ struct BorrowedBytes: SQLValue {
         bytes = UnsafeRawBufferPointer(
             start: sqlite3_column_blob(statement, column), count: Int(sqlite3_column_bytes(statement, column)))
     }
+
+    static var postgresType: UInt32 { PostgresType.bytea }
+    func add(to values: inout PostgresValues) { values.add(bytes: bytes) }
+    init(from cell: PostgresCell) { bytes = cell.bytes }
 }
 
 /// nil is NULL.
@@ -145,4 +184,10 @@ extension Optional: SQLValue where Wrapped: SQLValue {
     init(from statement: OpaquePointer, column: Int32) {
         self = sqlite3_column_type(statement, column) == SQLITE_NULL ? nil : Wrapped(from: statement, column: column)
     }
+
+    static var postgresType: UInt32 { Wrapped.postgresType }
+    func add(to values: inout PostgresValues) {
+        if let self { self.add(to: &values) } else { values.addNull(Self.postgresType) }
+    }
+    init(from cell: PostgresCell) { self = cell.isNull ? nil : Wrapped(from: cell) }
 }

@@ -6,11 +6,13 @@
 struct Statement: ExpressibleByStringLiteral {
     /// What SQLite gets.
     let text: StaticString
+    /// What PostgreSQL gets, once its parameters are `$1`.
+    let postgres: StaticString
 
     @inline(__always)
-    init(stringLiteral text: StaticString) { self.text = text }
+    init(stringLiteral text: StaticString) { (self.text, postgres) = (text, text) }
 
-    /// A statement for which there is no common text. No engine uses that for PostgreSQL yet.
+    /// A statement for which there is no common text.
     @inline(__always)
-    init(sqlite: StaticString, postgres: StaticString) { text = sqlite }
+    init(sqlite: StaticString, postgres: StaticString) { (text, self.postgres) = (sqlite, postgres) }
 }
