@@ -173,7 +173,6 @@ final class PostgresConnection {
         } catch {
             // The server may have said why it ends the connection.
             failure = failure ?? error
-            failure?.isConnectionLost = true
         }
         if PQstatus(handle) == CONNECTION_BAD {
             close()
