@@ -104,7 +104,8 @@ final class PostgresStatements {
     private func spelled(_ text: Statement, _ number: UpstreamNumber?) -> String {
         var spelled = ""
         var count = 0
-        let parts = SQL.spelled(text.postgres, number?.rawValue ?? 0).split(separator: "?", omittingEmptySubsequences: false)
+        let text = SQL.spelled(text.postgres, number?.rawValue ?? 0)
+        let parts = text.split(separator: "?", omittingEmptySubsequences: false)
         for (index, part) in parts.enumerated() {
             if index > 0 {
                 count += 1

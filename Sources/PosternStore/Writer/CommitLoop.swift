@@ -82,7 +82,9 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     /// Until when the jobs wait for others; nil if they are committed now.
     private func mayWait(_ jobs: [OutboxWriter.Job], at now: MonotonicInstant) -> MonotonicInstant? {
-        guard !jobs.isEmpty, jobs.allSatisfy(\.mayWait), now - latestCommit < Self.patience.afterCommit else { return nil }
+        guard !jobs.isEmpty, jobs.allSatisfy(\.mayWait), now - latestCommit < Self.patience.afterCommit else {
+            return nil
+        }
         let end = waiting?.until ?? now + Self.patience.atMost
         return now < end ? end : nil
     }

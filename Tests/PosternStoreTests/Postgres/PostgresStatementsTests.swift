@@ -37,7 +37,8 @@ import Testing
         #expect(inserted == 1)
         let rows = try sql.all("SELECT number, at, t, b, \"isHeld\" FROM queue_# ORDER BY number", of: number) { row in
             let (number, at, text, bytes): (Int, Timestamp, String?, [UInt8]?) = (row[0], row[1], row[2], row[3])
-            return "\(number) \(at.milliseconds) \(text ?? "none") \(bytes ?? [1]) \(row[4] as Bool) \(row.byteCount(3))"
+            let texts = "\(text ?? "none") \(bytes ?? [1]) \(row[4] as Bool) \(row.byteCount(3))"
+            return "\(number) \(at.milliseconds) \(texts)"
         }
         #expect(rows == ["1 1700000000123 aü [0, 255] true 2", "2 \(Int64.min) none [] false 0"])
         #expect(try sql.value("SELECT sum(number) FROM queue_7", as: Int.self) == 3)
@@ -57,18 +58,24 @@ import Testing
             try sql.walk("SELECT at FROM queue_# ORDER BY at", of: number) { row in
                 seen.append(row[0])
                 if seen.count == 40 {
-                    try sql.walk("SELECT at FROM queue_# WHERE at > ? ORDER BY at", of: number, 4990) { seen.append($0[0] as Int * 2) == () }
+                    try sql.walk("SELECT at FROM queue_# WHERE at > ? ORDER BY at", of: number, 4990) { row in
+                        seen.append(row[0] as Int * 2)
+                        return true
+                    }
                 }
                 return seen.count < 3000
             }
             #expect(seen == Array(0..<40) + (4991..<5000).map { $0 * 2 } + Array(40..<2991))
             seen = []
-            try sql.walk("SELECT at FROM queue_# ORDER BY at", of: number) { seen.append($0[0]) == () }
+            try sql.walk("SELECT at FROM queue_# ORDER BY at", of: number) { row in
+                seen.append(row[0])
+                return true
+            }
             #expect(seen == Array(0..<5000))
         }
     }
 
-    @Test func statementThatNobodyWaitedFor_failsTheNextOne_andTheTransaction() throws {
+    @Test func statementThatWasOnlySent_failsTheNextOne_andTheTransaction() throws {
         let text: Statement = "INSERT INTO queue_# (number) VALUES (?)"
         #expect(throws: PostgresError.self) {
             try sql.transaction(.write) {
