@@ -160,11 +160,11 @@ import Testing
         for _ in 0..<9 { try store.append(8000, to: queue, lane: .digest(1)) }
         let far = try store.append(to: queue, lane: .digest(2))
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(queue.countInMemory == CrossLaneClaims.defaultScanLimit)
+        #expect(queue.countInMemory == ExaminedRows.limit)
         // There is nothing to do until the lane continues, so the worker does not scan.
         #expect(store.readiness(queue) == .due(at: store.time.now + backoff))
         #expect(try store.claim(queue).messages.isEmpty)
-        #expect(queue.countInMemory == CrossLaneClaims.defaultScanLimit)
+        #expect(queue.countInMemory == ExaminedRows.limit)
         store.time.advance(by: backoff)
         let sent = try store.drain(queue, most: 10_000)
         #expect(sent.count == 72_002)
