@@ -35,7 +35,7 @@ struct QueueRows {
         try sql.first(
             """
             SELECT id, kind, 0, acceptedAtMs, 0, NULL, NULL, 0, key, progress,
-              tried | CASE WHEN state = ? THEN ? ELSE ? END, checksum, payload, traceParent
+              CASE WHEN state = ? THEN tried | ? ELSE tried | ? END, checksum, payload, traceParent
             FROM ended_# WHERE id = ?
             """, of: number, MessageState.failed, MessageFlags.requeued(from: .failed),
             MessageFlags.requeued(from: .dropped), id
