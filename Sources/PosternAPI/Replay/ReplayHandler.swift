@@ -58,7 +58,7 @@ struct ReplayHandler: Sendable {
                 slug: .conflict, status: 409,
                 detail: "\(replay.request.to) is disabled or no longer configured; name another upstream in `to`.")
         }
-        if let kind = request.kind, target.endpoint(kind.description) == nil {
+        if let kind = request.filter.kind, target.endpoint(kind.description) == nil {
             throw RoutingProblem.unknownKind(kind.description, of: target.name, known: target.kinds.map(\.text))
                 .problem(in: context, for: responder.caller)
         }

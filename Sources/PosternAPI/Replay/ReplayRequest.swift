@@ -9,10 +9,8 @@ struct ReplayRequest: Sendable {
     private(set) var id: String?
     private(set) var upstream: UpstreamName?
     private(set) var to: UpstreamName?
-    private(set) var kind: Kind?
-    private(set) var key: String?
-    private(set) var settledAfter: Timestamp?
-    private(set) var settledBefore: Timestamp?
+    /// Which of its messages.
+    private(set) var filter = MessageFilter()
     /// Whether to count the messages without queuing any.
     private(set) var isDryRun = false
 
@@ -56,14 +54,10 @@ struct ReplayRequest: Sendable {
         case "to":
             to = context.upstream(named: text)?.name
             if to == nil { return "must name a configured upstream" }
-        case "kind": kind = Kind(text)
-        case "key": key = text
+        case "kind", "key", "settledBefore": return filter.set(name, to: text)
         case "settledAfter":
-            settledAfter = Timestamp(rfc3339: text)
-            if settledAfter == nil { return MessageFilter.timeRule }
-        case "settledBefore":
-            settledBefore = Timestamp(rfc3339: text)
-            if settledBefore == nil { return MessageFilter.timeRule }
+            filter.settledAfter = Timestamp(rfc3339: text)
+            if filter.settledAfter == nil { return MessageFilter.timeRule }
         default: return "is unknown"
         }
         return nil
@@ -80,9 +74,9 @@ struct ReplayRequest: Sendable {
     func replay(_ id: String, by key: String?, in outbox: Outbox, at now: Timestamp) -> Replay? {
         guard let upstream else { return nil }
         var request = Replay.Request(upstream: upstream, to: to ?? upstream)
-        (request.kind, request.key) = (kind?.description, self.key)
-        request.settledAfterMs = settledAfter?.milliseconds
-        request.settledBeforeMs = settledBefore?.milliseconds
+        (request.kind, request.key) = (filter.kind?.description, filter.key)
+        request.settledAfterMs = filter.settledAfter?.milliseconds
+        request.settledBeforeMs = filter.settledBefore?.milliseconds
         let number = outbox.names.first { $0.value == upstream }?.key
         let newest = MessageID(rawValue: Int64(number.map { outbox.ledger(of: $0).lastID } ?? 0))
         return Replay(id: id, request, by: key, newest: newest, at: now)
