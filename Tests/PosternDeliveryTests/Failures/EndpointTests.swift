@@ -9,8 +9,8 @@ import Testing
 
 /// A hold applies to one endpoint while another one works, and otherwise to the upstream.
 @Suite(.timeLimit(.minutes(10))) struct EndpointTests {
-    /// An upstream that sends each lane to the endpoint before the slash in the lane's name.
-    private struct ManyEndpoints: PlainAtHeart {
+    /// An upstream that sends each message alone to the endpoint before the slash in the name of its lane.
+    struct ManyEndpoints: PlainAtHeart {
         let traits = Traits()
         func plan(for messages: [Message], in context: PlanContext) -> Plan {
             guard case .named(let lane, _) = messages[0].lane else { preconditionFailure("lanes are named") }

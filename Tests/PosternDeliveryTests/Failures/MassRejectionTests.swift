@@ -8,18 +8,6 @@ import Testing
 
 /// A receiver that rejects everything, for example after a release of its own, must not turn the queue into dead letters.
 @Suite(.timeLimit(.minutes(10))) struct MassRejectionTests {
-    /// Sends each message alone to the endpoint that its lane names; separate lanes.
-    private struct ByLane: PlainAtHeart {
-        let traits = Traits()
-        func plan(for messages: [Message], in context: PlanContext) -> Plan {
-            guard case .named(let lane, _) = messages[0].lane else { preconditionFailure("lanes are named") }
-            let endpoint = String(lane.prefix { $0 != "/" })
-            return .send(
-                UpstreamRequest(url: "http://plain.test/\(endpoint)", body: messages[0].payload, endpoint: endpoint),
-                count: 1)
-        }
-    }
-
     @Test(arguments: [1, 100, 500])
     func receiverThatRejectsAllForTenMinutes_costsFewDeadLetters_andNoneOfTheRest(batch: Int) throws {
         let harness = try DeliveryHarness(settings: DeliverySettings.with { $0.batchMaxMessages = batch })
@@ -89,7 +77,8 @@ import Testing
 
     @Test func endpointThatRejectsAll_stopsNoOther() throws {
         let harness = try DeliveryHarness(
-            ByLane(), settings: DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (1, .zero) })
+            EndpointTests.ManyEndpoints(),
+            settings: DeliverySettings.with { ($0.batchMaxMessages, $0.batchMaxWait) = (1, .zero) })
         harness.transport.answerAll { $0.url.hasSuffix("/bad") ? .status(422) : .status(200) }
         for number in 0..<200 { try harness.accept(2, lane: .named("bad/\(number)")) }
         try harness.run(for: .seconds(5))

@@ -79,6 +79,26 @@ struct Post {
     }
 }
 
+extension World {
+    /// Posts messages in one request, each in a line, which is not made again. Calls `accepted` if they are.
+    func post(
+        _ lines: [String], _ entries: [Expectations.Entry], to path: String, accepted: @escaping () -> Void = {}
+    ) {
+        let post = Post(
+            path: path, headers: [("Content-Type", "application/x-ndjson")], body: lines.joined(separator: "\n"),
+            entries: entries)
+        run?.ingress.send(post.bytes) { [weak self] response in
+            for entry in entries { entry.isPending = false }
+            guard let self, let response, response.status == 202 else {
+                for entry in entries { if response == nil { entry.unanswered += 1 } else { entry.refusals += 1 } }
+                return
+            }
+            promises.accepted(entries, response)
+            accepted()
+        }
+    }
+}
+
 final class Caller {
     private let plan: CallerPlan
     private unowned let world: World

@@ -45,16 +45,8 @@ final class EndpointWatch {
             (entry.payload, entry.isPending) = (payload, true)
             return #"{"upstream":"\#(type.name)","kind":"\#(endpoint.kind)","payload":\#(payload)}"#
         }
-        let post = Post(
-            path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],
-            body: lines.joined(separator: "\n"), entries: entries)
-        run.ingress.send(post.bytes) { [weak self] response in
-            for entry in entries { entry.isPending = false }
-            guard let self, let response, response.status == 202 else {
-                for entry in entries { if response == nil { entry.unanswered += 1 } else { entry.refusals += 1 } }
-                return
-            }
-            world.promises.accepted(entries, response)
+        world.post(lines, entries, to: "/v1/messages") { [weak self] in
+            guard let self else { return }
             let now = world.time.instant
             trials.append(
                 Trial(

@@ -58,7 +58,7 @@ final class MassRejections {
 
     /// Posts many messages in one request, while all are rejected more than may fail.
     func post(to type: any TypeScenarios, _ random: SeededRandom) {
-        guard let run = world.run else { return }
+        guard world.run != nil else { return }
         let faults = world.service(type.name)?.activeFaults(at: world.time.instant) ?? []
         let isRejected = faults.contains { $0.kind == .rejectsAll }
         let poison = isRejected ? 0 : random.pick([0, 0.1])
@@ -72,17 +72,7 @@ final class MassRejections {
             (entry.payload, entry.isPending) = (payload, true)
             return payload
         }
-        let post = Post(
-            path: "/v1/\(type.name)/\(type.kind)", headers: [("Content-Type", "application/x-ndjson")],
-            body: lines.joined(separator: "\n"), entries: entries)
-        run.ingress.send(post.bytes) { [weak self] response in
-            for entry in entries { entry.isPending = false }
-            guard let self, let response, response.status == 202 else {
-                for entry in entries { if response == nil { entry.unanswered += 1 } else { entry.refusals += 1 } }
-                return
-            }
-            world.promises.accepted(entries, response)
-        }
+        world.post(lines, entries, to: "/v1/\(type.name)/\(type.kind)")
     }
 
     /// Called at the end, with the state of each message.
