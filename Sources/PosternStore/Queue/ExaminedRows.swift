@@ -85,13 +85,15 @@ struct ExaminedRows {
         case lane
     }
 
-    /// What a row that was not examined before waits for; nil if it may be sent.
+    /// What a row that was not examined before waits for; nil if it may be sent. Of the examined rows it gets only those
+    /// that decide about it, because a call would copy all of this for each row.
     ///
     /// - Parameters:
     ///   - full: Kinds of which enough messages are postponed.
     ///   - waiting: Kinds that may not be sent now.
-    @inline(__always) func wait(
-        of id: MessageID, in lane: Int64, _ kind: Kind, full: Set<Kind>, waiting: [Kind: Timestamp]
+    @inline(__always) static func wait(
+        of id: MessageID, in lane: Int64, _ kind: Kind, behind skipped: SkippedRows, full: Set<Kind>,
+        waiting: [Kind: Timestamp]
     ) -> Wait? {
         if !full.isEmpty, lane == 0, full.contains(kind) { return .endpoint }
         guard skipped.mayTake(id, in: lane) else { return .lane }

@@ -144,8 +144,12 @@ struct FreshRows {
                 end = .spent
                 return false
             }
-            if !look.taken.contains(id), !examined.contains(id, in: lane, message.kind, isLeased) {
-                if let wait = examined.wait(of: id, in: lane, message.kind, full: look.full, waiting: look.waiting) {
+            var isKnown = look.taken.contains(id)
+            if !isKnown, id <= examined.frontier { isKnown = examined.contains(id, in: lane, message.kind, isLeased) }
+            if !isKnown {
+                if let wait = ExaminedRows.wait(
+                    of: id, in: lane, message.kind, behind: examined.skipped, full: look.full, waiting: look.waiting)
+                {
                     if turn != nil, wait == .lane, examined.isCrowded {
                         end = .blocked
                         return false

@@ -14,7 +14,9 @@ import Testing
     private func wait(
         of number: Int64, in lane: Int64 = 0, full: Set<Kind> = [], isLimited: Bool = false
     ) -> ExaminedRows.Wait? {
-        rows.wait(of: id(number), in: lane, "thing", full: full, waiting: isLimited ? ["thing": later] : [:])
+        ExaminedRows.wait(
+            of: id(number), in: lane, "thing", behind: rows.skipped, full: full,
+            waiting: isLimited ? ["thing": later] : [:])
     }
 
     private func isKnown(_ number: Int64, in lane: Int64 = 0, isInFlight: Bool = false) -> Bool {
