@@ -15,7 +15,7 @@ extension APIContext {
                 responder.send(try body())
             } catch {
                 logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                responder.send(Problem(slug: .internal, status: 500, detail: "The store cannot be read; see the log."))
+                responder.send(Problem(reading: error))
             }
         }
         if isQuick { readers.runSoon(work) } else { readers.run(work) }

@@ -25,6 +25,8 @@ public enum ProblemSlug: String, Sendable, CaseIterable {
     case storeFailed = "store-failed"
     /// The store's file was deleted or replaced while the gateway was running.
     case storeLost = "store-lost"
+    /// The database of the store cannot be reached, or another gateway owns the store.
+    case storeUnavailable = "store-unavailable"
     case overloaded
     case shuttingDown = "shutting-down"
     case idempotencyMismatch = "idempotency-mismatch"
@@ -38,7 +40,7 @@ public enum ProblemSlug: String, Sendable, CaseIterable {
             switch slug {
             case .badRequest, .invalidJSON, .invalidPayload, .unauthorized, .forbidden, .conflict, .unknownSession,
                 .payloadTooLarge, .unsupportedMediaType, .rateLimited, .outboxFull, .diskFull,
-                .storeFailed, .storeLost, .overloaded, .shuttingDown, .idempotencyMismatch,
+                .storeFailed, .storeLost, .storeUnavailable, .overloaded, .shuttingDown, .idempotencyMismatch,
                 .unknownUpstream, .unknownKind:
                 true
             case .notFound, .methodNotAllowed, .notAcceptable, .headerTooLarge, .deliveryFailed, .internal: false

@@ -21,6 +21,16 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case failed(detail: String)
     /// It is not known whether the change was committed: the disk failed while it was synced.
     case unknown(detail: String)
+    /// It is not known yet whether the change was committed: the database was lost meanwhile.
+    case unresolved(detail: String)
+    /// The database does not answer; nothing was committed.
+    case unavailable(detail: String)
+    /// Another process has taken over the store; this one changes nothing any more.
+    case ownershipLost
+    /// A process with the same name of a node is running on the store.
+    case nodeRunning(name: String)
+    /// The database or its settings cannot keep what the store promises, or this process lacks rights in it.
+    case unsuitable(detail: String)
     /// The file of the store was deleted or replaced while the gateway ran.
     case lost(path: String)
     /// The store's threads cannot be started.
@@ -47,6 +57,14 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "the store at \(path) was not opened: \(detail). All files were left as they are. Start with --recover, "
                 + "which keeps a copy and restores those commits as far as they are intact"
         case .unknown(let detail): "the disk failed during a commit, and its outcome is not known: \(detail)"
+        case .unresolved(let detail):
+            "the database was lost during a commit, and its outcome is not known yet: \(detail)"
+        case .unavailable(let detail): "the database of the store cannot be reached: \(detail)"
+        case .ownershipLost: "another gateway has taken over the store; this one has to start again"
+        case .nodeRunning(let name):
+            "another gateway with the name \(name) is running on the store. Stop it, or give this one another "
+                + "outbox.postgres.node"
+        case .unsuitable(let detail): "the database cannot hold a store: \(detail)"
         case .lost(let path):
             "the store at \(path) was deleted or replaced while the gateway was running; nothing more is accepted. Put the file "
                 + "back if it was renamed, and restart"
@@ -62,7 +80,16 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         }
     }
 
+    /// Whether the database of the store is away, or belongs to another process now.
+    public var isOfDatabase: Bool {
+        switch self {
+        case .unresolved, .unavailable, .ownershipLost: true
+        default: false
+        }
+    }
     var isFull: Bool { if case .full = self { true } else { false } }
+    /// It, if it says that the outcome is not known, or `.unknown` for its reason.
+    var asUnknown: StoreError { if case .unresolved = self { self } else { .unknown(detail: "\(self)") } }
     /// It, or `.full` for its reason.
     var asFull: StoreError { isFull ? self : .full(detail: "\(self)") }
 }

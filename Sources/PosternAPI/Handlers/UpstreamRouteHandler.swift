@@ -28,7 +28,7 @@ struct UpstreamRouteHandler: Sendable {
                     send(answer, responder)
                 } catch {
                     context.logger.error("cannot read the store", metadata: ["error": "\(error)"])
-                    responder.send(Self.unreadable)
+                    responder.send(Problem(reading: error))
                 }
             }
         case .change(let respond): change(respond, request, of: upstream, responder)
@@ -119,9 +119,6 @@ struct UpstreamRouteHandler: Sendable {
     private static func sorted(_ headers: [String: String]) -> [(name: String, value: String)] {
         headers.sorted { $0.key < $1.key }.map { (name: $0.key, value: $0.value) }
     }
-
-    private static let unreadable = Problem(
-        slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
 }
 
 /// A route of an upstream that matches a request.

@@ -9,11 +9,18 @@ extension Problem {
         case .unknown:
             self.init(
                 slug: .storeFailed, status: 503,
-                detail:
-                    "The disk failed during the commit, so it is not known whether this was stored. If the request had an "
-                    + "`Idempotency-Key`, send it again with the same one: it is stored once. Otherwise look for the `key` of "
-                    + "its messages before you send them again; without either, expect them twice.",
+                detail: "The disk failed during the commit, \(Self.unknownOutcome)",
                 headers: [("Retry-After", "30")])
+        case .unresolved:
+            self.init(storeUnavailable: "The database was lost during the commit, \(Self.unknownOutcome)")
+        case .unavailable:
+            self.init(
+                storeUnavailable: "The database cannot be reached; nothing was changed. Send the request again.")
+        case .ownershipLost:
+            self.init(
+                storeUnavailable:
+                    "Another gateway has taken over the store; this one changes nothing any more. Send the request again."
+            )
         case .lost:
             self.init(
                 slug: .storeLost, status: 503,
@@ -28,11 +35,40 @@ extension Problem {
             self.init(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was changed.",
                 headers: [("Retry-After", "5")])
-        case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .otherType, .systemLimit, .failed:
+        case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .otherType, .systemLimit, .failed,
+            .nodeRunning, .unsuitable:
             self.init(
                 slug: .storeFailed, status: 503,
                 detail: "The store cannot be written; nothing was changed. See the log.",
                 headers: [("Retry-After", "30")])
         }
+    }
+
+    /// The problem that a client gets if the store cannot be read.
+    init(reading error: StoreError) {
+        switch error {
+        case .unavailable, .ownershipLost: self.init(error)
+        default: self.init(slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
+        }
+    }
+
+    private static let unknownOutcome =
+        "so it is not known whether this was stored. If the request had an `Idempotency-Key`, send it again with the same "
+        + "one: it is stored once. Otherwise look for the `key` of its messages before you send them again; without either, "
+        + "expect them twice."
+
+    /// A problem that is over soon, here or at another gateway. `Retry-After` varies, so that not all clients return at once.
+    private init(storeUnavailable detail: String) {
+        self.init(
+            slug: .storeUnavailable, status: 503, detail: detail,
+            headers: [("Retry-After", String(Int.random(in: 1...5)))])
+    }
+
+    /// A request to a gateway that waits for the store.
+    static var otherOwner: Problem {
+        Problem(
+            storeUnavailable:
+                "This gateway waits for the store, which another one owns or which cannot be reached; nothing was changed. "
+                + "Send the request to that gateway, or again.")
     }
 }

@@ -171,6 +171,24 @@ import Testing
         #expect(problem.headers.contains { $0.name == "Retry-After" && $0.value == "30" })
     }
 
+    /// Clients return at different times, not all at once.
+    @Test(arguments: [
+        StoreError.unavailable(detail: "as the test demands"), .ownershipLost,
+        .unresolved(detail: "as the test demands"),
+    ])
+    func unavailableStore_isAnswered503_withATimeThatVaries(error: StoreError) {
+        let problems = (0..<100).map { _ in Problem(error) }
+        #expect(Set(problems.map(\.slug)) == [.storeUnavailable] && Set(problems.map(\.status)) == [503])
+        let times = problems.compactMap { $0.headers.first { $0.name == "Retry-After" }.flatMap { Int($0.value) } }
+        #expect(times.count == 100 && times.allSatisfy { (1...5).contains($0) } && Set(times).count > 1)
+    }
+
+    @Test func readOfAStore_isAnswered503_onlyIfAnotherReadMaySucceedSoon() {
+        #expect(Problem(reading: .unavailable(detail: "as the test demands")).slug == .storeUnavailable)
+        #expect(Problem(reading: .ownershipLost).slug == .storeUnavailable)
+        #expect(Problem(reading: .failed(detail: "as the test demands")).status == 500)
+    }
+
     /// What the route decided on a state that could not be read is void.
     @Test func changeThatTheStoreRefuses_isAnsweredLikeOtherWrites() throws {
         var setup = Setup()

@@ -10,8 +10,9 @@ import Testing
 
 /// `Idempotency-Key`: the response to a repeated request.
 @Suite struct IdempotencyTests {
-    @Test func outcomeThatIsNotKnown_namesTheWaysToAvoidADuplicate() {
-        let detail = Problem(StoreError.unknown(detail: "the sync failed")).detail
+    @Test(arguments: [StoreError.unknown(detail: "the sync failed"), .unresolved(detail: "the server left")])
+    func outcomeThatIsNotKnown_namesTheWaysToAvoidADuplicate(error: StoreError) {
+        let detail = Problem(error).detail
         #expect(detail.contains("`Idempotency-Key`") && detail.contains("`key`") && detail.contains("twice"))
     }
 
