@@ -39,9 +39,12 @@ public final class Metrics: Sendable {
     /// In seconds, from the last byte of the request to the response.
     public let requestDuration = Metrics.histograms("route", bounds: Histogram.durationBounds)
 
+    /// Of a store in a database that several gateways share.
+    public let database = DatabaseMetrics()
+
     public init() {}
 
-    private static func counters(_ labels: String...) -> Family<Counter> { Family(labels: labels) { Counter() } }
+    static func counters(_ labels: String...) -> Family<Counter> { Family(labels: labels) { Counter() } }
 
     private static func histograms(_ labels: String..., bounds: [Double]) -> Family<Histogram> {
         Family(labels: labels) { Histogram(bounds: bounds) }
@@ -77,6 +80,7 @@ public final class Metrics: Sendable {
         exposition.histograms(
             "postern_http_request_duration_seconds", "Time from the request's last byte to its answer.",
             requestDuration)
+        database.write(to: &exposition)
     }
 }
 

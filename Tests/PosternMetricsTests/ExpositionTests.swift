@@ -65,4 +65,31 @@ import Testing
             #expect(exposition.text.contains("# TYPE \(name) "))
         }
     }
+
+    @Test func databaseMetrics_areThere_onlyWithADatabase() {
+        let metrics = Metrics()
+        func text() -> String {
+            var exposition = Exposition()
+            metrics.write(to: &exposition)
+            return exposition.text
+        }
+        let names = [
+            "postern_store_up", "postern_store_round_trip_seconds", "postern_store_reconnects_total",
+            "postern_store_retries_total", "postern_store_unknown_commits_total", "postern_store_lost_commits_total",
+            "postern_node_lease_seconds", "postern_fenced_total",
+        ]
+        #expect(names.allSatisfy { !text().contains($0) })
+        metrics.database.begin(isUp: { true }, leaseSeconds: { 7.5 })
+        metrics.database.retries("40001").add()
+        let exported = text()
+        #expect(names.allSatisfy { exported.contains("# TYPE \($0) ") })
+        // Each series is there from the start: a rate leaves out the first event of one that begins with it.
+        for line in [
+            "postern_store_up 1", "postern_node_lease_seconds 7.5", #"postern_store_retries_total{code="40001"} 1"#,
+            #"postern_store_retries_total{code="55P03"} 0"#, "postern_fenced_total 0",
+            #"postern_store_unknown_commits_total{outcome="notStored"} 0"#,
+        ] {
+            #expect(exported.contains("\n\(line)\n"))
+        }
+    }
 }

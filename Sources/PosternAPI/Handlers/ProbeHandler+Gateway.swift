@@ -27,8 +27,8 @@ extension ProbeHandler {
             json.flag("simulated", context.isSimulated)
             json.object("store") { store in
                 store.number("bytes", figures.store)
-                store.number("walBytes", figures.log)
-                store.number("freeBytes", figures.free)
+                if let log = figures.log { store.number("walBytes", log) }
+                if let free = figures.free { store.number("freeBytes", free) }
             }
             json.object("commit") { commit in
                 for (name, share) in [("p50Ms", 0.5), ("p99Ms", 0.99)] {

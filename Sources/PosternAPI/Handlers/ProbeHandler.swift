@@ -111,8 +111,11 @@ struct ProbeHandler: Sendable {
     private func writeFiles(to exposition: inout Exposition) {
         let bytes = context.outbox.figures
         exposition.gauges("postern_store_bytes", "Size of the store's database.", [([], Double(bytes.store))])
-        exposition.gauges("postern_store_wal_bytes", "Size of its write-ahead log.", [([], Double(bytes.log))])
-        exposition.gauges("postern_store_free_bytes", "Room on the store's disk.", [([], Double(bytes.free))])
+        func known(_ bytes: Int?) -> [(labels: [(String, String)], value: Double)] {
+            bytes.map { [([], Double($0))] } ?? []
+        }
+        exposition.gauges("postern_store_wal_bytes", "Size of its write-ahead log.", known(bytes.log))
+        exposition.gauges("postern_store_free_bytes", "Room on the store's disk.", known(bytes.free))
     }
 
     private func writeCertificate(to exposition: inout Exposition) {

@@ -99,10 +99,10 @@ enum OverwriteProgress {
 /// The sizes of a store, in bytes.
 public struct StoreFigures: Sendable {
     public var store: Int
-    /// What is committed and not in the database yet.
-    public var log: Int
-    /// What this process could still write.
-    public var free: Int
+    /// What is committed and not in the database yet; nil if that is a matter of the server.
+    public var log: Int?
+    /// What this process could still write; nil if that is not known.
+    public var free: Int?
 }
 
 /// The engines.
