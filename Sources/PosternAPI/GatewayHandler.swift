@@ -90,16 +90,9 @@ public final class GatewayHandler: HTTPHandler {
         log.rejected(request, route: unroutedMetrics.route)
     }
 
-    /// No cache keeps a response, no browser takes it for another type than it has, and a page of a listed origin may read
-    /// it.
     public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
-        let forPages = head.map { callers.responseHeaders(for: $0) } ?? []
-        return forPages.isEmpty ? Self.forAll : Self.forAll + forPages
+        callers.commonHeaders(for: head)
     }
-
-    private static let forAll = [
-        (name: "Cache-Control", value: "no-store"), (name: "X-Content-Type-Options", value: "nosniff"),
-    ]
 
     private func admit(_ head: RequestHead, _ router: Router) -> HeaderDecision {
         let now = context.time.instant
@@ -142,8 +135,7 @@ public final class GatewayHandler: HTTPHandler {
     /// Whether the response to a probe says why: to a caller with a key, and on the machine itself, unless a web page
     /// asks that has pointed its name there. Without keys, everything is open to anyone.
     func explainsProbes(to head: RequestHead, _ caller: Caller?) -> Bool {
-        context.keys.isEmpty || caller != nil
-            || head.peer.isLoopback && head.header("Host").map(callers.acceptsHost) ?? true
+        context.keys.isEmpty || caller != nil || callers.isOfThisMachine(head)
     }
 
     /// Counts a refused request for storing messages, also one that names an unknown upstream or kind.

@@ -22,7 +22,7 @@ struct Environment: Sendable {
         }
     }
     var makeListeners: @Sendable (GatewayConfiguration.Server, ByteBudget, GatewayHandler, Logger) -> any Listeners = {
-        HTTPListeners($0, memory: $1, handler: $2, logger: $3)
+        HTTPListeners($0, memory: $1, handler: $2, admin: $2.admin, logger: $3)
     }
 }
 

@@ -25,11 +25,13 @@ struct HTTPListeners: Listeners {
     private let admin: HTTPServer?
     private var servers: [HTTPServer] { [main] + (admin.map { [$0] } ?? []) }
 
+    /// - Parameter admin: The handler of the listener for operators, if the settings have one.
     init(
-        _ settings: GatewayConfiguration.Server, memory: ByteBudget, handler: GatewayHandler, logger: Logger
+        _ settings: GatewayConfiguration.Server, memory: ByteBudget, handler: any HTTPHandler,
+        admin: @autoclosure () -> any HTTPHandler, logger: Logger
     ) {
         main = HTTPServer(settings.http, memory: memory, handler: handler, logger: logger)
-        admin = settings.adminHTTP.map { HTTPServer($0, memory: memory, handler: handler.admin, logger: logger) }
+        self.admin = settings.adminHTTP.map { HTTPServer($0, memory: memory, handler: admin(), logger: logger) }
     }
 
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {

@@ -10,6 +10,7 @@ final class Supervisor: Loop, @unchecked Sendable {
     private let signals: Signals
     private let reload: () -> Void
     private let tasks: [Task]
+    private let isOver: () -> Bool
     /// When each of the tasks is due.
     private var due: [MonotonicInstant]
 
@@ -22,10 +23,14 @@ final class Supervisor: Loop, @unchecked Sendable {
     /// How often the TLS files are checked.
     static let certificatePeriod = Duration.seconds(10)
 
-    init(_ signals: Signals, reload: @escaping () -> Void, tasks: [Task]) {
+    /// - Parameter isOver: Whether the gateway has to stop without a signal; asked after each turn.
+    init(
+        _ signals: Signals, reload: @escaping () -> Void, tasks: [Task], isOver: @escaping () -> Bool = { false }
+    ) {
         self.signals = signals
         self.reload = reload
         self.tasks = tasks
+        self.isOver = isOver
         due = tasks.map { _ in .distantPast }
     }
 
@@ -39,7 +44,7 @@ final class Supervisor: Loop, @unchecked Sendable {
             task.run()
             due[index] = now + task.period
         }
-        return due.min() ?? .distantFuture
+        return isOver() ? nil : due.min() ?? .distantFuture
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool { signals.wait(until: deadline) }

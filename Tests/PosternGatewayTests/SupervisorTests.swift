@@ -33,6 +33,15 @@ import Testing
         #expect(signals.take() == nil)
     }
 
+    @Test func gateway_ends_withoutASignal_whenItIsOver() {
+        let isOver = Inbox<Bool>()
+        let supervisor = Supervisor(
+            signals, reload: {}, tasks: [.init(period: .seconds(1)) {}], isOver: { !isOver.isEmpty })
+        #expect(supervisor.turn(at: start) == start + .seconds(1))
+        isOver.put(true)
+        #expect(supervisor.turn(at: start + .seconds(1)) == nil)
+    }
+
     @Test func tasks_haveEachTheirOwnPeriod() {
         let supervisor = Supervisor(
             signals, reload: {},

@@ -45,6 +45,22 @@ public struct CallerPolicy: Sendable {
                 + "in server.corsOrigins.")
     }
 
+    /// Whether the request comes from this machine, and not from a web page that has pointed its name there.
+    func isOfThisMachine(_ head: RequestHead) -> Bool {
+        head.peer.isLoopback && head.header("Host").map(acceptsHost) ?? true
+    }
+
+    /// No cache keeps a response, no browser takes it for another type than it has, and a page of a listed origin may read
+    /// it.
+    func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
+        let forPages = head.map { responseHeaders(for: $0) } ?? []
+        return forPages.isEmpty ? Self.forAll : Self.forAll + forPages
+    }
+
+    private static let forAll = [
+        (name: "Cache-Control", value: "no-store"), (name: "X-Content-Type-Options", value: "nosniff"),
+    ]
+
     // MARK: Cross-origin resource sharing (Fetch, section 3.2)
 
     /// The response to the preflight request that a browser sends for a page of a listed origin. It is the same for

@@ -11,6 +11,9 @@ struct ReadinessReport: Equatable {
 
     var isReady: Bool { reasons.isEmpty }
 
+    /// Of a gateway that does not own its store.
+    init(reason: String) { reasons = [reason] }
+
     /// `makesRoom`: whether every queue drops its oldest messages for new ones, so that a full disk rejects none.
     init(isDraining: Bool, failure: StoreError?, makesRoom: Bool, stalledWorkers: [String]) {
         if isDraining { reasons.append("draining") }

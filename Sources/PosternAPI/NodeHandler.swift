@@ -1,0 +1,63 @@
+import PosternCore
+public import PosternHTTP
+import PosternMetrics
+import Synchronization
+
+/// The handler of a gateway that shares its store with others. It names this node in each response, and answers by itself
+/// until the gateway owns the store: probes truthfully, and anything else with `store-unavailable`. After that it passes
+/// requests to the handler of the gateway.
+public final class NodeHandler: HTTPHandler {
+    private let node: String
+    private let callers: CallerPolicy
+    /// Whether no caller needs a key.
+    private let isOpen: Bool
+    private let state = Mutex(State())
+
+    private struct State {
+        /// Nil until the gateway owns the store.
+        var gateway: (any HTTPHandler)?
+        var reason = "waiting for the store"
+    }
+
+    /// - Parameter isOpen: Whether no caller needs a key.
+    public init(node: String, callers: CallerPolicy, isOpen: Bool) {
+        self.node = node
+        self.callers = callers
+        self.isOpen = isOpen
+    }
+
+    /// Sets why the gateway does not own the store, as `/readyz` reports it.
+    public func wait(because reason: String) { state.withLock { $0.reason = reason } }
+
+    /// Passes requests to the handler of the gateway from now on.
+    public func pass(to gateway: any HTTPHandler) { state.withLock { $0.gateway = gateway } }
+
+    public func admit(_ head: RequestHead) -> HeaderDecision {
+        let (gateway, reason) = state.withLock { ($0.gateway, $0.reason) }
+        return gateway?.admit(head) ?? .refuse(answer(to: head, reason))
+    }
+
+    private func answer(to head: RequestHead, _ reason: String) -> HTTPResponse {
+        switch head.path {
+        case "/livez": return .json(200, #"{"status":"ok"}"#)
+        case "/readyz":
+            let report = ReadinessReport(reason: reason)
+            let explains = isOpen || callers.isOfThisMachine(head)
+            return .json(503, explains ? report.json : report.statusJSON)
+        case "/metrics":
+            // It tells nothing about callers or messages. Without it, a gateway that waits would count as down.
+            var exposition = Exposition()
+            DatabaseMetrics.write(leaseSeconds: 0, to: &exposition)
+            return HTTPResponse(
+                status: 200, headers: [("Content-Type", exposition.format.contentType)],
+                body: Array(exposition.text.utf8))
+        default: return Problem.otherOwner.response(to: head)
+        }
+    }
+
+    public func wasRefused(_ request: UnreadRequest) { state.withLock { $0.gateway }?.wasRefused(request) }
+
+    public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
+        callers.commonHeaders(for: head) + [("Postern-Node", node)]
+    }
+}

@@ -1,0 +1,84 @@
+import Logging
+import PosternHTTP
+import PosternTestKit
+import Testing
+
+@testable import PosternAPI
+
+/// What a gateway answers while another one owns its store.
+@Suite struct NodeHandlerTests {
+    private func withNode(
+        isOpen: Bool = true, _ body: (NodeHandler, HTTPClient) throws -> Void
+    ) throws {
+        let node = NodeHandler(node: "east-1", callers: CallerPolicy(), isOpen: isOpen)
+        let settings = HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }
+        let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
+        let server = HTTPServer(settings, handler: node, logger: logger)
+        let port = try server.start()
+        defer { server.stopAndWait(grace: .zero) }
+        try body(node, try HTTPClient(port: port))
+    }
+
+    @Test func waitingGateway_isAlive_andNotReady_andSaysWhy() throws {
+        try withNode { node, client in
+            #expect(try client.get("/livez").status == 200)
+            node.wait(because: "node west-1 owns the store")
+            let answer = try client.get("/readyz")
+            #expect(answer.status == 503 && answer.json["status"].string == "unready")
+            #expect(answer.json["reasons"].strings == ["node west-1 owns the store"])
+        }
+    }
+
+    /// Where keys are required, a web page that has pointed its name at the gateway does not learn the names of nodes.
+    @Test(arguments: [("localhost", true), ("evil.example", false)])
+    func reason_isNotForAForeignPage(host: String, isShown: Bool) throws {
+        try withNode(isOpen: false) { _, client in
+            client.send("GET /readyz HTTP/1.1\r\nHost: \(host)\r\n\r\n")
+            let answer = try client.answer()
+            #expect(answer.json["reasons"].isThere == isShown)
+        }
+    }
+
+    @Test(arguments: [("POST", "/v1/picky/event"), ("GET", "/v1/messages"), ("GET", "/no/such/path")])
+    func anythingElse_isAnswered503_withATimeToComeBack(method: String, path: String) throws {
+        try withNode { _, client in
+            let answer = try client.ask(method, path, method == "POST" ? Array("{}".utf8) : [])
+            answer.problem(503, "store-unavailable")
+            #expect(answer.header("Retry-After").flatMap { Int($0) }.map { (1...5).contains($0) } == true)
+        }
+    }
+
+    /// A monitor that gets no metrics counts a gateway as down.
+    @Test func metrics_areServed_withoutALease() throws {
+        try withNode { _, client in
+            let answer = try client.get("/metrics")
+            #expect(answer.status == 200 && answer.text.hasSuffix("\npostern_node_lease_seconds 0\n"))
+        }
+    }
+
+    @Test func requests_reachTheGateway_onceItOwnsTheStore_onTheSameConnection() throws {
+        try withPausedGateway { gateway in
+            try withNode { node, client in
+                #expect(try client.get("/v1/upstreams").status == 503)
+                node.pass(to: gateway.handler)
+                let accepted = try client.post("/v1/picky/event", #"{"n":1}"#)
+                #expect(accepted.status == 202 && accepted.header("Postern-Node") == "east-1")
+                #expect(try client.get("/readyz").status == 200)
+                #expect(gateway.queued == 1)
+            }
+        }
+    }
+
+    /// Also those of the server itself.
+    @Test func everyAnswer_namesTheNode() throws {
+        try withNode { _, client in
+            for path in ["/livez", "/readyz", "/v1/messages"] {
+                let answer = try client.get(path)
+                #expect(answer.header("Postern-Node") == "east-1" && answer.header("Cache-Control") == "no-store")
+            }
+            client.send("nonsense\r\n\r\n")
+            let refused = try client.answer()
+            #expect(refused.header("Postern-Node") == "east-1")
+        }
+    }
+}
