@@ -48,6 +48,11 @@ final class CallbackWatch {
         return world.expectations.entries(in: rest) + found
     }
 
+    /// The entries of the events about a message.
+    func entries(about ids: [MessageID]) -> [Expectations.Entry] {
+        reports.filter { ids.map(\.description).contains($0.key.id) }.flatMap(\.value)
+    }
+
     private static let startText = #"{"id":""#
     private static let start = Array(startText.utf8)
     private static let second = Array(#"","upstream":""#.utf8)
