@@ -108,6 +108,14 @@ final class PostgresConnection {
         if unanswered >= Self.maxUnanswered || unansweredBytes >= Self.maxUnansweredBytes { try flush() }
     }
 
+    /// Whether the server has said something since the last answer: that it ends the connection.
+    var isStale: Bool { isLost || Self.wait(for: POLLIN, on: PQsocket(handle), until: .distantPast) }
+
+    /// Has the server begin what was sent, without waiting for it.
+    func push() throws(PostgresError) {
+        if handle == nil || PQflush(handle) < 0 { throw lost() }
+    }
+
     /// Waits for what was sent.
     func flush() throws(PostgresError) {
         if unanswered > 0 { _ = try endPipeline() }

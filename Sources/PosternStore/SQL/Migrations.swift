@@ -30,6 +30,16 @@ enum Migrations {
         try sql.run("PRAGMA foreign_keys = ON")
     }
 
+    /// How many there are: the format of a store in PostgreSQL (`PostgresSchema`), where the tables are made by the same ones.
+    static var format: Int { all.count }
+    /// The oldest format of a program that can work with such a store. A migration that older programs need not know leaves it.
+    static let minFormat = 9
+
+    /// Applies those that a store in PostgreSQL does not have, inside a transaction.
+    static func apply(after format: Int, with sql: SQL) throws {
+        for migration in all[format...] { try migration.apply(sql) }
+    }
+
     /// Whether the store has one that this version does not know.
     static func isNewer(_ sql: SQL) throws -> Bool { try !applied(with: sql).isSubset(of: all.map(\.identifier)) }
 
@@ -40,7 +50,7 @@ enum Migrations {
 
     private static let all = [
         Migration(identifier: "1 outbox") { sql in
-            try sql.run("PRAGMA application_id = 0x5053544E")
+            if !sql.isPostgres { try createFileTables(with: sql) }
             try sql.script(
                 """
                 CREATE TABLE upstreams (
@@ -66,14 +76,7 @@ enum Migrations {
                   ambiguousSends INTEGER NOT NULL DEFAULT 0,
                   flushedThrough INTEGER NOT NULL DEFAULT 0
                 ) STRICT;
-                -- Pages that are kept for deliveries on a full disk; see DiskReserve.
-                CREATE TABLE reserve (bytes BLOB NOT NULL) STRICT;
                 CREATE TABLE kinds (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
-                CREATE TABLE store (
-                  sequence INTEGER NOT NULL, batch INTEGER NOT NULL,
-                  -- Counts commits that failed and were overwritten.
-                  undone INTEGER NOT NULL DEFAULT 0
-                ) STRICT;
                 CREATE TABLE attempts (
                   batch INTEGER PRIMARY KEY,
                   upstream INTEGER NOT NULL,
@@ -145,7 +148,7 @@ enum Migrations {
                 """)
         },
         Migration(identifier: "2 steps") { sql in
-            try sql.run("ALTER TABLE attempts ADD COLUMN step TEXT")
+            try sql.script("ALTER TABLE attempts ADD COLUMN step TEXT")
         },
         Migration(identifier: "3 lanes") { sql in
             // The index by lane had no times: what is due was found by reading all that is scheduled.
@@ -176,8 +179,8 @@ enum Migrations {
             }
         },
         Migration(identifier: "5 pauses") { sql in
-            try sql.run("ALTER TABLE upstreams ADD COLUMN pausedBy TEXT")
-            try sql.run("ALTER TABLE upstreams ADD COLUMN pausedAtMs INTEGER")
+            try sql.script("ALTER TABLE upstreams ADD COLUMN pausedBy TEXT")
+            try sql.script("ALTER TABLE upstreams ADD COLUMN pausedAtMs INTEGER")
         },
         // Changes no table: versions that know it count the messages behind `lastId` themselves (`Ledger.tail`), and take the
         // size of pages from the store.
@@ -188,7 +191,7 @@ enum Migrations {
             }
         },
         Migration(identifier: "8 turns") { sql in
-            try sql.run("ALTER TABLE lanes ADD COLUMN turn INTEGER NOT NULL DEFAULT 0")
+            try sql.script("ALTER TABLE lanes ADD COLUMN turn INTEGER NOT NULL DEFAULT 0")
             for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
                 try sql.run("ALTER TABLE queue_# ADD COLUMN turn INTEGER NOT NULL DEFAULT 0", of: number)
                 // Of a store without blocks, the migration before this one has made them with it.
@@ -206,6 +209,20 @@ enum Migrations {
             }
         },
     ]
+
+    private static func createFileTables(with sql: SQL) throws {
+        try sql.run("PRAGMA application_id = 0x5053544E")
+        try sql.script(
+            """
+            -- Pages that are kept for deliveries on a full disk; see DiskReserve.
+            CREATE TABLE reserve (bytes BLOB NOT NULL) STRICT;
+            CREATE TABLE store (
+              sequence INTEGER NOT NULL, batch INTEGER NOT NULL,
+              -- Counts commits that failed and were overwritten.
+              undone INTEGER NOT NULL DEFAULT 0
+            ) STRICT;
+            """)
+    }
 
     /// Three tables for each upstream, so that a backlog of one does not slow down another, and appending needs no
     /// second index. `queue` contains the queued messages, `delivered` the receipts, and `ended` the rest, including
@@ -273,8 +290,9 @@ enum Migrations {
     ///
     /// - Parameter scope: `TEMP ` for a connection that only reads.
     static func createBlocks(of number: UpstreamNumber, _ scope: String = "", with sql: SQL) throws {
+        let upstream = number
         let number = number.rawValue
-        try sql.connection.execute(
+        try sql.execute(
             """
             CREATE \(scope)TABLE IF NOT EXISTS blocks_\(number) (
               first INTEGER PRIMARY KEY,
@@ -296,7 +314,8 @@ enum Migrations {
               heads BLOB NOT NULL
             ) STRICT;
             """)
-        try sql.connection.execute(
+        if sql.isPostgres { return try createViews(of: upstream, with: sql) }
+        try sql.execute(
             """
             CREATE \(scope)VIEW IF NOT EXISTS queued_\(number) AS
               SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
@@ -311,11 +330,23 @@ enum Migrations {
             """)
     }
 
+    /// The views where nothing is stored in blocks.
+    private static func createViews(of number: UpstreamNumber, with sql: SQL) throws {
+        try sql.script(
+            """
+            CREATE OR REPLACE VIEW queued_# AS
+              SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
+                tried, traceParent, checksum, length(payload)::bigint AS size, payload FROM queue_#;
+            CREATE OR REPLACE VIEW received_# AS
+              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_#;
+            """, of: number)
+    }
+
     /// What keeps the payloads of delivered messages, each alone, or those of a block with its heads. They have a table of
     /// their own, so that receipts cost the same whether payloads are kept or not.
     static func createPayloads(of number: UpstreamNumber, _ scope: String = "", with sql: SQL) throws {
         let number = number.rawValue
-        try sql.connection.execute(
+        try sql.execute(
             """
             CREATE \(scope)TABLE IF NOT EXISTS payloads_\(number) (
               first INTEGER PRIMARY KEY,
@@ -332,7 +363,7 @@ enum Migrations {
 
     /// What is replayed, and which message is a copy of which.
     static func createReplays(_ scope: String = "", with sql: SQL) throws {
-        try sql.connection.execute(
+        try sql.execute(
             """
             CREATE \(scope)TABLE IF NOT EXISTS replays (
               number INTEGER PRIMARY KEY,
@@ -399,7 +430,10 @@ enum Migrations {
     }
 
     static func hasTurns(of number: UpstreamNumber, with sql: SQL) throws -> Bool {
-        try sql.exists("SELECT 1 FROM sqlite_master WHERE name = 'queue_#_turn'", of: number)
+        try sql.exists(
+            Statement(
+                sqlite: "SELECT 1 FROM sqlite_master WHERE name = 'queue_#_turn'",
+                postgres: "SELECT 1 WHERE to_regclass('queue_#_turn') IS NOT NULL"), of: number)
     }
 
     /// The columns by which rows name their lanes, for an engine whose lanes are admitted by the owner of the queue.

@@ -51,7 +51,11 @@ final class Readers: Sendable {
             if state.isClosed { throw StoreError.closed }
             return (state.free.popLast(), state.generation)
         }
-        return try free ?? Reader(open(), generation)
+        if let free {
+            guard free.sql.isStale else { return free }
+            free.close()
+        }
+        return try Reader(open(), generation)
     }
 
     fileprivate func giveBack(_ reader: Reader) {

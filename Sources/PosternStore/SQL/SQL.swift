@@ -101,10 +101,23 @@ final class SQL {
         return sqlite3_last_insert_rowid(connection.handle)
     }
 
-    /// Runs several statements without values, separated by semicolons: a schema.
+    var isPostgres: Bool { postgres != nil }
+    /// Whether the server has ended the connection since its last use.
+    var isStale: Bool { postgres?.connection.isStale ?? false }
+
+    /// Runs several statements without values, separated by semicolons: a schema, in SQLite's types.
     func script(_ text: StaticString, of number: UpstreamNumber? = nil) throws {
-        let text = Self.spelled(text, number?.rawValue ?? 0)
-        if let postgres { try postgres.connection.execute(text) } else { try connection.execute(text) }
+        try execute(Self.spelled(text, number?.rawValue ?? 0))
+    }
+
+    /// The same with a text that is put together at run time. It may take as long as it does: an index is made of all that is
+    /// queued.
+    func execute(_ text: String) throws {
+        guard let postgres = postgres?.connection else { return try connection.execute(text) }
+        let patience = postgres.patience
+        postgres.patience = nil
+        defer { postgres.patience = patience }
+        try postgres.execute(PostgresSchema.translated(text))
     }
 
     /// Calls `body` for each row.

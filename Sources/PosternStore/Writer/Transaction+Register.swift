@@ -48,7 +48,7 @@ extension Transaction {
         if rule == .acrossLanes {
             // Since there were turns the last time, messages of one lane may have been stored in several.
             try closeBlocks()
-            try sql.run("UPDATE queue_# SET turn = 0 WHERE lane <> 0 AND turn <> 0", of: queue.number)
+            try sql.script("UPDATE queue_# SET turn = 0 WHERE lane <> 0 AND turn <> 0", of: queue.number)
         }
         try Migrations.createTurns(of: queue.number, rule, with: sql)
     }
