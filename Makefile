@@ -24,7 +24,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies postgres bench-tools debug build test test-e2e test-soak torture erase memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ console-check: debug ## the console in a headless browser: every view, state, ke
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'selenium>=4.20,<5' 'axe-playwright-python>=0.1.4,<0.2'
 	.build/python/bin/python scripts/console_check.py --binary $(DEBUG_BINARY) $(ARGS)
+
+postgres-faults: debug ## the connection to PostgreSQL is cut, or stops to deliver, after every byte of an append and a settlement; minutes
+	POSTERN_ALL_OFFSETS=1 POSTERN_BINARY=$(DEBUG_BINARY) $(SWIFT) test --skip-build --disable-xctest --filter UnknownOutcome
 
 timing: build debug ## the tests that measure how long something takes, one at a time, each next to what it is compared with
 	POSTERN_TIMING=1 POSTERN_BINARY=$(RELEASE_BINARY) $(SWIFT) test --skip-build --disable-xctest --no-parallel --filter Timing

@@ -45,9 +45,10 @@ public final class Outbox: Sendable {
     /// - Parameters:
     ///   - startFresh: A damaged store is kept under a new name, and an empty one is created.
     ///   - recover: If the write-ahead log is damaged, a copy of the store is kept, and the log is repaired.
+    ///   - lease: Of a store that is shared. `close` ends it, and so does an error. Nil: it is waited for.
     public init(
-        _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, time: any TimeSource,
-        threads: any Threads, metrics: Metrics, logger: Logger
+        _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, lease: StoreLease? = nil,
+        time: any TimeSource, threads: any Threads, metrics: Metrics, logger: Logger
     ) throws(StoreError) {
         self.options = options
         self.time = time
@@ -55,14 +56,14 @@ public final class Outbox: Sendable {
         self.metrics = metrics
         self.logger = logger
         currentMaxBytes = Atomic(options.maxBytes)
-        writer = OutboxWriter(on: threads)
+        writer = OutboxWriter(on: threads, health: health, answeringWithin: options.engine.commitTimeout)
         let vault = Vault(options.encryptionKeys)
         self.vault = vault
         var keyRotation = KeyRotationReport()
         var found = PersistedState()
         engine = try options.engine.open(
-            options, startFresh: startFresh, recover: recover, health: health, time: time, threads: threads,
-            logger: logger,
+            options, startFresh: startFresh, recover: recover, lease: lease, health: health, time: time,
+            threads: threads, metrics: metrics, logger: logger,
             prepare: {
                 try Ledger.addTails(with: $0)
                 keyRotation = try KeyRotationReport.run(with: $0, vault: vault)
@@ -91,6 +92,7 @@ public final class Outbox: Sendable {
 
     /// Commits what was submitted, and closes the store. All claims become void.
     public func close() {
+        engine.willClose()
         if writer.stop() { engine.close() }
     }
 
@@ -139,8 +141,14 @@ public final class Outbox: Sendable {
         writer.append(messages, recording: record, completion: completion)
     }
 
-    /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled.
-    public func sinceWriterTurned(at instant: MonotonicInstant) -> Duration { writer.sinceLastTurn(at: instant) }
+    /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled. Zero while it waits for a
+    /// database that cannot be reached.
+    public func sinceWriterTurned(at instant: MonotonicInstant) -> Duration {
+        health.condition == .unavailable ? .zero : writer.sinceLastTurn(at: instant)
+    }
+
+    /// Whether a claimed message may be sent. It may not after another process may have taken over the store.
+    public var mayStillSend: Bool { engine.mayStillSend }
 
     // MARK: Waiting for messages
 

@@ -29,7 +29,11 @@ extension TestStore {
         }
     }
 
-    func execute(_ sql: String) throws { try transact { try $0.sql.connection.execute(sql) } }
+    /// Runs statements in SQLite's dialect, with blobs as `x'01'`.
+    func execute(_ text: String) throws {
+        let text = !options.engine.isPostgres ? text : text.replacing(#/x'(\w*)'/#) { "'\\x\($0.1)'::bytea" }
+        try transact { try $0.sql.execute(text) }
+    }
 
     /// The first column of the first row; -1 if there is none, or it is NULL.
     func integer(_ text: String) throws -> Int {
@@ -63,6 +67,14 @@ extension TestStore {
 extension SQL {
     /// One column of all rows of a statement that is put together at run time.
     func column<Value: SQLValue>(_ column: Int32, of text: String) throws -> [Value] {
+        if let postgres = postgres?.connection {
+            try postgres.prepare("column", text, types: [])
+            defer { _ = try? postgres.execute("DEALLOCATE \"column\"") }
+            let result = try postgres.run("column", PostgresValues())
+            return (0..<result.rowCount).map {
+                Value(from: PostgresCell(result: result, row: $0, column: Int(column)))
+            }
+        }
         let statement = try connection.prepare(text)
         defer { sqlite3_finalize(statement) }
         var values: [Value] = []

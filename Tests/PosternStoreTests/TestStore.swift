@@ -22,6 +22,7 @@ final class TestStore {
     init(_ change: (inout OutboxOptions) -> Void = { _ in }) throws {
         options = OutboxOptions(path: folder.file("store.sqlite"))
         options.engine = EachEngine.current
+        if options.engine.isPostgres { options.engine = .postgres(try SharedStore().options()) }
         change(&options)
         outbox = try Self.open(options, time: time, metrics: metrics)
     }
@@ -223,6 +224,10 @@ struct EachEngine: SuiteTrait, TestTrait, TestScoping {
             try await Self.$current.withValue(engine) { try await function() }
         }
     }
+}
+
+extension StoreEngineKind {
+    var isPostgres: Bool { if case .postgres = self { true } else { false } }
 }
 
 extension Trait where Self == EachEngine {

@@ -163,7 +163,11 @@ extension WorkerLoop {
     func opened(_ flight: InFlightBatch, _ result: Result<Void, StoreError>) {
         if case .success = result { storeSucceeded(&claimRetry) }
         switch result {
-        case .success where !machine.isStopping: submit(flight)
+        case .success where !machine.isStopping && outbox.mayStillSend: submit(flight)
+        case .success where !machine.isStopping:
+            let error = StoreError.unavailable(detail: "this gateway may not own the store any more")
+            _ = storeFailed(&claimRetry, "a request was not sent", error, batch: flight.batch.id)
+            perform(machine.unsent(flight, now: time.now), for: flight)
         case .success: perform(machine.unsent(flight, now: time.now), for: flight)
         case .failure(.closed): machine.abandoned(flight)
         case .failure(let error):

@@ -1,5 +1,6 @@
 import Logging
 import PosternCore
+import PosternMetrics
 import PosternThreads
 
 /// What a store is kept in. It opens and reads the store, and knows where that is and in which condition. Any thread.
@@ -27,8 +28,17 @@ protocol StoreEngine: AnyObject, Sendable {
     func error(_ error: any Error) -> StoreError
     /// The same for an error that ends the start.
     func startError(_ error: any Error) -> StoreError
+    /// Whether this process may send what it has claimed.
+    var mayStillSend: Bool { get }
+    /// `close` follows soon: what waits for the medium waits no longer than a few seconds from now on.
+    func willClose()
     /// Closes the store, once the writers have ended.
     func close()
+}
+
+extension StoreEngine {
+    var mayStillSend: Bool { true }
+    func willClose() {}
 }
 
 /// The part of an engine that writes. Belongs to the thread of a commit loop.
@@ -86,6 +96,8 @@ enum CommitFailure {
     case broken(isUndone: Bool)
     /// The medium is not at fault. One of the jobs may be, so each is tried again alone.
     case other
+    /// They are to be done again: the connection was replaced, or another transaction was in the way.
+    case again
 }
 
 /// What is left to overwrite after a portion.
@@ -94,6 +106,8 @@ enum OverwriteProgress {
     /// Nothing was done, because a read needs the former content. Later, the same may succeed.
     case heldUp
     case done
+    /// The medium keeps what was deleted as long as it likes.
+    case notPossible
 }
 
 /// The sizes of a store, in bytes.
@@ -106,33 +120,45 @@ public struct StoreFigures: Sendable {
 }
 
 /// The engines.
-enum StoreEngineKind: Hashable, Sendable {
+enum StoreEngineKind: Equatable, Sendable {
     case sqlite
+    case postgres(PostgresOptions)
     /// For tests of what an engine with several writers relies on. No other process can show the names of lanes that were
     /// not admitted, and a store stays with its kind of engine.
     case sqliteAdmittingLate(after: Duration = .zero)
 
     var laneAdmission: LaneAdmission {
         switch self {
-        case .sqlite: .inAppend
+        case .sqlite, .postgres: .inAppend
         case .sqliteAdmittingLate(let delay): .byOwner(after: delay)
         }
+    }
+
+    /// How long an append waits for a commit before it is told that the outcome is not known; nil: as long as it takes.
+    var commitTimeout: Duration? {
+        if case .postgres(let options) = self { .seconds(options.commitTimeoutSeconds) } else { nil }
     }
 
     /// Opens a store, or creates it.
     ///
     /// - Parameters:
+    ///   - lease: Of a store that is shared; nil: it is waited for.
     ///   - health: Where the engine reports the condition of its medium.
     ///   - prepare: The first transaction.
     ///   - read: Runs after it, on a snapshot.
     func open(
-        _ options: OutboxOptions, startFresh: Bool, recover: Bool, health: StoreHealth, time: any TimeSource,
-        threads: any Threads, logger: Logger, prepare: (SQL) throws -> Void, read: (SQL) throws -> Void
+        _ options: OutboxOptions, startFresh: Bool, recover: Bool, lease: StoreLease?, health: StoreHealth,
+        time: any TimeSource, threads: any Threads, metrics: Metrics, logger: Logger, prepare: (SQL) throws -> Void,
+        read: (SQL) throws -> Void
     ) throws(StoreError) -> any StoreEngine {
         switch self {
         case .sqlite, .sqliteAdmittingLate:
             try SQLiteEngine(
                 options, startFresh: startFresh, recover: recover, health: health, time: time, threads: threads,
+                logger: logger, prepare: prepare, read: read)
+        case .postgres(let settings):
+            try PostgresEngine(
+                options, settings, lease: lease, health: health, time: time, threads: threads, metrics: metrics,
                 logger: logger, prepare: prepare, read: read)
         }
     }
@@ -141,6 +167,7 @@ enum StoreEngineKind: Hashable, Sendable {
     func view(_ place: String) throws -> Readers {
         switch self {
         case .sqlite, .sqliteAdmittingLate: try SQLiteEngine.view(place)
+        case .postgres(let options): PostgresEngine.view(options)
         }
     }
 
@@ -148,6 +175,7 @@ enum StoreEngineKind: Hashable, Sendable {
     func error(_ error: any Error, at place: String) -> StoreError {
         switch self {
         case .sqlite, .sqliteAdmittingLate: StoreError(error, path: place)
+        case .postgres: StoreError(postgres: error)
         }
     }
 }

@@ -7,6 +7,8 @@ final class StoreHealth: Sendable {
         case sound
         /// Rejects messages; deliveries and deletions continue.
         case full
+        /// Rejects everything, at once, until the database can be reached.
+        case unavailable
         /// Rejects everything until the store has been checked.
         case failed
         /// Rejects everything permanently.
@@ -25,7 +27,7 @@ final class StoreHealth: Sendable {
     var refusal: StoreError? {
         switch condition {
         case .sound, .full: nil
-        case .failed, .lost: failure ?? .failed(detail: "the store failed before")
+        case .unavailable, .failed, .lost: failure ?? .failed(detail: "the store failed before")
         }
     }
 

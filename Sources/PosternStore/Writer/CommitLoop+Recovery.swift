@@ -5,14 +5,18 @@ extension CommitLoop {
     /// Nothing of the transaction counts as stored. If there was no room, deliveries and deletions continue and messages are
     /// rejected. If the medium failed, everything is rejected until it has been checked. Otherwise, each job is retried
     /// alone, so that only the faulty one fails.
-    func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) {
+    ///
+    /// Returns false if all jobs are to be done again; none was answered.
+    func recover(_ jobs: [OutboxWriter.Job], from cause: any Error) -> Bool {
         let error = outbox.engine.error(cause)
         let wasFull = outbox.isFull
         switch writer.recover(from: cause) {
         case .full(let hasMoreRoom): handleFullDisk(jobs, after: error, wasFull: wasFull, hasMoreRoom: hasMoreRoom)
         case .broken(let isUndone): reject(jobs, because: error, isUndone: isUndone)
         case .other: separate(jobs, after: error)
+        case .again: return false
         }
+        return true
     }
 
     private func separate(_ jobs: [OutboxWriter.Job], after error: StoreError) {
@@ -35,7 +39,7 @@ extension CommitLoop {
     private func reject(_ jobs: [OutboxWriter.Job], because error: StoreError, isUndone: Bool? = nil) {
         guard !jobs.isEmpty else { return }
         let isUndone = isUndone ?? (!error.isFull || writer.undoFailedCommit())
-        for job in jobs { answer(job, with: isUndone ? error : .unknown(detail: "\(error)")) }
+        for job in jobs { answer(job, with: isUndone ? error : error.asUnknown) }
     }
 
     func answer(_ job: OutboxWriter.Job, with error: StoreError) {

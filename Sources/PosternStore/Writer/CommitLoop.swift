@@ -146,7 +146,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         while !rest.isEmpty { rest = rest.dropFirst(commitSome(rest)) }
     }
 
-    /// Commits the first jobs, as many as a transaction has time for, and returns their number.
+    /// Commits the first jobs, as many as a transaction has time for, and returns their number; 0 if it has to be tried again.
     private func commitSome(_ jobs: ArraySlice<OutboxWriter.Job>) -> Int {
         guard !jobs.isEmpty else { return 0 }
         outbox.writer.turned(at: outbox.time.instant)
@@ -178,8 +178,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
             transaction?.doneRemoving(isCommitted: false)
             // If the transaction did not even begin, the first job fails: it has to be answered.
             count = max(count, 1)
-            recover(Array(jobs.prefix(count)), from: error)
-            return count
+            return recover(Array(jobs.prefix(count)), from: error) ? count : 0
         }
         guard let transaction else { return count }
         publish(transaction, since: start)

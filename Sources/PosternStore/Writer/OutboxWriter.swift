@@ -26,6 +26,8 @@ final class OutboxWriter: Sendable {
     private let threads: any Threads
     private let running = Mutex<(any RunningLoop)?>(nil)
     private let isClosed = Atomic<Bool>(false)
+    private let health: StoreHealth
+    private let deadlines: AnswerDeadlines?
     /// The number of threads that are submitting a job at the moment.
     private let entering = Atomic<Int>(0)
     /// When the loop last turned, in monotonic nanoseconds; for the watchdog.
@@ -36,11 +38,17 @@ final class OutboxWriter: Sendable {
     /// After this time, a transaction gets no more jobs: those that were applied are committed first.
     static let longestTransaction = Duration.milliseconds(100)
 
-    init(on threads: any Threads) { self.threads = threads }
+    /// - Parameter timeout: How long an append waits for its commit at most.
+    init(on threads: any Threads, health: StoreHealth, answeringWithin timeout: Duration?) {
+        self.threads = threads
+        self.health = health
+        deadlines = timeout.map { AnswerDeadlines(after: $0, by: threads) }
+    }
 
     func start(on outbox: Outbox) throws(SystemLimitError) {
         turned(at: outbox.time.instant)
         let loop = CommitLoop(outbox: outbox, inbox: inbox, writer: outbox.engine.makeWriter())
+        try deadlines?.start()
         let started = try threads.start(loop)
         running.withLock { $0 = started }
     }
@@ -51,7 +59,8 @@ final class OutboxWriter: Sendable {
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        if !put(.append(messages, record, completion)) { completion(.failure(.store(.closed))) }
+        let completion = deadlines?.add(completion) ?? completion
+        if let error = put(.append(messages, record, completion)) { completion(.failure(.store(error))) }
     }
 
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
@@ -64,22 +73,26 @@ final class OutboxWriter: Sendable {
             let value = try body(transaction)
             return { completion(.success(value)) }
         }
-        if !put(.change(run, failed: { completion(.failure($0)) }, mayWait: mayWait)) { completion(.failure(.closed)) }
+        let job = Job.change(run, failed: { completion(.failure($0)) }, mayWait: mayWait)
+        if let error = put(job) { completion(.failure(error)) }
     }
 
     /// Overwrites in the medium what deletions before this have left.
     func overwriteUnused(_ completion: @escaping OverwriteRounds.Completion) {
-        if !put(.overwriteUnused(completion)) { completion(.failure(.closed)) }
+        if let error = put(.overwriteUnused(completion)) { completion(.failure(error)) }
     }
 
     var hasClosed: Bool { isClosed.load(ordering: .sequentiallyConsistent) }
 
-    private func put(_ job: Job) -> Bool {
+    /// Returns why the job is refused. While the database cannot be reached, the loop waits for it, and nothing else gets
+    /// in line.
+    private func put(_ job: Job) -> StoreError? {
         entering.wrappingAdd(1, ordering: .sequentiallyConsistent)
         defer { entering.wrappingSubtract(1, ordering: .sequentiallyConsistent) }
-        guard !isClosed.load(ordering: .sequentiallyConsistent) else { return false }
+        guard !isClosed.load(ordering: .sequentiallyConsistent) else { return .closed }
+        if health.condition == .unavailable, let refusal = health.refusal { return refusal }
         inbox.put(job)
-        return true
+        return nil
     }
 
     /// Runs `body` in the next transaction and waits until it is committed. Not for the writer's own thread. `follow` runs
@@ -104,6 +117,7 @@ final class OutboxWriter: Sendable {
         while entering.load(ordering: .sequentiallyConsistent) > 0 { sched_yield() }
         inbox.put(.stop)
         running.withLock { $0.take() }?.join()
+        deadlines?.stop()
         return true
     }
 

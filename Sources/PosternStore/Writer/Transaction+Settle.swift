@@ -10,7 +10,7 @@ extension Transaction {
         of queue: QueueTarget
     ) throws {
         if let progress, let id = ids.first { try begin(progress, of: id, in: queue) }
-        try sql.run(
+        try sql.send(
             """
             INSERT INTO attempts (batch, upstream, startedAtMs, firstId, lastId, ids, step)
             VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -105,7 +105,7 @@ extension Transaction {
         try touchLane(of: start, in: queue)
         if outbox.keepsPayloads { try keepPayloads(from: first, through: last, at: moment) }
         if outbox.keepsDelivered {
-            try sql.run(
+            try sql.send(
                 """
                 INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
                 SELECT id, kind, acceptedAtMs, ?, attempts + 1, key, ? FROM queue_# WHERE id BETWEEN ? AND ?
@@ -129,7 +129,7 @@ extension Transaction {
         let writeState = writeStates[queue.number]
         if outbox.keepsPayloads { try keepPayload(of: message, at: moment) }
         if outbox.keepsDelivered {
-            try sql.run(
+            try sql.send(
                 """
                 INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
                 VALUES (?, ?, ?, ?, ?, ?, ?)

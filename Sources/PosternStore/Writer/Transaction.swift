@@ -50,7 +50,7 @@ final class Transaction {
         self.outbox = outbox
         self.writeStates = writeStates
         // An engine with several writers stores messages in another order than that of their ids.
-        storesBlocks = outbox.options.storesBlocks && !sql.admitsLate
+        storesBlocks = outbox.options.storesBlocks && !sql.admitsLate && !sql.isPostgres
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
         callbacks = outbox.callbacks ?? []
@@ -296,11 +296,11 @@ extension Transaction {
             if scheduledAt == nil, message.expiresAt == nil, message.key == nil, message.traceParent == nil,
                 !message.isCallback, turn == 0
             {
-                try sql.run(
+                try sql.send(
                     "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, checksum, payload) VALUES (?, ?, ?, ?, ?, ?)",
                     of: id.upstream, id, kind, lane, message.acceptedAt, checksum, payload)
             } else {
-                try sql.run(
+                try sql.send(
                     """
                     INSERT INTO queue_#
                       (id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, key, tried, traceParent, turn,

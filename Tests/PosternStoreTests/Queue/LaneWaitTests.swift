@@ -85,11 +85,15 @@ import Testing
         let id = try store.append(to: queue, lane: .named("a"), notBefore: due)
         queue.makeDue(at: store.time.now)
         try store.settleDown()
-        try store.execute("CREATE TRIGGER trouble BEFORE UPDATE ON lanes BEGIN SELECT RAISE(ABORT, 'trouble'); END")
+        let isPostgres = store.options.engine.isPostgres
+        try store.execute(
+            isPostgres
+                ? "ALTER TABLE lanes ADD CONSTRAINT trouble CHECK (number < 0) NOT VALID"
+                : "CREATE TRIGGER trouble BEFORE UPDATE ON lanes BEGIN SELECT RAISE(ABORT, 'trouble'); END")
         #expect(try store.claim(queue).messages.isEmpty)
         try store.settleDown()
         #expect(store.readiness(queue) == .due(at: store.time.now + .seconds(1)))
-        try store.execute("DROP TRIGGER trouble")
+        try store.execute(isPostgres ? "ALTER TABLE lanes DROP CONSTRAINT trouble" : "DROP TRIGGER trouble")
         store.time.advance(by: .seconds(1))
         #expect(try store.claim(queue).messages.isEmpty)
         try store.settleDown()

@@ -44,6 +44,7 @@ import Testing
         try store.reopen()
         #expect(try all(MessageFilter(), in: store) == [id])
         #expect(try store.outbox.disabledUpstreams(besides: []).map(\.name.description) == ["history"])
+        guard !store.options.engine.isPostgres else { return }
         #expect(try StoreView(path: store.path).message(id, payload: false)?.upstream == "history")
     }
 
@@ -84,8 +85,8 @@ import Testing
             """
             INSERT INTO ended_1 (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, lastError, checksum)
             WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < \(count))
-            SELECT (n << 8) | 1, 2, 1, '', 0, \(store.time.now.milliseconds), 1, iif(n = \(wanted), 'wanted', NULL),
-              '{"class":"' || iif(n = \(wanted), 'refused', 'timeout') || '","detail":"","at":0}', 0 FROM numbers
+            SELECT (n << 8) | 1, 2, 1, '', 0, \(store.time.now.milliseconds), 1, CASE WHEN n = \(wanted) THEN 'wanted' END,
+              '{"class":"' || CASE WHEN n = \(wanted) THEN 'refused' ELSE 'timeout' END || '","detail":"","at":0}', 0 FROM numbers
             """)
         var filter = MessageFilter(key: readsErrors ? nil : "wanted")
         if readsErrors { filter.errorClass = .refused }

@@ -18,6 +18,9 @@ import Testing
         try store.drain(queue)
         try store.reopen()
         ids += try store.append(1, to: store.register(PlainUpstream("second")))
+        #expect(ids == ids.sorted() && Set(ids).count == 8)
+        // Numbers that a PostgreSQL sequence has reserved are not used later.
+        guard !store.options.engine.isPostgres else { return }
         #expect(ids.map(\.sequence) == Array(ids[0].sequence..<ids[0].sequence + 8))
     }
 
@@ -38,7 +41,8 @@ import Testing
         try store.runMaintenance()
         #expect(try store.outbox.read { try !$0.exists("SELECT 1 FROM attempts") })
         try store.reopen()
-        #expect(store.outbox.nextBatch().rawValue == batch.rawValue + 1)
+        let next = store.outbox.nextBatch().rawValue
+        #expect(store.options.engine.isPostgres ? next > batch.rawValue : next == batch.rawValue + 1)
     }
 
     @Test func batches_continue_afterOneThatWasNotSent() throws {
@@ -48,6 +52,8 @@ import Testing
         let settlement = store.settlement(.unsent)
         try store.settle(settlement, of: queue)
         try store.reopen()
-        #expect(store.outbox.nextBatch().rawValue == settlement.batch.rawValue + 1)
+        let next = store.outbox.nextBatch().rawValue
+        let former = settlement.batch.rawValue
+        #expect(store.options.engine.isPostgres ? next > former : next == former + 1)
     }
 }

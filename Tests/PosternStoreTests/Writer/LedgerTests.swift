@@ -14,7 +14,7 @@ import Testing
             try ["accepted", "queued", "delivered", "failed"].map { try store.integer("SELECT \($0) FROM upstreams") }
         }
         try store.execute(
-            "UPDATE upstreams SET accepted = 1000, queued = 100, delivered = 700, failed = 200, lastId = 1 << 60")
+            "UPDATE upstreams SET accepted = 1000, queued = 100, delivered = 700, failed = 200, lastId = \(1 << 60)")
         try store.append(3, to: queue)
         try store.deliver(try store.claim(queue, most: 1).messages, of: queue)
         #expect(try figures() == [1003, 102, 701, 200])

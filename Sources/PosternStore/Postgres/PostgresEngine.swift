@@ -1,0 +1,183 @@
+import Logging
+import PosternCore
+import PosternMetrics
+import PosternThreads
+import Synchronization
+
+/// A store in a schema of a PostgreSQL database, which several processes share: one of them owns it, and the others wait for its
+/// lease (`StoreLease`).
+final class PostgresEngine: StoreEngine {
+    let options: PostgresOptions
+    let health: StoreHealth
+    let metrics: Metrics
+    let logger: Logger
+    let lease: StoreLease
+    let readers: Readers
+    let laneAdmission = LaneAdmission.inAppend
+    /// What `init` has written with. The commit loop goes on with it.
+    private nonisolated(unsafe) var writer: PostgresWriter?
+    private let batches = Mutex(BatchNumbers())
+    private let problems = Mutex(Problems())
+    /// When the writer no longer waits for the database, in monotonic nanoseconds.
+    private let waitsUntil = Atomic<Int64>(.max)
+
+    /// Why the writer, and the lease, cannot reach the database.
+    private struct Problems {
+        var writer: StoreError?
+        var lease: StoreError?
+    }
+
+    /// The longest wait of a read for its rows.
+    private static let readPatience = Duration.seconds(15)
+    /// How long `close` waits for a database that does not answer.
+    private static let closePatience = Duration.seconds(3)
+
+    /// - Parameter lease: Nil: it is waited for.
+    init(
+        _ options: OutboxOptions, _ settings: PostgresOptions, lease: StoreLease?, health: StoreHealth, time: any TimeSource,
+        threads: any Threads, metrics: Metrics, logger: Logger, prepare: (SQL) throws -> Void, read: (SQL) throws -> Void
+    ) throws(StoreError) {
+        self.options = settings
+        self.health = health
+        self.metrics = metrics
+        self.logger = logger
+        if let lease {
+            self.lease = lease
+        } else {
+            guard let lease = try StoreLease.wait(options, threads: threads, logger: logger) else { throw .closed }
+            self.lease = lease
+        }
+        readers = Self.view(settings)
+        let writer = PostgresWriter(of: self)
+        do {
+            try writer.commit { sql in
+                // After a failover, or from a copy, the sequence may be behind ids that were answered: as with a file, they
+                // continue at least from the time of this start.
+                let next = try sql.value("SELECT nextval('ids')", as: Int64.self) ?? 0
+                _ = try sql.value(
+                    "SELECT setval('ids', ?)", max(next, StoreFile.firstSequence(at: time.now)), as: Int64.self)
+                try prepare(sql)
+                return nil
+            }
+            try readers.readSnapshot(read)
+        } catch {
+            close()
+            throw StoreError(postgres: error)
+        }
+        self.writer = writer
+        self.lease.observe { [weak self] failure in self?.leaseHas(failure) }
+    }
+
+    /// Connections that only read. The node need not own the store.
+    static func view(_ options: PostgresOptions) -> Readers {
+        Readers {
+            let connection = try PostgresConnection(options)
+            connection.patience = readPatience
+            return SQL(postgres: connection)
+        }
+    }
+
+    func makeWriter() -> any StoreWriter {
+        defer { writer = nil }
+        return writer ?? PostgresWriter(of: self)
+    }
+
+    func close() {
+        readers.close()
+        lease.leave()
+    }
+
+    func willClose() {
+        waitsUntil.store((SystemTime().instant + Self.closePatience).nanoseconds, ordering: .releasing)
+    }
+
+    /// Whether the store is being closed, and the database has had its time.
+    var waitsNoLonger: Bool { SystemTime().instant.nanoseconds > waitsUntil.load(ordering: .acquiring) }
+
+    var place: String { options.place }
+    var failure: StoreError? { nil }
+    var messagesPerCommitWhenFull: Int { OutboxWriter.maxMessagesPerCommit }
+    var mayStillSend: Bool { lease.mayStillSend }
+
+    var figures: StoreFigures {
+        // For metrics only: what cannot be read counts as empty.
+        let bytes = try? readers.readSnapshot { sql in
+            try sql.value(
+                """
+                SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
+                WHERE relkind = 'r' AND relnamespace = to_regnamespace(?)
+                """, options.schema, as: Int.self)
+        }
+        return StoreFigures(store: (bytes ?? nil) ?? 0, log: 0, free: 0)
+    }
+
+    func nextBatch() -> BatchID { BatchID(rawValue: batches.withLock { $0.next() }) }
+
+    /// Reserves numbers of batches, so that there are enough until the next commit.
+    func reserveBatches(with sql: SQL) throws {
+        guard batches.withLock({ $0.areFew }) else { return }
+        let blocks = try sql.all(
+            "SELECT nextval('batches') FROM generate_series(1, ?)", Int64(BatchNumbers.blocks)
+        ) { $0[0] as Int64 }
+        batches.withLock { $0.add(blocks) }
+    }
+
+    func error(_ error: any Error) -> StoreError { StoreError(postgres: error) }
+    func startError(_ error: any Error) -> StoreError { StoreError(postgres: error) }
+
+    // MARK: Condition
+
+    /// Any thread. Nil: the writer is connected.
+    func writerHas(_ failure: StoreError?) { note { $0.writer = failure } }
+
+    private func leaseHas(_ failure: StoreError?) {
+        if failure == .ownershipLost { loseOwnership() } else { note { $0.lease = failure } }
+    }
+
+    /// While either cannot reach the database, everything is rejected at once.
+    private func note(_ change: (inout Problems) -> Void) {
+        problems.withLock { problems in
+            change(&problems)
+            if let failure = problems.writer ?? problems.lease {
+                if health.becomes(.unavailable, because: failure) {
+                    logger.error("store is not available", metadata: ["error": "\(failure)"])
+                }
+            } else if health.condition == .unavailable {
+                health.recovered()
+                logger.notice("store is available again")
+            }
+        }
+    }
+
+    /// Nothing is written or sent any more.
+    func loseOwnership() {
+        lease.lose()
+        problems.withLock { _ in
+            if health.becomes(.lost, because: .ownershipLost) {
+                logger.critical("another node has taken over the store; rejecting everything")
+            }
+        }
+    }
+}
+
+/// The numbers of batches that are reserved. They are few at no time, because each batch is followed by a commit, and each
+/// commit reserves more.
+private struct BatchNumbers {
+    static let blocks = 32
+    private var starts: [Int64] = []
+    private var following: Int64 = 0
+    private var end: Int64 = 0
+
+    var areFew: Bool { starts.count <= Self.blocks / 2 }
+
+    mutating func add(_ blocks: [Int64]) { starts += blocks }
+
+    mutating func next() -> Int64 {
+        if following == end, !starts.isEmpty {
+            following = starts.removeFirst()
+            end = following + Int64(PostgresSchema.batchesPerBlock)
+        }
+        following += 1
+        return following - 1
+    }
+}

@@ -1,0 +1,227 @@
+import Glibc
+import Logging
+import PosternCore
+
+/// Commits to PostgreSQL. Each connection is a writer of its own, with a row of `log` for each transaction: so a transaction is
+/// refused once the writer was ended, and if it is not known whether one was committed, ending the writer tells (`Fence`).
+final class PostgresWriter: StoreWriter {
+    private let engine: PostgresEngine
+    /// Nil while there is no connection.
+    private var session: Session?
+    /// The former one, until it is ended.
+    private var former: Session?
+    /// How often the same jobs were run again after a conflict with another transaction.
+    private var conflicts = 0
+    private var isMaintenance = false
+
+    private struct Session {
+        let sql: SQL
+        let connection: PostgresConnection
+        let writer: Int64
+        /// The number of its last transaction that was committed.
+        var last: Int64 = 0
+    }
+
+    /// Nothing was stored: the same may be done again.
+    private struct Again: Error {}
+
+    private static let mostConflicts = 3
+    private static let pause = useconds_t(100_000)
+    /// What `writers.kind` says of a writer for everything.
+    private static let kind = 3
+
+    init(of engine: PostgresEngine) { self.engine = engine }
+
+    func begin() {}
+
+    func end() {
+        session?.connection.close()
+        session = nil
+    }
+
+    // MARK: Commits
+
+    func commit(_ body: (SQL) throws -> Growth?) throws {
+        if session == nil { _ = try replaceSession() }
+        guard let current = session else { throw StoreError.closed }
+        let (sql, number) = (current.sql, current.last + 1)
+        try sql.send("BEGIN")
+        do {
+            _ = try body(sql)
+            try engine.reserveBatches(with: sql)
+            // Maintenance that has found nothing to do leaves nothing behind.
+            guard try !isMaintenance || hasWritten(sql) else { return sql.rollBack() }
+            try log(number, of: current)
+        } catch {
+            sql.rollBack()
+            throw error
+        }
+        do throws(PostgresError) {
+            try current.connection.execute("COMMIT")
+        } catch {
+            guard error.isConnectionLost else { throw error }
+            return try resolve(error)
+        }
+        // The server did not wait for the standby as it should.
+        guard !current.connection.warnedOfReplication else {
+            return try resolve(PostgresError(message: "the wait for a standby was cancelled", isConnectionLost: true))
+        }
+        session?.last = number
+        conflicts = 0
+    }
+
+    private func hasWritten(_ sql: SQL) throws -> Bool {
+        try sql.exists("SELECT 1 WHERE txid_current_if_assigned() IS NOT NULL")
+    }
+
+    /// The row of a transaction requires that of the one before: if a failover has lost that, nothing may follow.
+    private func log(_ number: Int64, of session: Session) throws {
+        do {
+            let count = try session.sql.run(
+                """
+                INSERT INTO log (writer, n, kind)
+                SELECT ?1, ?2, 0 WHERE EXISTS (SELECT 1 FROM log WHERE writer = ?1 AND n = ?2 - 1)
+                """, session.writer, number)
+            guard count == 1 else { throw lostCommits() }
+        } catch let error as PostgresError where error.constraint == "log_pkey" {
+            engine.logger.error("another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
+            engine.loseOwnership()
+            throw StoreError.ownershipLost
+        }
+    }
+
+    private func lostCommits() -> StoreError {
+        engine.logger.critical(
+            "the database has lost commits that it had confirmed; it was restored, or a standby took over that lacked them")
+        engine.loseOwnership()
+        return .ownershipLost
+    }
+
+    /// Finds out whether the transaction was stored whose `COMMIT` got no answer. Returns if it was.
+    private func resolve(_ error: PostgresError) throws {
+        let isStored: Bool
+        do {
+            isStored = try replaceSession(because: error)
+        } catch {
+            throw StoreError.unresolved(detail: "\(StoreError(postgres: error))")
+        }
+        guard isStored else { throw Again() }
+    }
+
+    // MARK: Connections
+
+    /// Connects, and ends the former writer, for as long as that takes. Returns whether the last transaction of that one was
+    /// stored.
+    private func replaceSession(because cause: PostgresError? = nil) throws -> Bool {
+        former = former ?? session
+        former?.connection.close()
+        session = nil
+        if let cause { engine.writerHas(StoreError(postgres: cause)) }
+        while true {
+            do {
+                let (new, isStored) = try connect()
+                (session, former) = (new, nil)
+                engine.writerHas(nil)
+                return isStored
+            } catch let error as PostgresError where error.isOfConnection || error.isConflict {
+                engine.writerHas(.unavailable(detail: error.message))
+                guard !engine.waitsNoLonger else { throw error }
+                usleep(Self.pause)
+            }
+        }
+    }
+
+    private func connect() throws -> (Session, isStored: Bool) {
+        let node = try engine.lease.ownNode()
+        let connection = try PostgresConnection(engine.options)
+        let patience = Duration.seconds(engine.options.commitTimeoutSeconds)
+        connection.patience = max(patience, Fence.lockPatience)
+        let sql = SQL(postgres: connection)
+        let writer = try sql.transaction(.write) {
+            // If a failover loses the writer, its first transaction finds no predecessor.
+            try sql.run("SET LOCAL synchronous_commit = off")
+            return try makeWriter(for: node, with: sql)
+        }
+        var isStored = false
+        if let former {
+            guard try sql.exists("SELECT 1 FROM log WHERE writer = ? AND n = ?", former.writer, former.last) else {
+                throw lostCommits()
+            }
+            isStored = try Fence(sql: sql, options: engine.options).end(former.writer) > former.last
+        }
+        connection.patience = patience
+        return (Session(sql: sql, connection: connection, writer: writer), isStored)
+    }
+
+    /// Adds a writer under the lock of its node, so that all of its writers are ended with the node.
+    private func makeWriter(for node: Int64, with sql: SQL) throws -> Int64 {
+        let isOwner = try sql.exists("SELECT 1 FROM nodes WHERE node = ? AND state = ? FOR UPDATE", node, PostgresSchema.up)
+            && sql.exists("SELECT 1 FROM store WHERE owner = ?", node)
+        guard isOwner else {
+            engine.loseOwnership()
+            throw StoreError.ownershipLost
+        }
+        let writer = try sql.value(
+            "INSERT INTO writers (writer, node, kind) VALUES (nextval('writerNumbers'), ?, ?) RETURNING writer", node,
+            Self.kind, as: Int64.self)
+        guard let writer else { throw StoreError.failed(detail: "the writer has no number") }
+        try sql.run("INSERT INTO log (writer, n, kind) VALUES (?, 0, 0)", writer)
+        return writer
+    }
+
+    // MARK: Failures
+
+    func recover(from cause: any Error) -> CommitFailure {
+        switch cause {
+        case is Again: return .again
+        case StoreError.unresolved: return .broken(isUndone: false)
+        case StoreError.ownershipLost: return .broken(isUndone: true)
+        case let error as PostgresError where error.isOfConnection:
+            // `COMMIT` was not sent.
+            guard !engine.waitsNoLonger else { return .broken(isUndone: true) }
+            do {
+                _ = try replaceSession(because: error)
+                return .again
+            } catch {
+                return .broken(isUndone: true)
+            }
+        case let error as PostgresError where error.isConflict && conflicts < Self.mostConflicts:
+            conflicts += 1
+            return .again
+        default:
+            conflicts = 0
+            return .other
+        }
+    }
+
+    func undoFailedCommit() -> Bool { true }
+    func didReply(isQuiet: Bool) {}
+
+    func maintain(_ work: () -> Void) {
+        isMaintenance = true
+        defer { isMaintenance = false }
+        work()
+    }
+
+    /// PostgreSQL keeps what was deleted until a `VACUUM`, then in free space of its pages, and in its log.
+    func overwriteUnused(from position: Int?) -> OverwriteProgress { .notPossible }
+
+    // MARK: Numbers
+
+    func nextSequences(in sql: SQL) throws -> ClosedRange<Int64> {
+        // Drawn in the transaction that stores the messages: the order of ids is that of commits.
+        guard let first = try sql.value("SELECT nextval('ids')", as: Int64.self) else { throw StoreError.closed }
+        return first...first + Int64(PostgresSchema.idsPerBlock) - 1
+    }
+
+    func didAssign(through sequence: Int64) {}
+
+    func nextVersion(in sql: SQL) throws -> Int64 { try sql.value("SELECT nextval('versions')", as: Int64.self) ?? 0 }
+
+    func keepBatch(in sql: SQL) {}
+
+    // MARK: Space
+
+    func spareBytes(in sql: SQL) -> Int { 0 }
+    func shrink(_ sql: SQL) -> Bool { false }
+}

@@ -1,0 +1,73 @@
+import Foundation
+import Logging
+import PosternTestKit
+import PosternThreads
+
+@testable import PosternStore
+
+/// A schema of the test server, and the nodes that share it.
+struct SharedStore: Sendable {
+    let server: PostgresServer
+    let schema: String
+
+    init() throws {
+        server = try PostgresServer.shared()
+        schema = server.schema()
+    }
+
+    func options(
+        _ node: String = "a", lease: Double = 60, timeout: Double = 5, through proxy: PostgresProxy? = nil
+    ) -> PostgresOptions {
+        // Other tests use the server, too.
+        var options = PostgresOptions(url: "\(proxy?.url ?? server.url)&application_name=\(schema)")
+        (options.schema, options.node, options.leaseSeconds, options.commitTimeoutSeconds) = (schema, node, lease, timeout)
+        options.acceptsUnsafeServer = true
+        return options
+    }
+
+    /// Opens the store as one of its nodes, once it is free.
+    func open(_ options: PostgresOptions) throws -> TestStore { try TestStore { $0.engine = .postgres(options) } }
+
+    func wait(
+        _ options: PostgresOptions, isCancelled: () -> Bool = { false }, onWaiting: (String) -> Void = { _ in }
+    ) throws -> StoreLease? {
+        var outbox = OutboxOptions()
+        outbox.engine = .postgres(options)
+        return try StoreLease.wait(
+            outbox, threads: DedicatedThreads(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() },
+            isCancelled: isCancelled, onWaiting: onWaiting)
+    }
+
+    /// A connection past the nodes.
+    func connect() throws -> SQL { SQL(postgres: try PostgresConnection(options())) }
+
+    /// Runs statements past the nodes. Returns the number in the first column of the first row.
+    @discardableResult func run(_ text: String) throws -> Int {
+        let connection = try PostgresConnection(options())
+        defer { connection.close() }
+        let result = try connection.execute(text)
+        return result.rowCount > 0 ? Int(String(decoding: result.bytes(0, 0), as: UTF8.self)) ?? -1 : -1
+    }
+
+    /// Whether a statement waits for a lock.
+    var isBlocked: Bool {
+        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = '\(schema)' AND wait_event_type = 'Lock'"
+        return (try? run(blocked)) ?? 0 > 0
+    }
+
+    /// Ends the sessions whose last statement was a commit.
+    func terminateSessions() throws {
+        try run(
+            """
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name = '\(schema)' AND query = 'COMMIT' AND pid <> pg_backend_pid()
+            """)
+    }
+}
+
+/// Runs `body` on another thread.
+func inBackground<Value: Sendable>(_ body: @escaping @Sendable () throws -> Value) -> SharedValue<Result<Value, any Error>?> {
+    let result = SharedValue<Result<Value, any Error>?>(nil)
+    Thread.detachNewThread { result.set(Result { try body() }) }
+    return result
+}

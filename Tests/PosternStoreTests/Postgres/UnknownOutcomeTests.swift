@@ -1,0 +1,118 @@
+import Foundation
+import PosternCore
+import PosternTestKit
+import Testing
+
+@testable import PosternStore
+
+/// The connection is cut, or stops to deliver, after each number of bytes of what the gateway sends and gets: what callers are
+/// told is what the database has, then and later. `make postgres-faults` tries all of them, `make test` a few.
+@Suite(.serialized) struct UnknownOutcomeTests {
+    private let store: SharedStore
+    private let proxy: PostgresProxy
+    private let node: TestStore
+    private let queue: UpstreamQueue
+
+    private static let triesAll = ProcessInfo.processInfo.environment["POSTERN_ALL_OFFSETS"] != nil
+    private static let few = 7
+
+    init() throws {
+        store = try SharedStore()
+        proxy = try store.server.proxy()
+        node = try store.open(store.options(timeout: 0.3, through: proxy))
+        queue = try node.register()
+        // Statements are prepared once.
+        for _ in 0..<3 {
+            try node.append("first", to: queue)
+            try node.drain(queue)
+        }
+    }
+
+    /// Calls `work` once for each number of bytes that it sends or gets, with the fault after them, and with what `prepare` has
+    /// made before.
+    private func atEachByte<Made>(
+        _ fault: PostgresProxy.Fault, _ direction: PostgresProxy.Direction, prepare: () throws -> Made,
+        _ work: (Int?, Made) throws -> Void
+    ) throws {
+        let made = try prepare()
+        let before = proxy.forwarded(direction)
+        try work(nil, made)
+        let size = proxy.forwarded(direction) - before
+        try #require(size > 0)
+        let step = Self.triesAll ? 1 : max(1, size / Self.few)
+        for offset in stride(from: 0, through: size, by: step) {
+            let made = try prepare()
+            proxy.strike(fault, after: offset, direction)
+            try work(offset, made)
+            proxy.heal()
+            #expect(eventually { node.outbox.failure == nil }, "after \(offset) bytes")
+        }
+    }
+
+    private func stored(_ payload: String) throws -> Int {
+        try store.connect().value(
+            "SELECT count(*) FROM queue_1 WHERE payload = ?", Array(payload.utf8), as: Int.self) ?? 0
+    }
+
+    @Test(arguments: [PostgresProxy.Fault.cut, .blackHole], PostgresProxy.Direction.allCases)
+    func append_isToldWhatTheDatabaseHas(fault: PostgresProxy.Fault, direction: PostgresProxy.Direction) throws {
+        var told: [String: Int] = [:]
+        try atEachByte(fault, direction) {
+        } _: { offset, _ in
+            let payload = offset.map { "\($0)" } ?? "whole"
+            do {
+                try node.append(payload, to: queue)
+                told[payload] = 1
+            } catch AppendError.store(.unresolved) {
+                told[payload] = nil
+            } catch AppendError.store(.unavailable) {
+                told[payload] = 0
+            }
+            if let told = told[payload] { #expect(try stored(payload) == told, "after \(payload) bytes") }
+        }
+        #expect(told.values.contains(1))
+        // Nothing of what failed is on its way.
+        proxy.cutAll()
+        #expect(eventually { (try? node.append("last", to: queue)) != nil })
+        for (payload, told) in told { #expect(try stored(payload) == told, "after \(payload) bytes, later") }
+        #expect(try node.isBalanced())
+    }
+
+    @Test(arguments: [PostgresProxy.Fault.cut, .blackHole], PostgresProxy.Direction.allCases)
+    func settlement_isToldWhatTheDatabaseHas(fault: PostgresProxy.Fault, direction: PostgresProxy.Direction) throws {
+        try atEachByte(fault, direction) {
+            try node.append("message", to: queue)
+            return try node.claim(queue).messages
+        } _: { _, messages in
+            let id = messages[0].id.rawValue
+            do {
+                try node.deliver(messages, of: queue)
+                #expect(try store.run("SELECT count(*) FROM delivered_1 WHERE id = \(id)") == 1)
+                #expect(try store.run("SELECT count(*) FROM queue_1 WHERE id = \(id)") == 0)
+            } catch StoreError.unavailable {
+                #expect(try store.run("SELECT count(*) FROM delivered_1 WHERE id = \(id)") == 0)
+                queue.release(messages)
+            }
+        }
+        proxy.cutAll()
+        #expect(eventually { node.outbox.failure == nil && (try? node.append("last", to: queue)) != nil })
+        #expect(try node.isBalanced())
+    }
+
+    /// Until something is known, the caller is not kept waiting; and it is told once.
+    @Test func append_isAnswered_afterTheTimeLimit_andStored() throws {
+        proxy.partition([.toClient])
+        let start = ContinuousClock.now
+        let answers = SharedValue<[Result<AppendReceipt, AppendError>]>([])
+        node.outbox.append([node.message("kept", to: queue)]) { answers.set(answers.value + [$0]) }
+        #expect(eventually { answers.value.count == 1 })
+        #expect(ContinuousClock.now - start < .seconds(3))
+        guard case .failure(.store(let error)) = answers.value[0] else { return _ = Issue.record("\(answers.value)") }
+        #expect(error != .ownershipLost)
+        proxy.heal()
+        #expect(eventually { node.outbox.failure == nil })
+        try node.append("later", to: queue)
+        #expect(answers.value.count == 1)
+        #expect(try node.isBalanced())
+    }
+}
