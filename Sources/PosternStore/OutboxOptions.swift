@@ -4,6 +4,18 @@ public import PosternUpstream
 
 /// The settings of the store: the configuration's `outbox`.
 public struct OutboxOptions: Sendable, Equatable {
+    /// The values of the setting `engine`.
+    public enum Kind: String, Sendable, CaseIterable { case sqlite, postgres }
+
+    /// The database, for the engine `postgres`: the configuration's `outbox.postgres`.
+    public var postgres = PostgresOptions() {
+        didSet { if kind == .postgres { engine = .postgres(postgres) } }
+    }
+    /// What the store is kept in.
+    public var kind: Kind {
+        get { if case .postgres = engine { .postgres } else { .sqlite } }
+        set { engine = newValue == .postgres ? .postgres(postgres) : .sqlite }
+    }
     /// Relative to the working directory, or absolute.
     public var path = "data/postern.sqlite"
     /// The limit of the payload bytes of all queued messages; 0 means none.
@@ -31,18 +43,21 @@ public struct OutboxOptions: Sendable, Equatable {
     /// The absolute path, so that an error message does not depend on the working directory.
     public var absolutePath: String { URL(filePath: path).standardizedFileURL.path(percentEncoded: false) }
 
-    /// These options with `absolutePath` as the path.
+    /// These options with `absolutePath` as the path, and the name of the node.
     public var located: Self {
         var options = self
         options.path = absolutePath
+        options.postgres.node = postgres.nodeName
         return options
     }
 }
 
 extension OutboxOptions: SettingsSection {
     public static let fields: [SettingField<Self>] = [
+        .choice("engine", \.kind, "What the store is kept in: a file of this machine, or a PostgreSQL database."),
         .text(
-            "path", \.path, rule: .nonEmpty, "The SQLite file, from the working directory; its directory is created."),
+            "path", \.path, rule: .nonEmpty,
+            "The SQLite file, from the working directory; its directory is created. Not used with `postgres`."),
         .integer("maxBytes", 0...(1 << 50), \.maxBytes, "Size at which writes get 503; 0: no cap."),
         .seconds(
             "deliveredRetentionSeconds", 0...315_360_000, \.deliveredRetention, "How long delivered messages are kept."),

@@ -44,6 +44,8 @@ struct ConfigurationCheck {
         checkTLS(result.server.http.tls)
         read(&result.auth, at: ["auth"])
         read(&result.outbox, at: ["outbox"])
+        read(&result.outbox.postgres, at: ["outbox", "postgres"])
+        checkEngine(result.outbox)
         checkPayloads(result.outbox)
         if result.outbox.encryptionKeys.current == nil { result.outbox.encryptionKeys.current = simulatedKey }
         read(&result.delivery, at: ["delivery"])
@@ -299,6 +301,14 @@ struct ConfigurationCheck {
             keyPath(base),
             "is \(numberText(delivery.retry.base.inSeconds))\(origin(of: base)); must not exceed \(keyPath(longest)), "
                 + "which is \(numberText(delivery.retry.longest.inSeconds))")
+    }
+
+    private mutating func checkEngine(_ outbox: OutboxOptions) {
+        let path = ["outbox", "postgres", PostgresOptions.name(of: \.url)]
+        guard outbox.kind == .postgres, outbox.postgres.url.isEmpty,
+            !problems.contains(where: { $0.path == keyPath(path) })
+        else { return }
+        problem(keyPath(path), "is empty\(origin(of: path)); outbox.engine needs it, which is \"postgres\"")
     }
 
     private mutating func checkPayloads(_ outbox: OutboxOptions) {

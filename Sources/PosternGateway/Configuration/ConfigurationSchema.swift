@@ -24,6 +24,7 @@ struct ConfigurationSchema {
         Section(path: ["server", "tls"], settings: TLSFiles.fields.map(\.setting)),
         Section(path: ["auth"], settings: GatewayConfiguration.Auth.fields.map(\.setting)),
         Section(path: ["outbox"], settings: OutboxOptions.fields.map(\.setting)),
+        Section(path: ["outbox", "postgres"], settings: PostgresOptions.fields.map(\.setting)),
         Section(path: ["delivery"], settings: DeliverySettings.fields.map(\.setting)),
         Section(path: ["cloudevents"], settings: GatewayConfiguration.CloudEvents.fields.map(\.setting)),
         Section(path: ["log"], settings: GatewayConfiguration.Log.fields.map(\.setting)),

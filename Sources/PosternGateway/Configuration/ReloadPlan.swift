@@ -48,6 +48,7 @@ extension GatewayConfiguration {
         var after = self
         after.outbox.maxBytes = new.outbox.maxBytes
         restart += new.outbox.changedFields(since: after.outbox, at: ["outbox"])
+        restart += new.outbox.postgres.changedFields(since: outbox.postgres, at: ["outbox", "postgres"])
         live += after.outbox.changedFields(since: outbox, at: ["outbox"])
         // Keys are not removed from a gateway that others can reach, and does not listen elsewhere before its next start.
         let opensAccess = new.auth.keys.isEmpty && !new.auth.allowAnonymous && isExposed

@@ -8,14 +8,18 @@ public final class StoreView: Sendable {
     let now: Timestamp
 
     /// `now` decides whether what is due later still waits.
-    public init(path: String, now: Timestamp = SystemTime().now) throws(StoreError) {
-        let engine = OutboxOptions(path: path).engine
-        (self.engine, place, self.now) = (engine, path, now)
+    public convenience init(path: String, now: Timestamp = SystemTime().now) throws(StoreError) {
+        try self.init(OutboxOptions(path: path), now: now)
+    }
+
+    /// The same of the store that the options name.
+    public init(_ options: OutboxOptions, now: Timestamp = SystemTime().now) throws(StoreError) {
+        (engine, place, self.now) = (options.engine, options.path, now)
         do {
-            readers = try engine.view(path)
+            readers = try engine.view(place)
             try readers.readSnapshot { _ in }
         } catch {
-            throw engine.error(error, at: path)
+            throw engine.error(error, at: place)
         }
     }
 
