@@ -24,7 +24,8 @@ public struct CheckReport: Sendable, Equatable {
         let summary =
             found.problems.isEmpty
             ? "\(loader.file) is fine: \(Self.summary(found.configuration))." : Self.text(loader.file, found.problems)
-        text = ([summary] + found.warnings.map { "Warning: \($0)" }).joined(separator: "\n")
+        let database = found.database.map { ["The store is in \($0)."] } ?? []
+        text = ([summary] + database + found.warnings.map { "Warning: \($0)" }).joined(separator: "\n")
     }
 
     private static func summary(_ configuration: GatewayConfiguration) -> String {
@@ -51,6 +52,7 @@ public struct CheckReport: Sendable, Equatable {
             json.flag("valid", found.problems.isEmpty)
             json.raw("problems", JSONWriter.array(found.problems.map(Self.json)))
             json.raw("warnings", JSONWriter.array(found.warnings.map(Self.json)))
+            if let database = found.database { json.string("database", database) }
         }
     }
 

@@ -11,6 +11,8 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
 
     /// A negative result: not found, rejected, not ready, not balanced. Also, that the result cannot be written.
     public static let no: Int32 = 1
+    /// The command does not fit the store (`EX_USAGE`).
+    static let usage: Int32 = 64
     /// A port is in use or not permitted, or a program is missing (`EX_UNAVAILABLE`).
     public static let unavailable: Int32 = 69
     /// The store cannot be opened (`EX_CANTCREAT`).
@@ -26,7 +28,7 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     init(_ error: StoreError) {
         let exitCode =
             switch error {
-            case .alreadyRunning: Self.running
+            case .alreadyRunning, .nodeRunning: Self.running
             case .systemLimit: SystemLimitError.exitCode
             default: Self.noStore
             }

@@ -23,6 +23,12 @@ public enum KeyRotation {
                 "outbox.encryptionKey is empty; put the new key there, and the old one under "
                     + "outbox.previousEncryptionKeys.")
         }
+        guard settings.kind == .sqlite else {
+            throw CommandFailure(
+                CommandFailure.usage,
+                "The store is in PostgreSQL. Restart its gateways with this configuration: the one that owns the store "
+                    + "encrypts the credentials with the current key.")
+        }
         guard access(settings.absolutePath, F_OK) == 0 else {
             throw CommandFailure(
                 CommandFailure.noStore,

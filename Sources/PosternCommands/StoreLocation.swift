@@ -5,15 +5,20 @@ public import PosternUpstream
 
 /// The location of the store that a command works on, and of the gateway that may be using it.
 public struct StoreLocation: Sendable {
-    /// The path of the SQLite file.
-    let path: String
+    let options: OutboxOptions
+    /// The path of the SQLite file, if it is one.
+    var path: String { options.path }
     /// Nil if the address of the gateway is not known.
     let gateway: GatewayAddress?
     /// The upstreams of the configuration; empty if only the path is known.
     let upstreams: [AnyUpstream]
 
     public init(path: String, gateway: GatewayAddress? = nil, upstreams: [any Upstream] = []) {
-        self.path = path
+        self.init(OutboxOptions(path: path), gateway: gateway, upstreams: upstreams)
+    }
+
+    private init(_ options: OutboxOptions, gateway: GatewayAddress?, upstreams: [any Upstream]) {
+        self.options = options
         self.gateway = gateway
         self.upstreams = upstreams.map { AnyUpstream($0) }
     }
@@ -27,12 +32,25 @@ public struct StoreLocation: Sendable {
             throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
         }
         self.init(
-            path: loaded.configuration.outbox.absolutePath,
+            loaded.configuration.outbox.located,
             gateway: try GatewayAddress(of: loaded.configuration.server, choice), upstreams: loaded.upstreams)
     }
 
     func summaries() throws(CommandFailure) -> [UpstreamSummary] {
-        try onStore { () throws(StoreError) in try StoreView(path: path).summaries() }
+        try onStore { () throws(StoreError) in try StoreView(options).summaries() }
+    }
+
+    /// The path of the SQLite file. Throws what to do instead if the store is in PostgreSQL.
+    func file() throws(CommandFailure) -> String {
+        guard options.kind == .sqlite else {
+            throw CommandFailure(
+                CommandFailure.usage,
+                """
+                This command works on an SQLite file, and the store is in PostgreSQL. Copy and restore its schema \
+                \(options.postgres.schema) with pg_dump and pg_restore; postern outbox audit checks its books.
+                """)
+        }
+        return options.path
     }
 }
 

@@ -15,14 +15,17 @@ struct Check: ParsableCommand {
     @Option(
         defaultAsFlag: "",
         help: ArgumentHelp(
-            "Check this store instead of the configured one, which is checked without a path, too.", valueName: "path"))
+            "Check this store instead of the configured one, which is checked without a path, too. Without this option, "
+                + "PostgreSQL is not connected to.", valueName: "path"))
     var store: String?
 
     @Flag(help: "Write one JSON object, for programs.")
     var json = false
 
     func run() throws {
-        let report = CheckReport(on: ConfigurationLoader(file: config, store: store == "" ? nil : store), asJSON: json)
+        var loader = ConfigurationLoader(file: config, store: store == "" ? nil : store)
+        loader.connects = store != nil
+        let report = CheckReport(on: loader, asJSON: json)
         try writeResult(report.text)
         throw ExitCode(report.exitCode)
     }

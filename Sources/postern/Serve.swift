@@ -12,8 +12,9 @@ struct Serve: ParsableCommand {
         discussion: """
             A second signal stops it without waiting for what is under way; nothing that was accepted is lost. SIGHUP \
             reloads the configuration. Exits with 69 if it cannot listen, 71 if the system gives it too few threads or \
-            file descriptors, 73 if the store cannot be opened, 75 if another process runs on it, 78 if the \
-            configuration has a problem.
+            file descriptors, 73 if the store cannot be opened, 74 if another gateway has taken it over, 75 if another process \
+            runs on it, 78 if the configuration has a problem. If the store is in PostgreSQL, it waits while another \
+            gateway owns it.
             """)
 
     @Option(help: ArgumentHelp("The JSON file.", valueName: "file"))

@@ -23,6 +23,15 @@ import Testing
         #expect(try StoreLocation(scratch.loader()).gateway?.url == url)
     }
 
+    @Test func storeInPostgreSQL_hasNoFile_andThatSaysWhatToUse() throws {
+        let scratch = try ScratchConfiguration(
+            #"{"outbox": {"engine": "postgres", "postgres": {"url": "postgres://db/orders", "schema": "orders"}}}"#)
+        let location = try StoreLocation(scratch.loader())
+        let failure = try #require(throws: CommandFailure.self) { try location.file() }
+        #expect(failure.exitCode == 64)
+        #expect(failure.description.contains("pg_dump") && failure.description.contains("its schema orders"))
+    }
+
     @Test func namedAddress_wins() throws {
         let scratch = try ScratchConfiguration()
         #expect(try StoreLocation(scratch.loader(), .init(url: "http://a")).gateway?.url == "http://a")

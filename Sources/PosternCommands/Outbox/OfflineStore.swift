@@ -11,8 +11,11 @@ struct OfflineStore {
     private let outbox: Outbox
     private static let pageSize = 500
 
-    /// Nil if another process is using it. A store that does not exist is not created.
-    init?(_ path: String) throws(CommandFailure) {
+    /// Nil if another process is using it, or can: a store in PostgreSQL is changed through its gateway only. A store that
+    /// does not exist is not created.
+    init?(_ location: OutboxOptions) throws(CommandFailure) {
+        guard location.kind == .sqlite else { return nil }
+        let path = location.path
         guard access(path, F_OK) == 0 else {
             throw CommandFailure(
                 CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")

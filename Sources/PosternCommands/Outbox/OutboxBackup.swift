@@ -7,8 +7,9 @@ public enum OutboxBackup {
     public static func run(
         _ location: StoreLocation, to file: String, with backup: StoreBackup, progress: @escaping (Int, Int) -> Void
     ) throws(CommandFailure) -> BackupReport {
-        try onStore { () throws(StoreError) in
-            BackupReport("backup", file: file, try backup.run(of: location.path, to: file, progress: progress))
+        let path = try location.file()
+        return try onStore { () throws(StoreError) in
+            BackupReport("backup", file: file, try backup.run(of: path, to: file, progress: progress))
         }
     }
 
@@ -16,18 +17,20 @@ public enum OutboxBackup {
     public static func restore(
         _ location: StoreLocation, from file: String, at now: Timestamp, progress: @escaping (Int, Int) -> Void
     ) throws(CommandFailure) -> BackupReport {
+        let path = try location.file()
         let restored = try onStore { () throws(StoreError) in
-            try StoreRestore.run(file, to: location.path, at: now, progress: progress)
+            try StoreRestore.run(file, to: path, at: now, progress: progress)
         }
-        var report = BackupReport("restored", file: location.path, restored.verification)
+        var report = BackupReport("restored", file: path, restored.verification)
         report.keptAs = restored.keptAs
         return report
     }
 
     /// Reads the whole store.
     public static func verify(_ location: StoreLocation) throws(CommandFailure) -> BackupReport {
+        let path = try location.file()
         do throws(StoreError) {
-            return BackupReport("verified", file: location.path, try StoreVerification.run(location.path))
+            return BackupReport("verified", file: path, try StoreVerification.run(path))
         } catch .corrupt(let path, let detail), .logDamaged(let path, let detail) {
             throw CommandFailure(CommandFailure.no, "\(path) is damaged: \(detail).")
         } catch {

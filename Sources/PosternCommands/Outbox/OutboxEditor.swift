@@ -24,7 +24,7 @@ public struct OutboxEditor: Sendable {
         if case .all(let filter) = selection, let upstream = filter.upstream {
             _ = try location.summaries().upstream(upstream)
         }
-        if let store = try OfflineStore(location.path) {
+        if let store = try OfflineStore(location.options) {
             defer { store.close() }
             return try await store.edit(action, selection, isPreview: isPreview)
         }
@@ -104,8 +104,8 @@ extension GatewayClient {
             throw CommandFailure(
                 CommandFailure.running,
                 """
-                Another process is running on the store, and no gateway answers at \(url): \(error.detail). Say where \
-                it listens with --url.
+                The store is changed through its gateway, and none answers at \(url): \(error.detail). Say where it \
+                listens with --url.
                 """)
         }
     }

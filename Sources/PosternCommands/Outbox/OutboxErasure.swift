@@ -47,7 +47,7 @@ public struct OutboxErasure: Sendable {
     }
 
     public func run(on location: StoreLocation) async throws(CommandFailure) -> Result {
-        if let store = try OfflineStore(location.path) {
+        if let store = try OfflineStore(location.options) {
             defer { store.close() }
             guard let query = EraseQuery(body) else {
                 throw CommandFailure(

@@ -14,7 +14,7 @@ public struct OutboxInspection: Sendable {
 
     /// `now` decides whether a message that is due later still waits.
     public init(_ location: StoreLocation, now: Timestamp) throws(CommandFailure) {
-        let view = try onStore { () throws(StoreError) in try StoreView(path: location.path, now: now) }
+        let view = try onStore { () throws(StoreError) in try StoreView(location.options, now: now) }
         summaries = try onStore { () throws(StoreError) in try view.summaries() }
         self.view = view
         report = OutboxReport(summaries: summaries, upstreams: location.upstreams, now: now)

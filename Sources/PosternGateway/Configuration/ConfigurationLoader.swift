@@ -12,6 +12,8 @@ public struct ConfigurationLoader: Sendable {
     /// The encryption key of a run with simulators whose configuration has none.
     var simulatedKey: [UInt8]?
     var environment: [String: String]
+    /// Whether `examine` connects to a store in PostgreSQL, which may not be reachable from where a configuration is checked.
+    public var connects = false
     private let source: ConfigurationFile
     /// The path of the JSON file as it was given.
     public var file: String { source.path }
@@ -67,6 +69,8 @@ public struct ConfigurationLoader: Sendable {
         public var problems: [ConfigurationProblem] = []
         /// Likely mistakes that do not prevent a start.
         public var warnings: [ConfigurationProblem] = []
+        /// The database of the store, if `examine` has connected to it.
+        public var database: String?
     }
 
     /// Throws all problems at once. Only if the file is not JSON, those of its contents are missing.
@@ -90,6 +94,7 @@ public struct ConfigurationLoader: Sendable {
             if triesToStart {
                 found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
                 found.warnings += StartCheck.exposedFiles(of: found.configuration)
+                if connects { StartCheck.connect(&found) }
             }
             return found
         } catch {

@@ -19,7 +19,9 @@ enum StartCheck {
             problems += listening(configuration.server.http, as: "server")
             problems += configuration.server.adminHTTP.map { listening($0, as: "server.admin") } ?? []
         }
-        if isSound("outbox.path") { problems += store(configuration.outbox.absolutePath, for: configuration.upstreams) }
+        if isSound("outbox.path"), configuration.outbox.kind == .sqlite {
+            problems += store(configuration.outbox.absolutePath, for: configuration.upstreams)
+        }
         return problems
     }
 
@@ -59,7 +61,8 @@ enum StartCheck {
 
     /// Files of the store that other users can use.
     static func exposedFiles(of configuration: GatewayConfiguration) -> [ConfigurationProblem] {
-        ExposedFile.all(of: configuration.outbox.absolutePath).map {
+        guard configuration.outbox.kind == .sqlite else { return [] }
+        return ExposedFile.all(of: configuration.outbox.absolutePath).map {
             ConfigurationProblem("outbox.path", "is not private: \($0)")
         }
     }
@@ -84,12 +87,7 @@ enum StartCheck {
     ) -> [ConfigurationProblem] {
         if access(path, F_OK) == 0 {
             do throws(StoreError) {
-                let stored = try StoreView(path: path).summaries()
-                return upstreams.filter(\.isEnabled).compactMap { upstream in
-                    stored.first { $0.name == upstream.name }?.problem(as: upstream.type).map {
-                        ConfigurationProblem("upstreams.\(upstream.name).type", "cannot be used: \($0)")
-                    }
-                }
+                return otherTypes(of: upstreams, in: try StoreView(path: path).summaries())
             } catch {
                 return [ConfigurationProblem("outbox.path", "cannot be used: \(error)")]
             }
@@ -97,6 +95,32 @@ enum StartCheck {
         return (unusableName(path) ?? unusableFolder(of: path)).map { reason in
             [ConfigurationProblem("outbox.path", "cannot be used: no store can be created at \(path): \(reason)")]
         } ?? []
+    }
+
+    /// Upstreams whose messages in the store another type accepted.
+    private static func otherTypes(
+        of upstreams: [GatewayConfiguration.UpstreamConfiguration], in stored: [UpstreamSummary]
+    ) -> [ConfigurationProblem] {
+        upstreams.filter(\.isEnabled).compactMap { upstream in
+            stored.first { $0.name == upstream.name }?.problem(as: upstream.type).map {
+                ConfigurationProblem("upstreams.\(upstream.name).type", "cannot be used: \($0)")
+            }
+        }
+    }
+
+    /// Connects to the database of the store, if it has one, and adds what is found there.
+    static func connect(_ found: inout ConfigurationLoader.CheckResult) {
+        let (outbox, path) = (found.configuration.outbox.located, "outbox.postgres")
+        guard outbox.kind == .postgres, !found.problems.contains(where: { $0.path.hasPrefix(path) }) else { return }
+        do throws(StoreError) {
+            let report = try outbox.postgres.examine()
+            found.database = report.summary
+            found.problems += report.problems.map { ConfigurationProblem(path, $0) }
+            guard report.hasTables, report.problems.isEmpty else { return }
+            found.problems += otherTypes(of: found.configuration.upstreams, in: try StoreView(outbox).summaries())
+        } catch {
+            found.problems.append(ConfigurationProblem(path, "cannot be used: \(error)"))
+        }
     }
 
     /// Why no store can be created under that name. It is made with `.new` appended, of which SQLite takes 504 bytes, and

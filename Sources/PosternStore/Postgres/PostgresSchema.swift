@@ -97,7 +97,8 @@ enum PostgresSchema {
         throw .unsuitable(detail: "\(finding), and outbox.postgres.migrate is never")
     }
 
-    private static func check(_ sql: SQL, _ options: PostgresOptions) throws {
+    /// Throws `StoreError.unsuitable` if no store may be kept on this server.
+    static func check(_ sql: SQL, _ options: PostgresOptions) throws {
         func setting(_ name: String) throws -> String {
             try sql.value("SELECT current_setting(?)", name, as: String.self) ?? ""
         }
