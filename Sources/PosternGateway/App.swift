@@ -40,6 +40,8 @@ public final class App: Sendable {
 
     /// Appended to the path of the store in a run with simulators.
     static let simulatedStoreSuffix = ".simulated"
+    /// Appended to the schema of a PostgreSQL store likewise.
+    static let simulatedSchemaSuffix = "_simulated"
 
     private let options: Options
     private let logger: Logger
@@ -60,7 +62,22 @@ public final class App: Sendable {
         StandardErrorLog.setLevel(loaded.configuration.log.level)
         warn(of: loaded)
         try SystemLimits.checkThreads(for: loaded.configuration)
-        let services = try Services(loaded, options, logger: logger)
+        let manager = ServiceManager(environment: ProcessInfo.processInfo.environment)
+        let node = try Node(loaded.configuration, logger: logger)
+        defer { node?.listeners.stop() }
+        var hasReloaded = false
+        var lease: StoreLease?
+        if let node {
+            lease = try node.takeStore(loaded.configuration.outbox.located, manager) {
+                while let signal = signals.take() {
+                    if signal == .stop { return true }
+                    hasReloaded = true
+                }
+                return false
+            }
+            guard lease != nil else { return logger.notice("stopped") }
+        }
+        let services = try Services(loaded, options, owning: lease, as: node, logger: logger)
         do {
             let ports = try services.start()
             announce(services, ports, simulators: simulators)
@@ -68,7 +85,8 @@ public final class App: Sendable {
             services.abandon()
             throw error
         }
-        let manager = ServiceManager(environment: ProcessInfo.processInfo.environment)
+        // A signal that came while another gateway owned the store.
+        if hasReloaded { reload(services, simulators) }
         DedicatedThreads().drive(
             Supervisor(
                 signals,
@@ -76,7 +94,8 @@ public final class App: Sendable {
                     manager?.notifyOfReload()
                     reload(services, simulators)
                     manager?.notify(["READY=1"])
-                }, tasks: tasks(services, manager)))
+                }, tasks: tasks(services, manager), isOver: { services.hasLostStore }))
+        let hasLostStore = services.hasLostStore
         manager?.notify(["STOPPING=1", "STATUS=Stopping"])
         var isHurried = false
         services.stop {
@@ -84,6 +103,7 @@ public final class App: Sendable {
             return isHurried
         }
         logger.notice("stopped")
+        if hasLostStore { throw .store(.ownershipLost) }
     }
 
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
@@ -92,6 +112,7 @@ public final class App: Sendable {
             Supervisor.Task(period: .seconds(5)) { services.endRetired() },
             .init(period: FreeMemory.period) { [logger] in memory.release(at: SystemTime(), logger) },
         ]
+        if services.isShared { tasks.append(.init(period: .seconds(1)) {}) }
         if services.hasCertificate {
             tasks.append(.init(period: Supervisor.certificatePeriod) { services.checkCertificate() })
         }
@@ -192,7 +213,10 @@ public final class App: Sendable {
         do throws(ConfigurationProblems) {
             var loaded = try loader.load()
             // What simulators accept counts as delivered, so a real backlog must not reach them.
-            if simulators != nil { loaded.configuration.outbox.path += Self.simulatedStoreSuffix }
+            if simulators != nil {
+                loaded.configuration.outbox.path += Self.simulatedStoreSuffix
+                loaded.configuration.outbox.postgres.schema += Self.simulatedSchemaSuffix
+            }
             return loaded
         } catch {
             throw .configuration(error)
@@ -252,9 +276,10 @@ public enum AppError: Error, Sendable, CustomStringConvertible {
     public var exitCode: Int32 {
         switch self {
         case .configuration: 78
-        case .store(.alreadyRunning): 75
+        case .store(.alreadyRunning), .store(.nodeRunning): 75
         case .store(.systemLimit), .system: SystemLimitError.exitCode
         case .store(.otherType): 78
+        case .store(.ownershipLost): 74
         case .store: 73
         case .cannotListen: 69
         }

@@ -16,6 +16,7 @@ final class Services: Sendable {
     let workerGroup: WorkerGroup
     private let transport: any OwnedTransport
     private let listeners: any Listeners
+    private let node: Node?
     private let context: APIContext
     private let handler: GatewayHandler
     private let logger: Logger
@@ -28,24 +29,32 @@ final class Services: Sendable {
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
+    /// - Parameters:
+    ///   - lease: That of the store, if it is shared.
+    ///   - node: What listens already, if the store is shared.
     init(
         _ loaded: ConfigurationLoader.LoadedConfiguration, _ options: App.Options,
-        in environment: Environment = Environment(),
+        in environment: Environment = Environment(), owning lease: StoreLease? = nil, as node: Node? = nil,
         logger: Logger
     ) throws(AppError) {
         let (time, random) = (environment.time, environment.random)
         let configuration = loaded.configuration
         let metrics = Metrics()
-        let memory = configuration.server.memory
+        let memory = node?.memory ?? configuration.server.memory
+        self.node = node
         self.logger = logger
         self.time = time
         current = Mutex(configuration)
         do throws(StoreError) {
             outbox = try Outbox(
-                configuration.outbox.located, startFresh: options.startFresh, recover: options.recover,
+                configuration.outbox.located, startFresh: options.startFresh, recover: options.recover, lease: lease,
                 time: time, threads: environment.threads, metrics: metrics, logger: logger)
         } catch {
             throw .store(error)
+        }
+        if let lease {
+            metrics.database.begin(
+                isUp: { [outbox] in outbox.failure?.isOfDatabase != true }, leaseSeconds: { lease.left.inSeconds })
         }
         do throws(AppError) {
             transport = try environment.makeTransport()
@@ -95,7 +104,7 @@ final class Services: Sendable {
             hasAdminListener: configuration.server.adminHTTP != nil)
         handler.replaceKeys(configuration.auth.keys, opensMetrics: configuration.auth.openMetrics)
         context.setEventTypes(configuration.cloudEvents.types)
-        listeners = environment.makeListeners(configuration.server, memory, handler, logger)
+        listeners = node?.listeners ?? environment.makeListeners(configuration.server, memory, handler, logger)
         outbox.setCallbacks(callbacks ?? [])
     }
 
@@ -104,7 +113,13 @@ final class Services: Sendable {
         do throws(SystemLimitError) { try workerGroup.start() } catch { throw .system("\(error).") }
         watchForAlerts()
         context.resumeReplays()
-        let ports = try listeners.start()
+        let ports: (main: UInt16, admin: UInt16?)
+        if let node {
+            node.pass(to: handler, hasAdminListener: configuration.server.admin.isOn)
+            ports = node.ports
+        } else {
+            ports = try listeners.start()
+        }
         checkCertificate()
         return ports
     }
@@ -115,6 +130,11 @@ final class Services: Sendable {
         context.stop()
         outbox.close()
     }
+
+    /// Whether other gateways may take over the store.
+    var isShared: Bool { node != nil }
+    /// Whether another gateway has taken over the store, so that this one has nothing left to do.
+    var hasLostStore: Bool { outbox.failure == .ownershipLost }
 
     /// The upstreams that are configured and enabled.
     var upstreams: [ServedUpstream] {

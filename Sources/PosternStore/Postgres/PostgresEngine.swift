@@ -108,7 +108,7 @@ final class PostgresEngine: StoreEngine {
                 WHERE relkind = 'r' AND relnamespace = to_regnamespace(?)
                 """, options.schema, as: Int.self)
         }
-        return StoreFigures(store: (bytes ?? nil) ?? 0, log: 0, free: 0)
+        return StoreFigures(store: (bytes ?? nil) ?? 0, log: nil, free: nil)
     }
 
     func nextBatch() -> BatchID { BatchID(rawValue: batches.withLock { $0.next() }) }

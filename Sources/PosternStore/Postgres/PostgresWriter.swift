@@ -1,6 +1,7 @@
 import Glibc
 import Logging
 import PosternCore
+import PosternMetrics
 
 /// Commits to PostgreSQL. Each connection is a writer of its own, with a row of `log` for each transaction: so a transaction is
 /// refused once the writer was ended, and if it is not known whether one was committed, ending the writer tells (`Fence`).
@@ -29,6 +30,8 @@ final class PostgresWriter: StoreWriter {
     private static let pause = useconds_t(100_000)
     /// What `writers.kind` says of a writer for everything.
     private static let kind = 3
+
+    private var metrics: DatabaseMetrics { engine.metrics.database }
 
     init(of engine: PostgresEngine) { self.engine = engine }
 
@@ -84,6 +87,7 @@ final class PostgresWriter: StoreWriter {
                 """, session.writer, number)
             guard count == 1 else { throw lostCommits() }
         } catch let error as PostgresError where error.constraint == "log_pkey" {
+            metrics.fenced.add()
             engine.logger.error("another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
             engine.loseOwnership()
             throw StoreError.ownershipLost
@@ -91,6 +95,7 @@ final class PostgresWriter: StoreWriter {
     }
 
     private func lostCommits() -> StoreError {
+        metrics.lostCommits.add()
         engine.logger.critical(
             "the database has lost commits that it had confirmed; it was restored, or a standby took over that lacked them")
         engine.loseOwnership()
@@ -105,6 +110,7 @@ final class PostgresWriter: StoreWriter {
         } catch {
             throw StoreError.unresolved(detail: "\(StoreError(postgres: error))")
         }
+        metrics.unknownCommits(isStored ? "stored" : "notStored").add()
         guard isStored else { throw Again() }
     }
 
@@ -120,6 +126,7 @@ final class PostgresWriter: StoreWriter {
         while true {
             do {
                 let (new, isStored) = try connect()
+                if former != nil { metrics.reconnects.add() }
                 (session, former) = (new, nil)
                 engine.writerHas(nil)
                 return isStored
@@ -187,6 +194,7 @@ final class PostgresWriter: StoreWriter {
             }
         case let error as PostgresError where error.isConflict && conflicts < Self.mostConflicts:
             conflicts += 1
+            metrics.retries(error.state).add()
             return .again
         default:
             conflicts = 0
@@ -210,7 +218,9 @@ final class PostgresWriter: StoreWriter {
 
     func nextSequences(in sql: SQL) throws -> ClosedRange<Int64> {
         // Drawn in the transaction that stores the messages: the order of ids is that of commits.
+        let start = SystemTime().instant
         guard let first = try sql.value("SELECT nextval('ids')", as: Int64.self) else { throw StoreError.closed }
+        metrics.roundTrip.observe((SystemTime().instant - start).inSeconds)
         return first...first + Int64(PostgresSchema.idsPerBlock) - 1
     }
 

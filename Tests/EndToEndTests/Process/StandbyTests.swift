@@ -1,0 +1,246 @@
+import Foundation
+import Glibc
+import PosternConformance
+import PosternCore
+import PosternStore
+import PosternTestKit
+import PosternThreads
+import Synchronization
+import Testing
+
+extension EndToEnd {
+    /// Gateways that share a store in PostgreSQL: one works, the others wait.
+    @Suite struct Standby {
+        private static let lease = 3.0
+        /// One that syncs, as a gateway requires.
+        private static let server = Result { try PostgresServer(settings: ["fsync=on"]) }
+
+        /// A gateway that listens, whether or not it owns the store.
+        private struct Node {
+            let process: ChildProcess
+            let port: UInt16
+            let directory: GatewayDirectory
+
+            init(_ name: String, _ settings: Settings) async throws {
+                var settings = settings
+                var postgres = settings.outbox["postgres"] as? [String: Any] ?? [:]
+                postgres["node"] = name
+                settings.outbox["postgres"] = postgres
+                directory = try GatewayDirectory(settings)
+                process = try Binary.start(["serve", "--config", directory.config])
+                let line = try await process.line(of: .errors) { $0.contains(" waiting for the store ") }
+                let port = line.split(separator: " ").first { $0.hasPrefix("port=") }
+                self.port = try #require(port.flatMap { UInt16($0.dropFirst(5)) }, "no port in: \(line)")
+            }
+
+            func client() throws -> HTTPClient { try HTTPClient(port: port) }
+
+            func ready() throws -> HTTPClient.Answer { try client().get("/readyz") }
+
+            /// The time until it is ready.
+            func timeUntilReady() throws -> Duration {
+                let start = ContinuousClock.now
+                try #require(eventually(every: .milliseconds(10)) { (try? ready().status) == 200 }, "it is not ready")
+                return ContinuousClock.now - start
+            }
+
+            func stop() async throws -> ChildProcess.Ended {
+                process.signal(SIGTERM)
+                return try await process.end()
+            }
+        }
+
+        private static func settings(_ upstreamURL: String) throws -> Settings {
+            let server = try server.get()
+            var settings = Settings(upstreamURL: upstreamURL)
+            settings.outbox = [
+                "engine": "postgres",
+                "postgres": ["url": server.url, "schema": server.schema(), "leaseSeconds": lease],
+            ]
+            return settings
+        }
+
+        /// Posts events of one source, the next numbers each, and again what got no 202, to whichever gateway accepts.
+        private final class Writer: Sendable {
+            let source: String
+            let accepted = Mutex<[Int]>([])
+            private let isStopping = Atomic<Bool>(false)
+
+            init(_ source: String) { self.source = source }
+
+            func stop() { isStopping.store(true, ordering: .relaxed) }
+
+            func run(_ ports: [UInt16]) {
+                var (next, attempt) = (0, 0)
+                while !isStopping.load(ordering: .relaxed) {
+                    let client = try? HTTPClient(port: ports[attempt % ports.count])
+                    let key = [("Idempotency-Key", "\(source)-\(next)")]
+                    if let answer = try? client?.post(eventPath, event(next, source: source), headers: key),
+                        answer.status == 202
+                    {
+                        accepted.withLock { $0.append(next) }
+                        next += 1
+                    } else {
+                        attempt += 1
+                        usleep(5000)
+                    }
+                }
+            }
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func standby_acceptsWithinTheLeaseAndTwoSeconds_afterAKill_andNothingIsLost() async throws {
+            let samsara = try HostedSimulator(faults: "delay=5ms:0.2,status=503:0.05")
+            let settings = try Self.settings(samsara.url)
+            let active = try await Node("west", settings)
+            _ = try active.timeUntilReady()
+            let standby = try await Node("east", settings)
+            #expect(eventually { (try? standby.ready().json["reasons"].strings) == ["node west owns the store"] })
+
+            let writers = (0..<3).map { Writer("device-\($0)") }
+            let threads = try writers.map { writer in
+                try DedicatedThread(name: "e2e-writer") { [ports = [active.port, standby.port]] in writer.run(ports) }
+            }
+            func accepted() -> Int { writers.reduce(0) { sum, writer in sum + writer.accepted.withLock(\.count) } }
+            #expect(eventually { accepted() > 100 })
+            active.process.signal(SIGKILL)
+            let start = ContinuousClock.now
+            let before = accepted()
+            #expect(eventually(every: .milliseconds(5)) { accepted() > before + 3 }, "the standby accepts nothing")
+            let away = ContinuousClock.now - start
+            #expect(Binary.isSanitized || away < .seconds(Self.lease + 2), "nothing was accepted for \(away)")
+            let goal = accepted() + 50
+            #expect(eventually { accepted() > goal })
+            writers.forEach { $0.stop() }
+            threads.forEach { $0.join() }
+            _ = try await active.process.end()
+
+            try samsara.play("")
+            let client = try standby.client()
+            #expect(
+                try eventually(every: .milliseconds(20)) {
+                    let upstream = try client.get("/v1/upstreams/samsara").json
+                    return upstream["queued"].int == 0 && upstream["inFlight"].int == 0
+                })
+            let arrived = try samsara.values(of: "seq")
+            for writer in writers {
+                let numbers = arrived.filter { $0.source == writer.source }.compactMap { Int($0.value) }
+                let missing = Set(writer.accepted.withLock { $0 }).subtracting(numbers)
+                #expect(missing.isEmpty, "\(writer.source) lost \(missing.sorted().prefix(20))")
+                var seen: Set<Int> = []
+                let first = numbers.filter { seen.insert($0).inserted }
+                #expect(first == first.sorted(), "\(writer.source) arrived out of order")
+            }
+            let audit = try await Binary.run(["outbox", "audit", "--config", standby.directory.config])
+            #expect(audit.exitCode == 0, "\(audit.output)\(audit.errors)")
+            #expect(try await standby.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10))) func standby_takesOverAtOnce_whenTheOwnerStops() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let first = try await Node("west", settings)
+            _ = try first.timeUntilReady()
+            let posted = try first.client().post(eventPath, event(0))
+            #expect(posted.status == 202 && posted.header("Postern-Node") == "west")
+            let second = try await Node("east", settings)
+            let client = try second.client()
+            #expect(try client.get("/livez").status == 200)
+            let refused = try client.get("/v1/messages")
+            #expect(refused.status == 503 && refused.header("Postern-Node") == "east")
+            #expect(try await first.stop().exitCode == 0)
+            // As the lease is three seconds, it has not waited for its end.
+            #expect(try second.timeUntilReady() < .seconds(Self.lease) || Binary.isSanitized)
+            #expect(try second.client().get("/v1/messages").json["messages"].array.count == 1)
+            let metrics = try second.client().get("/metrics").text
+            #expect(metrics.contains("\npostern_store_up 1\n"))
+            #expect(try await second.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func databaseThatIsAway_isAnswered503AtOnce_andTheGatewayGoesOnWithoutARestart() async throws {
+            let proxy = try Self.server.get().proxy()
+            var settings = try Self.settings("http://127.0.0.1:9")
+            var postgres = settings.outbox["postgres"] as? [String: Any] ?? [:]
+            postgres["url"] = proxy.url
+            settings.outbox["postgres"] = postgres
+            let gateway = try await Node("west", settings)
+            _ = try gateway.timeUntilReady()
+            #expect(try gateway.client().post(eventPath, event(0)).status == 202)
+            proxy.isRefusing = true
+            proxy.cutAll()
+            #expect(eventually { (try? gateway.ready().status) == 503 })
+            for _ in 0..<3 {
+                let refused = try gateway.client().post(eventPath, event(1))
+                #expect(refused.status == 503)
+                #expect(refused.json["type"].string == "urn:postern:problem:store-unavailable")
+                let pause = try #require(refused.header("Retry-After").flatMap { Int($0) })
+                #expect((1...5).contains(pause))
+            }
+            #expect(try gateway.client().get("/livez").status == 200)
+            proxy.heal()
+            _ = try gateway.timeUntilReady()
+            #expect(try gateway.client().post(eventPath, event(2)).status == 202)
+            #expect(try gateway.client().get("/v1/messages").json["messages"].array.count == 2)
+            #expect(try await gateway.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10))) func waitingGateway_endsCleanly_onSIGTERM() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let waiting = try await Node("east", settings)
+            let ended = try await waiting.stop()
+            #expect(ended.exitCode == 0, "\(ended.errors)")
+            #expect(try owner.ready().status == 200)
+            #expect(try await owner.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10))) func nameOfALiveGateway_isRefused_with75() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let other = try await Node("west", settings)
+            let ended = try await other.process.end()
+            #expect(ended.exitCode == 75 && ended.errors.contains("outbox.postgres.node"), "\(ended.errors)")
+            #expect(try await owner.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10))) func serverThatDoesNotSync_isRefused_with73() async throws {
+            let server = try PostgresServer.shared()
+            var settings = Settings()
+            settings.outbox = ["engine": "postgres", "postgres": ["url": server.url, "schema": server.schema()]]
+            let ended = try await GatewayDirectory(settings).fail()
+            #expect(ended.exitCode == 73 && ended.errors.contains("fsync"), "\(ended.errors)")
+            let directory = try GatewayDirectory(settings)
+            let check = try await Binary.run(["check", "--config", directory.config, "--store"])
+            #expect(check.exitCode == 78 && check.output.contains("fsync"), "\(check.output)")
+        }
+
+        /// Commands that read work without a gateway, and on any machine. Others say what to use.
+        @Test(.timeLimit(.minutes(10))) func commands_readTheDatabase_orSayWhatToUse() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let id = try #require(try owner.client().post(eventPath, event(0)).json["id"].string)
+            #expect(try await owner.stop().exitCode == 0)
+            let config = ["--config", owner.directory.config]
+            for (command, word) in [
+                (["list"], id), (["show", id], "samsara"), (["stats"], "samsara"), (["audit"], "samsara"),
+                (["export"], id),
+            ] {
+                let ended = try await Binary.run(["outbox"] + command + config)
+                #expect(ended.exitCode == 0 && ended.output.contains(word), "\(command): \(ended.errors)")
+            }
+            for command in [["backup", "copy.sqlite"], ["restore", "copy.sqlite"], ["verify"]] {
+                let ended = try await Binary.run(["outbox"] + command + config)
+                #expect(ended.exitCode == 64 && ended.errors.contains("pg_dump"), "\(command): \(ended.errors)")
+            }
+            let rotation = try await Binary.run(["keys", "rotate-encryption"] + config)
+            #expect(rotation.exitCode == 64, "\(rotation.errors)")
+            let check = try await Binary.run(["check"] + config + ["--store"])
+            #expect(check.exitCode == 0 && check.output.contains("PostgreSQL 1"), "\(check.output)")
+            let other = try await Binary.run(["check"] + config)
+            #expect(other.exitCode == 0 && !other.output.contains("PostgreSQL 1"), "\(other.output)")
+        }
+    }
+}
