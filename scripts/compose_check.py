@@ -22,6 +22,7 @@ from stranger import bring_up
 
 DEPLOY = ROOT / "deploy"
 COMPOSE = (DEPLOY / "compose.yaml").read_text()
+POSTGRES = (DEPLOY / "compose.postgres.yaml").read_text()
 SERVICES = ["gateway", "simulators", "prometheus"]
 GATEWAY, SIMULATORS = 8080, 9000
 VISITOR = {"visitorCode": "device-1", "sessionCode": "6d551000-a21d-11e4-8123-03ab5c7d9e1f"}
@@ -44,11 +45,11 @@ MESSAGES = {
 
 def check_files():
     """What is mounted is there, and each image has a version."""
-    mounted = re.findall(r"^\s+- \./(\S+?):/", COMPOSE, re.MULTILINE)
+    mounted = re.findall(r"^\s+- \./(\S+?):/", COMPOSE + POSTGRES, re.MULTILINE)
     if missing := [file for file in mounted if not (DEPLOY / file).is_file()]:
         raise Failure(f"compose.yaml mounts what is not there: {missing}")
-    images = re.findall(r"^\s+image: (\S+)", COMPOSE, re.MULTILINE)
-    if bad := [image for image in images if not re.search(r":v?\d+\.\d+\.\d+$", image)]:
+    images = re.findall(r"^\s+image: (\S+)", COMPOSE + POSTGRES, re.MULTILINE)
+    if bad := [image for image in images if not re.search(r":v?\d+\.\d+(\.\d+)?$", image)]:
         raise Failure(f"images without a version: {bad}")
     names = re.findall(r"^  (\w+):\n    (?:<<|image)", COMPOSE, re.MULTILINE)
     if not set(SERVICES) <= set(names):

@@ -75,6 +75,21 @@ PANELS = [
         ("Ledger that does not balance", "short",
          [("sum by (upstream) (postern_outbox_unbalanced_messages{$u})", "{{upstream}}")]),
     ]),
+    ("PostgreSQL", [
+        ("Gateways that own the store and reach it", "short", [("postern_store_up{$s}", "{{instance}}")]),
+        ("Lease", "s", [("postern_node_lease_seconds{$s}", "{{instance}}")]),
+        ("Time of a round trip, 99 of 100", "s",
+         [("histogram_quantile(0.99, sum by (instance, le) (rate(postern_store_round_trip_seconds_bucket{$s}[$r])))",
+           "{{instance}}")]),
+        ("Connections that were replaced", "cps",
+         [("sum by (instance) (rate(postern_store_reconnects_total{$s}[$r]))", "{{instance}}")]),
+        ("Transactions that were run again", "cps",
+         [("sum by (code) (rate(postern_store_retries_total{$s}[$r]))", "{{code}}")]),
+        ("Commits in doubt, lost, or refused after a takeover", "cps",
+         [("sum by (outcome) (rate(postern_store_unknown_commits_total{$s}[$r]))", "in doubt: {{outcome}}"),
+          ("sum(rate(postern_store_lost_commits_total{$s}[$r]))", "lost"),
+          ("sum(rate(postern_fenced_total{$s}[$r]))", "refused")]),
+    ]),
     ("Process", [
         ("Requests by status", "reqps", [("sum by (status) (rate(postern_http_requests_total{$s}[$r])) > 0", "{{status}}")]),
         ("Time of a request to store messages, 99 of 100", "s",
@@ -157,6 +172,16 @@ FIRES = {
         ('postern_commit_duration_seconds_bucket{instance="a",le="+Inf"}', "0+20x20"),
         ('postern_commit_duration_seconds_bucket{instance="b",le="0.5"}', "0+20x20"),
         ('postern_commit_duration_seconds_bucket{instance="b",le="+Inf"}', "0+20x20")],
+    "PosternStoreUnreachable": [('postern_store_up{instance="a"}', "1 0x9", 3, 'instance="a"',
+         "a cannot reach the store, or does not own it any more.")],
+    "PosternCommitsLost": [
+        ('postern_store_lost_commits_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
+         "The database of a lost confirmed commits."),
+        ('postern_store_lost_commits_total{instance="b"}', "0x9")],
+    "PosternFenced": [
+        ('postern_fenced_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
+         "Another gateway took over the store while a was writing."),
+        ('postern_fenced_total{instance="b"}', "0x9")],
     "PosternCertificateExpires": [
         ('postern_tls_certificate_expiry_seconds{instance="a"}', f"{13 * 86400}-60x90", 70, 'instance="a"',
          "The certificate of a expires in 12d 22h 50m 0s."),

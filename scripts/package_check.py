@@ -69,7 +69,7 @@ def check_archive(made, work):
         check("outbox" in file.read_text(), f"completions for {shell}")
     parts = json.loads(only(made, "*.cdx.json").read_text())
     names = {part["name"] for part in parts["components"]}
-    check({"swift", "swift-log", "swift-crypto", "libmicrohttpd12", "libcurl4", "libsqlite3-0", "libsimdjson14"} <= names,
+    check({"swift", "swift-log", "swift-crypto", "libmicrohttpd12", "libcurl4", "libsqlite3-0", "libpq5", "libsimdjson14"} <= names,
           f"the list of parts has {len(names)} of them")
     check_repeated("scripts/dist.sh", work, archive)
 
