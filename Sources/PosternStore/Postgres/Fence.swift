@@ -39,6 +39,13 @@ struct Fence {
             if firstMark != nil, isDurable { break }
             next += 1
         }
+        // What it had not committed may hold rows, for as long as the server waits for the rest of a transaction.
+        _ = try sql.all(
+            """
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN writers ON session = pid || ' ' || backend_start
+            WHERE writer = ? AND pid <> pg_backend_pid()
+            """, writer
+        ) { $0[0] as Bool }
         try sql.run("UPDATE writers SET isEnded = TRUE WHERE writer = ?", writer)
         return (firstMark ?? next) - 1
     }

@@ -34,8 +34,9 @@ final class PostgresEngine: StoreEngine {
 
     /// - Parameter lease: Nil: it is waited for.
     init(
-        _ options: OutboxOptions, _ settings: PostgresOptions, lease: StoreLease?, health: StoreHealth, time: any TimeSource,
-        threads: any Threads, metrics: Metrics, logger: Logger, prepare: (SQL) throws -> Void, read: (SQL) throws -> Void
+        _ options: OutboxOptions, _ settings: PostgresOptions, lease: StoreLease?, health: StoreHealth,
+        time: any TimeSource, threads: any Threads, metrics: Metrics, logger: Logger, prepare: (SQL) throws -> Void,
+        read: (SQL) throws -> Void
     ) throws(StoreError) {
         self.options = settings
         self.health = health

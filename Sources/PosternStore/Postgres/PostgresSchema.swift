@@ -49,6 +49,8 @@ enum PostgresSchema {
           writer INTEGER PRIMARY KEY,
           node INTEGER NOT NULL,
           kind INTEGER NOT NULL,
+          -- The session of the server, as long as it has not ended.
+          session TEXT,
           isEnded INTEGER NOT NULL DEFAULT 0
         );
         CREATE INDEX writersOfNode ON writers (node);
@@ -81,7 +83,8 @@ enum PostgresSchema {
                 try requireMigration(options, "it has no tables")
                 try sql.script(shared)
             }
-            let (format, minFormat) = try sql.first("SELECT format, minFormat FROM store", read: { ($0[0], $0[1]) }) ?? (0, 0)
+            let (format, minFormat) =
+                try sql.first("SELECT format, minFormat FROM store", read: { ($0[0], $0[1]) }) ?? (0, 0)
             guard minFormat <= Migrations.format else { throw StoreError.newer(path: options.place) }
             guard format < Migrations.format else { return }
             if !isNew { try requireMigration(options, "its tables are of an earlier version") }

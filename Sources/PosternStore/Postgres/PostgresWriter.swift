@@ -88,7 +88,8 @@ final class PostgresWriter: StoreWriter {
             guard count == 1 else { throw lostCommits() }
         } catch let error as PostgresError where error.constraint == "log_pkey" {
             metrics.fenced.add()
-            engine.logger.error("another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
+            engine.logger.error(
+                "another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
             engine.loseOwnership()
             throw StoreError.ownershipLost
         }
@@ -97,7 +98,7 @@ final class PostgresWriter: StoreWriter {
     private func lostCommits() -> StoreError {
         metrics.lostCommits.add()
         engine.logger.critical(
-            "the database has lost commits that it had confirmed; it was restored, or a standby took over that lacked them")
+            "the database has lost commits that it had confirmed; it was restored, or a standby without them took over")
         engine.loseOwnership()
         return .ownershipLost
     }
@@ -162,15 +163,18 @@ final class PostgresWriter: StoreWriter {
 
     /// Adds a writer under the lock of its node, so that all of its writers are ended with the node.
     private func makeWriter(for node: Int64, with sql: SQL) throws -> Int64 {
-        let isOwner = try sql.exists("SELECT 1 FROM nodes WHERE node = ? AND state = ? FOR UPDATE", node, PostgresSchema.up)
-            && sql.exists("SELECT 1 FROM store WHERE owner = ?", node)
+        let isUp = try sql.exists(
+            "SELECT 1 FROM nodes WHERE node = ? AND state = ? FOR UPDATE", node, PostgresSchema.up)
+        let isOwner = try isUp && sql.exists("SELECT 1 FROM store WHERE owner = ?", node)
         guard isOwner else {
             engine.loseOwnership()
             throw StoreError.ownershipLost
         }
         let writer = try sql.value(
-            "INSERT INTO writers (writer, node, kind) VALUES (nextval('writerNumbers'), ?, ?) RETURNING writer", node,
-            Self.kind, as: Int64.self)
+            """
+            INSERT INTO writers (writer, node, kind, session) VALUES (nextval('writerNumbers'), ?, ?,
+              (SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())) RETURNING writer
+            """, node, Self.kind, as: Int64.self)
         guard let writer else { throw StoreError.failed(detail: "the writer has no number") }
         try sql.run("INSERT INTO log (writer, n, kind) VALUES (?, 0, 0)", writer)
         return writer

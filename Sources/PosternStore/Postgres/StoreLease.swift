@@ -286,14 +286,16 @@ public final class StoreLease: Loop, @unchecked Sendable {
         // Otherwise it has beaten since.
         guard state == PostgresSchema.dead else { return }
         logger.warning(
-            "node is silent; taking over", metadata: ["node": "\(other.name)", "life": .stringConvertible(other.number)])
+            "node is silent; taking over",
+            metadata: ["node": "\(other.name)", "life": .stringConvertible(other.number)])
         try free(other.number, with: sql)
     }
 
     /// Ends the writers of a dead life, and then its ownership.
     private func free(_ node: Int64, with sql: SQL) throws {
         let writers = try sql.all(
-            "SELECT writer FROM writers WHERE node = ? AND NOT isEnded ORDER BY writer", node) { $0[0] as Int64 }
+            "SELECT writer FROM writers WHERE node = ? AND NOT isEnded ORDER BY writer", node
+        ) { $0[0] as Int64 }
         let fence = Fence(sql: sql, options: options)
         for writer in writers { try fence.end(writer) }
         // None can have been added: a writer is added under the lock of its node, which must be up.

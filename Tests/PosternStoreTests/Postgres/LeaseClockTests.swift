@@ -6,7 +6,9 @@ import Testing
 @Suite struct LeaseClockTests {
     private static let lease = Duration.seconds(10)
 
-    private static func at(_ seconds: Double) -> MonotonicInstant { MonotonicInstant(nanoseconds: 1) + .seconds(seconds) }
+    private static func at(_ seconds: Double) -> MonotonicInstant {
+        MonotonicInstant(nanoseconds: 1) + .seconds(seconds)
+    }
 
     /// A node that waits, and what it makes of the beats of another one.
     private final class Observer {

@@ -227,7 +227,10 @@ import Testing
               RETURN 1;
             END $$
             """)
-        #expect(try node.threads.result { node.outbox.writer.change({ try $0.sql.value("SELECT conflict(3)", as: Int.self) }, completion: $0) } == 1)
+        #expect(
+            try node.threads.result {
+                node.outbox.writer.change({ try $0.sql.value("SELECT conflict(3)", as: Int.self) }, completion: $0)
+            } == 1)
         try store.run("ALTER SEQUENCE attempts_made RESTART")
         #expect(throws: StoreError.self) {
             _ = try node.threads.result {

@@ -38,7 +38,10 @@ import Testing
 
     @Test func store_isRefused_whoseTablesAreMissing_ifTheyMayNotBeMade() throws {
         let store = try SharedStore()
-        #expect(throws: StoreError.unsuitable(detail: "it has no schema \(store.schema), and outbox.postgres.migrate is never")) {
+        #expect(
+            throws: StoreError.unsuitable(
+                detail: "it has no schema \(store.schema), and outbox.postgres.migrate is never")
+        ) {
             try prepare(store) { $0.migrate = .never }
         }
         try store.run("CREATE SCHEMA \(store.schema)")
@@ -76,7 +79,9 @@ import Testing
     @Test func user_isRefused_whoMayNotCreateTables() throws {
         let store = try SharedStore()
         let user = "limited_\(store.schema)"
-        try store.run("CREATE SCHEMA \(store.schema); CREATE ROLE \(user) LOGIN; GRANT USAGE ON SCHEMA \(store.schema) TO \(user)")
+        try store.run(
+            "CREATE SCHEMA \(store.schema); CREATE ROLE \(user) LOGIN; GRANT USAGE ON SCHEMA \(store.schema) TO \(user)"
+        )
         let error = #expect(throws: StoreError.self) {
             try prepare(store) { $0.url = $0.url.replacing("postgres@", with: "\(user)@") }
         }

@@ -20,7 +20,9 @@ struct SharedStore: Sendable {
     ) -> PostgresOptions {
         // Other tests use the server, too.
         var options = PostgresOptions(url: "\(proxy?.url ?? server.url)&application_name=\(schema)")
-        (options.schema, options.node, options.leaseSeconds, options.commitTimeoutSeconds) = (schema, node, lease, timeout)
+        (options.schema, options.node, options.leaseSeconds, options.commitTimeoutSeconds) = (
+            schema, node, lease, timeout
+        )
         options.acceptsUnsafeServer = true
         return options
     }
@@ -51,7 +53,8 @@ struct SharedStore: Sendable {
 
     /// Whether a statement waits for a lock.
     var isBlocked: Bool {
-        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = '\(schema)' AND wait_event_type = 'Lock'"
+        let blocked =
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '\(schema)' AND wait_event_type = 'Lock'"
         return (try? run(blocked)) ?? 0 > 0
     }
 
@@ -66,7 +69,9 @@ struct SharedStore: Sendable {
 }
 
 /// Runs `body` on another thread.
-func inBackground<Value: Sendable>(_ body: @escaping @Sendable () throws -> Value) -> SharedValue<Result<Value, any Error>?> {
+func inBackground<Value: Sendable>(_ body: @escaping @Sendable () throws -> Value) -> SharedValue<
+    Result<Value, any Error>?
+> {
     let result = SharedValue<Result<Value, any Error>?>(nil)
     Thread.detachNewThread { result.set(Result { try body() }) }
     return result
