@@ -26,7 +26,6 @@ extension Outbox {
         completion: @escaping @Sendable (Result<[StateChange], StoreError>) -> Void
     ) {
         writer.change(
-            mayWait: !isWaitedFor,
             { transaction in try transaction.settle(settlement, of: queue.target, changes: changes) },
             completion: completion)
     }

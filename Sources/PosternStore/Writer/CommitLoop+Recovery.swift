@@ -45,7 +45,7 @@ extension CommitLoop {
     func answer(_ job: OutboxWriter.Job, with error: StoreError) {
         switch job {
         case .append(_, _, let completion): completion(.failure(.store(error)))
-        case .change(_, let failed, _): failed(error)
+        case .change(_, let failed): failed(error)
         case .overwriteUnused(let completion): completion(.failure(error))
         case .stop: break
         }

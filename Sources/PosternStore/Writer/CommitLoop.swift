@@ -21,10 +21,6 @@ final class CommitLoop: Loop, @unchecked Sendable {
     private var nextMaintenance = MonotonicInstant.distantFuture
     private var hasMoreMaintenance = false
     private var overwrites = OverwriteRounds()
-    /// Jobs that wait for others.
-    private var waiting: (jobs: [OutboxWriter.Job], until: MonotonicInstant)?
-    /// When a job was last committed that could not wait.
-    private var latestCommit = MonotonicInstant.distantPast
     private var isStopping = false
 
     init(outbox: Outbox, inbox: Inbox<OutboxWriter.Job>, writer: any StoreWriter) {
@@ -41,10 +37,6 @@ final class CommitLoop: Loop, @unchecked Sendable {
     /// The least time between two warnings about the same upstream.
     private static let callbackWarningInterval = Duration.seconds(60)
 
-    /// Settlements wait for the next commit at most that long, and only if there was one a short time ago: while messages
-    /// arrive, that saves a sync for each request.
-    private static let patience = (atMost: Duration.milliseconds(1), afterCommit: Duration.milliseconds(5))
-
     private var instant: MonotonicInstant { outbox.threads.instant }
     private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
 
@@ -54,14 +46,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
     }
 
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
-        let jobs = (waiting?.jobs ?? []) + inbox.takeAll()
+        let jobs = inbox.takeAll()
         outbox.writer.turned(at: outbox.time.instant)
-        if let end = mayWait(jobs, at: now) {
-            waiting = (jobs, end)
-            return end
-        }
-        waiting = nil
-        if !jobs.allSatisfy(\.mayWait) { latestCommit = now }
         commitAll(jobs)
         guard !isStopping else { return end() }
         if instant >= nextMaintenance {
@@ -78,15 +64,6 @@ final class CommitLoop: Loop, @unchecked Sendable {
         overwrites.close()
         writer.end()
         return nil
-    }
-
-    /// Until when the jobs wait for others; nil if they are committed now.
-    private func mayWait(_ jobs: [OutboxWriter.Job], at now: MonotonicInstant) -> MonotonicInstant? {
-        guard !jobs.isEmpty, jobs.allSatisfy(\.mayWait), now - latestCommit < Self.patience.afterCommit else {
-            return nil
-        }
-        let end = waiting?.until ?? now + Self.patience.atMost
-        return now < end ? end : nil
     }
 
     /// Commits in portions, so that a flood of messages, or work that takes long, does not delay the first ones.
@@ -207,7 +184,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         case .append(let messages, let record, let completion):
             let result = try transaction.append(messages, recording: record, isDiskFull: outbox.isFull)
             return .appended(result, completion)
-        case .change(let body, _, _):
+        case .change(let body, _):
             transaction.growth = nil
             try transaction.closeBlocks()
             return .changed(try body(transaction))

@@ -10,16 +10,11 @@ import Synchronization
 final class OutboxWriter: Sendable {
     enum Job: Sendable {
         case append([NewMessage], RequestRecord?, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
-        /// The body returns what to do after its changes are committed. `mayWait`: it is committed a little later, together
-        /// with others, if those are to be expected.
-        case change(
-            @Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void,
-            mayWait: Bool = false)
+        /// The body returns what to do after its changes are committed.
+        case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
         /// Done between commits.
         case overwriteUnused(OverwriteRounds.Completion)
         case stop
-
-        var mayWait: Bool { if case .change(_, _, mayWait: true) = self { true } else { false } }
     }
 
     private let inbox = Inbox<Job>()
@@ -66,14 +61,15 @@ final class OutboxWriter: Sendable {
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
     /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
     func change<Value: Sendable>(
-        mayWait: Bool = false, _ body: @escaping @Sendable (Transaction) throws -> Value,
+        _ body: @escaping @Sendable (Transaction) throws -> Value,
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {
-        let run: @Sendable (Transaction) throws -> @Sendable () -> Void = { transaction in
+        let job = Job.change { transaction in
             let value = try body(transaction)
             return { completion(.success(value)) }
+        } failed: {
+            completion(.failure($0))
         }
-        let job = Job.change(run, failed: { completion(.failure($0)) }, mayWait: mayWait)
         if let error = put(job) { completion(.failure(error)) }
     }
 

@@ -76,34 +76,6 @@ import Testing
         #expect(loop.turn(at: now) == now + (fails ? Maintenance.interval : Maintenance.pause))
     }
 
-    /// While others are committed, a settlement is part of the next commit, which it awaits for a millisecond.
-    @Test func settlement_isCommittedWithTheNextJob_orAMillisecondLater_orAtOnceIfNothingElseIsDone() throws {
-        let store = try TestStore()
-        let writer = StubWriter(SQL(try SQLiteConnection(":memory:")))
-        let (inbox, done) = (Inbox<OutboxWriter.Job>(), SharedValue<[String]>([]))
-        let loop = CommitLoop(outbox: store.outbox, inbox: inbox, writer: writer)
-        loop.begin()
-        let start = store.threads.instant
-        func turn(_ job: String?, mayWait: Bool = false, at microseconds: Int) -> (String, MonotonicInstant?) {
-            if let job {
-                let end: @Sendable () -> Void = { done.set(done.value + [job]) }
-                inbox.put(.change({ _ in end }, failed: { _ in }, mayWait: mayWait))
-            }
-            let next = loop.turn(at: start + .microseconds(microseconds))
-            return ("\(done.value.joined(separator: " ")), \(writer.commits) commits", next)
-        }
-        #expect(turn("idle", mayWait: true, at: 0).0 == "idle, 1 commits")
-        #expect(turn("message", at: 100).0 == "idle message, 2 commits")
-        let (state, next) = turn("settlement", mayWait: true, at: 200)
-        #expect(state == "idle message, 2 commits")
-        #expect(next == start + .microseconds(1200))
-        #expect(turn("another", mayWait: true, at: 300).1 == start + .microseconds(1200))
-        #expect(turn("next", at: 400).0 == "idle message settlement another next, 3 commits")
-        _ = turn("last", mayWait: true, at: 500)
-        #expect(turn(nil, at: 1500).0 == "idle message settlement another next last, 4 commits")
-        #expect(turn("late", mayWait: true, at: 5400).0.hasSuffix("last late, 5 commits"))
-    }
-
     private static func name(_ error: StoreError) -> String {
         switch error {
         case .unknown: "unknown"
@@ -146,12 +118,10 @@ private final class StubWriter: StoreWriter {
     /// Whether commits fail once their jobs are done.
     var failsAtEnd = false
     var hasMoreToShrink = false
-    private(set) var commits = 0
 
     init(_ sql: SQL) { self.sql = sql }
 
     func commit(_ body: (SQL) throws -> Growth?) throws {
-        commits += 1
         try sql.transaction(.write) {
             _ = try body(sql)
             if failsAtEnd { throw StoreError.failed(detail: "as the test wants it") }
