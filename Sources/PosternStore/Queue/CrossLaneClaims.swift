@@ -137,27 +137,48 @@ struct CrossLaneClaims: QueueClaims {
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
         while scan.isEmpty, let kind = examined.withheld.next(at: scan.now) {
-            try fresh.refill(
-                kind, atMost: PostponedKinds.most(scan.limits), &examined, from: rows, isLeased: isLeased)
             let most = scan.request.maxMessagesOfKind[kind] ?? .max
-            while !scan.isFull, scan.count < most {
-                let (id, lane) = (examined.withheld.firstID(of: kind), examined.withheld.firstLane(of: kind))
-                if let lane, let first = examined.skipped.row(at: 0, of: lane), id.map({ first < $0 }) ?? true {
-                    examined.withheld.remove(lane: lane)
-                    // One with something in flight becomes free after that.
-                    if !examined.skipped.isInFlight(lane), try !claimLeft(of: lane, &scan, from: rows) { break }
-                } else if let id {
-                    if let row = try rows.row(id), !scan.take(row) { break }
-                    examined.withheld.removeFirstID(of: kind)
-                } else if let lane {
-                    examined.withheld.remove(lane: lane)
-                } else {
-                    break
+            var turns = examined.withheld.turns(of: kind)
+            while !turns.isEmpty, !scan.isFull, scan.count < most {
+                var left: [Int64] = []
+                for turn in turns where !scan.isFull && scan.count < most {
+                    try fresh.refill(
+                        kind, inTurn: turn, atMost: PostponedKinds.most(scan.limits), &examined, from: rows,
+                        isLeased: isLeased)
+                    let before = scan.count
+                    let share = fresh.share(of: turn, in: scan.limits).map { min(most, before + $0) } ?? most
+                    try claimWithheld(kind, inTurn: turn, upTo: share, &scan, from: rows)
+                    guard scan.count > before else { continue }
+                    examined.withheld.wasTaken(kind, inTurn: turn)
+                    if examined.withheld.hasRows(of: kind, inTurn: turn) { left.append(turn) }
                 }
+                turns = left
             }
             if !scan.isEmpty { examined.withheld.wasTaken(kind, now: scan.now) }
             // Nothing of it could be taken although there was room: it waits for its lanes.
             if scan.isEmpty, examined.withheld.hasRows(of: kind) { break }
+        }
+    }
+
+    /// Takes withheld rows of one turn until the scan has so many.
+    private mutating func claimWithheld(
+        _ kind: Kind, inTurn turn: Int64, upTo most: Int, _ scan: inout ClaimScan, from rows: QueueRows
+    ) throws {
+        while !scan.isFull, scan.count < most {
+            let id = examined.withheld.firstID(of: kind, inTurn: turn)
+            let lane = examined.withheld.firstLane(of: kind, inTurn: turn)
+            if let lane, let first = examined.skipped.row(at: 0, of: lane), id.map({ first < $0 }) ?? true {
+                examined.withheld.remove(lane: lane)
+                // One with something in flight becomes free after that.
+                if !examined.skipped.isInFlight(lane), try !claimLeft(of: lane, &scan, from: rows) { break }
+            } else if let id {
+                if let row = try rows.row(id), !scan.take(row) { break }
+                examined.withheld.removeFirstID(of: kind, inTurn: turn)
+            } else if let lane {
+                examined.withheld.remove(lane: lane)
+            } else {
+                break
+            }
         }
     }
 
@@ -178,13 +199,14 @@ struct CrossLaneClaims: QueueClaims {
         while let id = examined.unsentRow(at: done, of: lane) {
             let row = try rows.row(id)
             if !waiting.isEmpty, let kind = row?.message.kind, let until = waiting[kind] {
+                let turn = fresh.takesTurns ? try rows.turn(of: id) : 0
                 if lane == 0 {
                     examined.skipped.remove(id, from: 0)
-                    _ = examined.withheld.add(id, of: kind, until: until)
+                    _ = examined.withheld.add(id, of: kind, inTurn: turn, until: until)
                     continue
                 }
                 // With an earlier one in flight, the lane becomes free again after that.
-                if scan.count == before { examined.withheld.add(lane: lane, of: kind, until: until) }
+                if scan.count == before { examined.withheld.add(lane: lane, of: kind, inTurn: turn, until: until) }
                 break
             }
             guard !scan.isFull, row.map({ scan.take($0) }) ?? true else { return false }

@@ -40,7 +40,7 @@ struct ExaminedRows {
     ) -> Bool {
         guard id <= frontier else { return false }
         return groups.contains(id) || awaitingRemoval[id] != nil || skipped.contains(id, in: lane)
-            || !withheld.isEmpty && lane == 0 && withheld.contains(id, of: kind) || isLeased(id)
+            || !withheld.isEmpty && lane == 0 && withheld.contains(id) || isLeased(id)
     }
 
     /// Whether an earlier message of the lane is being sent, or waits to be sent again. A postponed one waits for the
@@ -103,16 +103,19 @@ struct ExaminedRows {
 
     /// Keeps a row that waits. Returns false if there are `most` of its kind, so that it was only noted that it was
     /// passed.
-    mutating func keep(_ id: MessageID, in lane: Int64, _ kind: Kind, for wait: Wait, atMost most: Int) -> Bool {
+    mutating func keep(
+        _ id: MessageID, in lane: Int64, _ kind: Kind, _ turn: Int64 = 0, for wait: Wait, atMost most: Int
+    ) -> Bool {
         switch wait {
         case .endpoint:
             postponed.pass(id, of: kind)
             return false
         case .limit(let until) where lane == 0:
-            return withheld.add(id, of: kind, until: until, atMost: most)
+            let most = WithheldRows.most(ofTurn: turn, most)
+            return withheld.add(id, of: kind, inTurn: turn, until: until, atMost: most)
         case .limit(let until):
             skipped.insert(id, in: lane)
-            withheld.add(lane: lane, of: kind, until: until)
+            withheld.add(lane: lane, of: kind, inTurn: turn, until: until)
         case .lane: skipped.insert(id, in: lane)
         }
         return true

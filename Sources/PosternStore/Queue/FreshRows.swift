@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// How far the rows of a mixed queue that wait for nothing have been examined, in the queue or in each of its turns. A
 /// plain value.
@@ -16,6 +17,11 @@ struct FreshRows {
     var isBehind = true
 
     var takesTurns: Bool { turns.isOn }
+
+    /// How many messages of the turn are taken before those of another one; nil if messages do not take turns.
+    func share(of turn: Int64, in limits: BatchLimits) -> Int? {
+        turns.isOn ? turns.weighedShare(of: turn, in: limits) : nil
+    }
 
     /// Whether there may be rows to examine that were not announced.
     @inline(__always) func mustExamine(besides examined: ExaminedRows) -> Bool {
@@ -150,11 +156,12 @@ struct FreshRows {
                 if let wait = ExaminedRows.wait(
                     of: id, in: lane, message.kind, behind: examined.skipped, full: look.full, waiting: look.waiting)
                 {
-                    if turn != nil, wait == .lane, examined.isCrowded {
+                    if turn != nil, lane != 0, examined.isCrowded {
                         end = .blocked
                         return false
                     }
-                    if !examined.keep(id, in: lane, message.kind, for: wait, atMost: look.most) { look.passed += 1 }
+                    let isKept = examined.keep(id, in: lane, message.kind, turn ?? 0, for: wait, atMost: look.most)
+                    if !isKept { look.passed += 1 }
                 } else if turn != nil, examined.sendsKindsApart, let kind = scan.kind, kind != message.kind {
                     guard wasServed || rest < share, !examined.isCrowded else {
                         end = .otherKind
@@ -191,19 +198,23 @@ struct FreshRows {
 
     /// Finds withheld rows of a kind again that were passed, if most of those that were kept have been sent.
     func refill(
-        _ kind: Kind, atMost most: Int, _ examined: inout ExaminedRows, from rows: QueueRows,
+        _ kind: Kind, inTurn turn: Int64, atMost most: Int, _ examined: inout ExaminedRows, from rows: QueueRows,
         isLeased: (MessageID) -> Bool
     ) throws {
-        guard let passed = examined.withheld.takePassed(of: kind, ifFewerThan: most / 2) else { return }
-        let room = most - examined.withheld.count(of: kind)
+        let most = WithheldRows.most(ofTurn: turn, most)
+        guard let passed = examined.withheld.takePassed(of: kind, inTurn: turn, ifFewerThan: most / 2) else { return }
+        let room = most - examined.withheld.count(of: kind, inTurn: turn)
         var found: [MessageID] = []
         // Of a scan that fails, all is passed again.
         var rest: MessageID? = passed
-        defer { examined.withheld.keep(found, of: kind, rest: rest) }
+        defer { examined.withheld.keep(found, of: kind, inTurn: turn, rest: rest) }
         // Rows after the cursor are found there. Where messages take turns, each turn has its own.
         let end = turns.isOn ? examined.frontier : cursor
+        let visited = turns.isOn && turn != WithheldRows.otherTurns ? turn : nil
         var next: MessageID?
-        try rows.forEachFresh(after: MessageID(rawValue: passed.rawValue - 1), begin: { _, _ in true }) { message in
+        try rows.forEachFresh(
+            after: MessageID(rawValue: passed.rawValue - 1), inTurn: visited, begin: { _, _ in true }
+        ) { message in
             guard message.id <= end else { return false }
             guard message.lane == 0, message.kind == kind, !examined.contains(message.id, in: 0, kind, isLeased) else {
                 return true

@@ -134,6 +134,16 @@ struct QueueRows {
             """, of: number, turn, as: Int64?.self) ?? nil
     }
 
+    /// The turn of a message; 0 also if it is gone.
+    func turn(of id: MessageID) throws -> Int64 {
+        if let turn = try sql.value("SELECT turn FROM queue_# WHERE id = ?", of: number, id, as: Int64.self) {
+            return turn
+        }
+        return try sql.value(
+            "SELECT turn FROM blocks_# WHERE first <= ?1 AND last >= ?1 ORDER BY first DESC LIMIT 1", of: number, id,
+            as: Int64.self) ?? 0
+    }
+
     /// The next turn of which a separate lane is due.
     func nextTurn(after turn: Int64, dueAt now: Timestamp) throws -> Int64? {
         try sql.value(

@@ -26,9 +26,12 @@ struct Turns {
 
     func cursor(of turn: Int64) -> MessageID? { cursors[turn] }
 
+    /// How many messages of the turn are taken before those of another one.
+    func weighedShare(of turn: Int64, in limits: BatchLimits) -> Int { limits.turnShare * (weights?[turn] ?? 1) }
+
     /// How many messages of the turn may be taken now; none until it has made up for those that it has had too many.
     mutating func share(of turn: Int64, in limits: BatchLimits) -> Int {
-        let share = limits.turnShare * (weights?[turn] ?? 1)
+        let share = weighedShare(of: turn, in: limits)
         guard let debt = debts[turn] else { return share }
         debts[turn] = debt > share ? debt - share : nil
         return share - debt

@@ -144,6 +144,50 @@ import Testing
         #expect(requests <= 3)
     }
 
+    /// What waits because its kind has been sent as often as it may takes turns, too, with and without an order.
+    @Test(arguments: [false, true]) func callers_takeTurns_ifTheirKindHasALimit(withLanes: Bool) throws {
+        let store = try TestStore()
+        var upstream = PlainUpstream(kinds: ["a", "b"])
+        upstream.traits.sendsKindsApart = true
+        let queue = try store.register(upstream)
+        try store.share(queue)
+        var number: Int64 = 0
+        func append(_ count: Int, inTurn turn: Int64) throws -> [MessageID] {
+            let messages = (0..<count).map { _ in
+                number += 1
+                return store.message(
+                    to: queue, kind: "a", lane: withLanes ? .digest(number) : .none, inTurn: turn)
+            }
+            return try store.append(messages).ids
+        }
+        func claim(isLimited: Bool) throws -> [Message] {
+            try queue.claim(
+                BatchLimits(maxMessages: 20, maxBytes: 1 << 20), now: store.time.now, oldest: nil,
+                waitingKinds: isLimited ? ["a": store.time.now + .seconds(1)] : [:]
+            ).messages
+        }
+        for _ in 0..<50 { _ = try append(40, inTurn: many) }
+        #expect(try claim(isLimited: true).isEmpty)
+        let ids = Set(try append(60, inTurn: few))
+        #expect(try claim(isLimited: true).isEmpty)
+        var sent = 0
+        var requests = 0
+        while sent < ids.count, requests < 20 {
+            store.time.advance(by: .seconds(1))
+            let messages = try claim(isLimited: false)
+            #expect(messages.count == 20, "the request is not smaller than without turns")
+            #expect(messages.contains { ids.contains($0.id) })
+            #expect(messages.contains { !ids.contains($0.id) })
+            sent += messages.filter { ids.contains($0.id) }.count
+            try store.deliver(messages, of: queue)
+            requests += 1
+            #expect(try claim(isLimited: true).isEmpty)
+        }
+        #expect(requests < 10, "each of the two has about half of every request")
+        store.time.advance(by: .seconds(1))
+        #expect(try store.drain(queue).count == 2060 - 20 * requests, "what was passed is found again")
+    }
+
     @Test func flush_ends_whenWhatWasThereIsSent_howeverMuchFollows() throws {
         let ids = try store.append(40, to: queue, inTurn: few)
         let more = try store.append(5000, to: queue, inTurn: many)

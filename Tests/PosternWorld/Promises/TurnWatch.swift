@@ -11,7 +11,18 @@ import PosternTestKit
 final class TurnWatch {
     private unowned let world: World
     /// Of each upstream and caller: the requests without one of its messages, while one could be sent.
-    private var passed: [String: [Int: Int]] = [:]
+    private var passed: [String: [Waiter: Int]] = [:]
+    /// Of each upstream, the number of the latest message that was posted while it was not calm.
+    private var held: [String: Int] = [:]
+
+    private struct Waiter: Hashable {
+        let caller: Int
+        /// Whether the message was there while the upstream was not calm. Probes choose among such messages, and the others
+        /// of those are sent together, as a group that is sent again is: in their order, between new messages.
+        let wasHeld: Bool
+    }
+    /// The messages among which a probe chooses.
+    private static let probeChoice = 512
 
     init(_ world: World) { self.world = world }
 
@@ -43,6 +54,7 @@ final class TurnWatch {
         for entry in entries { entry.wasSent = true }
         guard fairBy == "caller", isCalm(service) else {
             passed[service.name] = nil
+            held[service.name] = world.expectations.entries.count
             return
         }
         // What is sent again is sent between new messages.
@@ -52,21 +64,34 @@ final class TurnWatch {
         // A lane that callers share waits in the turn of one of them.
         var owners: [String: Set<Int?>] = [:]
         for entry in all { if let lane = entry.lane { owners[lane, default: []].insert(entry.caller) } }
-        var counts: [Int: Int] = [:]
+        var counts: [Waiter: Int] = [:]
+        let kind = kind(of: entries, to: service)
+        let limits = service.type.rates(seed: world.plan.seed)
         for entry in all where isWaiting(entry) && entry.lane.map({ owners[$0]?.count == 1 }) ?? true {
-            guard let caller = entry.caller, !served.contains(caller), counts[caller] == nil else { continue }
-            counts[caller] = (passed[service.name]?[caller] ?? 0) + 1
+            guard let caller = entry.caller, !served.contains(caller) else { continue }
+            let waiter = Waiter(caller: caller, wasHeld: entry.number < held[service.name] ?? 0)
+            guard counts[waiter] == nil else { continue }
+            counts[waiter] = passed[service.name]?[waiter] ?? 0
+            // A kind with a limit of its own waits for that, while others are sent.
+            guard limits[entry.kind] == nil || entry.kind == kind else { continue }
+            counts[waiter, default: 0] += 1
             world.promises.coverage.visit("queue: a caller waits while others are sent")
-            guard counts[caller, default: 0] > most(service) else { continue }
+            let most = most(service) + (waiter.wasHeld ? 2 * Self.probeChoice : 0)
+            guard counts[waiter, default: 0] > most else { continue }
             guard isNext(entry, of: all) else {
-                counts[caller] = 0
+                counts[waiter] = 0
                 continue
             }
             world.promises.fail(
                 "callers take turns",
-                "\(entry.mark), \(entry.ids[0]), waits while \(most(service)) requests of others are sent")
+                "\(entry.mark), \(entry.ids[0]), waits while \(most) requests of others are sent")
         }
         passed[service.name] = counts
+    }
+
+    /// Events about messages have the kind of the type.
+    private func kind(of entries: [Expectations.Entry], to service: Service) -> String {
+        entries.lazy.map(\.kind).first { !$0.isEmpty } ?? service.type.kind
     }
 
     /// Every turn has its weight in messages before the next one. Every other request may be of rows that were left before,
