@@ -13,6 +13,9 @@ final class RateCheck {
     private static let grace = Duration.seconds(30)
     /// A change this old is on disk, unless the disk fails.
     private static let certain = Duration.seconds(600)
+    /// Requests that are spaced evenly take this long for those of a second, if the first of them was late by as much as is
+    /// caught up with.
+    private static let second = Duration.milliseconds(990)
 
     private struct Known {
         /// Since when it is paused.
@@ -129,14 +132,14 @@ final class RateCheck {
         for entry in carried { check(entry) }
     }
 
-    /// In any second no more than is allowed, and what was late by the precision of a timer. Requests that are recorded may
-    /// wait for the disk, and leave together.
+    /// In any second, shortened by what a late timer may catch up with, no more than is allowed. Requests that are recorded
+    /// may wait for the disk, and leave together.
     private func checkRate(of name: String, _ messages: Int, at now: MonotonicInstant) {
         let settings = world.plan.settings
         // A clock that is set moves the times until which requests wait.
         guard !world.wasClockSet else { return }
         var sent = known[name]?.sent ?? []
-        sent.removeAll { now - $0.at >= .seconds(1) }
+        sent.removeAll { now - $0.at >= Self.second }
         // What the first one carried was paid for after it.
         let others = sent.reduce(0) { $0 + $1.messages }
         sent.append((now, messages))
@@ -153,7 +156,7 @@ final class RateCheck {
     private func checkRate(of kind: String, of type: any TypeScenarios, at now: MonotonicInstant) {
         guard !world.wasClockSet, let limit = type.rates(seed: world.plan.seed)[kind] else { return }
         var sent = known[type.name]?.sentOfKind[kind] ?? []
-        sent.removeAll { now - $0 >= .seconds(1) }
+        sent.removeAll { now - $0 >= Self.second }
         sent.append(now)
         known[type.name, default: Known()].sentOfKind[kind] = sent
         if Double(sent.count - world.plan.settings.maxInFlight) > limit * 1.05 {
