@@ -12,6 +12,8 @@ extension World {
     struct Backup {
         /// Of the messages that were answered before the copy began, by the number of their entries.
         let ids: [Int: [MessageID]]
+        /// What an operator had been told is cancelled, or erased, before the copy began, by the same numbers.
+        let cancelled: Set<Int>
         /// The first encryption key that a credential in it may need.
         let oldestKey: Int
         let bytes: Int
@@ -28,13 +30,14 @@ extension World {
         guard let run, !isDamaged else { return }
         let answered = expectations.entries.filter { !$0.isWaived && !$0.ids.isEmpty }
         let ids = Dictionary(uniqueKeysWithValues: answered.map { ($0.number, $0.ids) })
+        let cancelled = Set(answered.lazy.filter(\.isCancelled).map(\.number))
         let key = oldestKey
         do {
             let verification = try StoreBackup(bytesPerSecond: 0, replacesFile: true).run(of: path, to: backupPath) {
                 [unowned self] _, _ in goOn(with: run)
             }
             guard self.run === run else { return }
-            backup = Backup(ids: ids, oldestKey: key, bytes: verification.bytes)
+            backup = Backup(ids: ids, cancelled: cancelled, oldestKey: key, bytes: verification.bytes)
             history.record("a backup is made")
             promises.coverage.visit("store: backup made")
         } catch {
@@ -102,6 +105,8 @@ extension World {
         oldestKey = min(oldestKey, backup.oldestKey)
         // Not in it, or not certainly.
         for entry in expectations.entries where backup.ids[entry.number] != entry.ids { entry.isWaived = true }
+        // What was cancelled or erased after the backup is in it again, and what is delivered there can be replayed.
+        for entry in expectations.entries where !backup.cancelled.contains(entry.number) { entry.isCancelled = false }
         promises.wasRestored()
     }
 }

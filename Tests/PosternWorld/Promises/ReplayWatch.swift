@@ -108,7 +108,8 @@ final class ReplayWatch {
                 if world.promises.isRemoved(entry) || world.restores > 0 { continue }
                 return world.promises.fail("nothing accepted is lost", "\(id), a copy of \(entry.mark), is gone")
             }
-            let isExcused = entry.wasRejected || world.plan.settings.dropsOldest(of: entry.upstream)
+            let isExcused =
+                entry.wasRejected || entry.isErased || world.plan.settings.dropsOldest(of: entry.upstream)
             guard record.state != .delivered, !isExcused else { continue }
             world.promises.fail("a copy is delivered", "\(id), a copy of \(entry.mark), is \(record.state.name)")
         }
