@@ -29,6 +29,9 @@ struct EraseRun: Sendable {
         /// Requests whose details may quote a message.
         var batches: [BatchID] = []
         var counts = EraseCounts()
+        /// What was erased before these messages, which are copies of it.
+        var erased: [MessageID] = []
+        var ids: [MessageID] { states.keys + callbacks.values.flatMap(\.self) }
     }
 
     /// A row of `responses`. `replacement`: nil if it is deleted.
@@ -86,17 +89,27 @@ struct EraseRun: Sendable {
             change(request.keys[...]) {
                 try $0.eraseReplays(ofKey: $1)
             } then: {
-                overwrite(found)
+                eraseCopies(of: found)
             }
+        }
+    }
+
+    /// Until the payload of a delivered message was gone, a replay may have queued a copy of it, after the search.
+    private func eraseCopies(of former: Found) {
+        read { () throws(StoreError) in
+            var found = Found(states: try copies(of: former.states), counts: former.counts)
+            found.erased = former.erased + former.ids
+            guard !found.states.isEmpty else { return overwrite(found) }
+            for state in found.states.values { found.counts.messages[state, default: 0] += 1 }
+            settle(Array(found.states.keys)) { [found] in eraseDependents(of: found) }
         }
     }
 
     private func overwrite(_ found: Found) {
         read { () throws(StoreError) in
-            let ids = found.states.keys + found.callbacks.values.flatMap(\.self)
-            let left = try queued(ids)
+            let left = try queued(found.erased)
             guard left.isEmpty else { return completion(.failure(.beingSent(left.count))) }
-            for (number, ids) in Dictionary(grouping: ids, by: \.upstream) {
+            for (number, ids) in Dictionary(grouping: found.erased, by: \.upstream) {
                 if let name = outbox.names[number] { outbox.metrics.erased(name.description).add(ids.count) }
             }
             outbox.writer.overwriteUnused { result in
@@ -247,6 +260,22 @@ struct EraseRun: Sendable {
         return found
     }
 
+    /// The copies of messages that are newer than what the request is about.
+    private func copies(of originals: [MessageID: MessageState]) throws(StoreError) -> [MessageID: MessageState] {
+        guard outbox.hasReplays else { return [:] }
+        let rows = try outbox.read { sql in
+            try sql.all("SELECT id, original FROM replayed WHERE id > ?", last) {
+                (copy: $0[0] as MessageID, original: $0[1] as MessageID)
+            }
+        }
+        let names = outbox.names
+        var found: [MessageID: MessageState] = [:]
+        for row in rows where originals[row.original] != nil && names[row.copy.upstream].map(request.shows) == true {
+            found[row.copy] = try outbox.message(row.copy)?.state
+        }
+        return found
+    }
+
     /// The message that an event reports: its key. Nil for most others.
     private static func subject(of row: borrowing SQLRow) -> MessageID? {
         guard row.byteCount(3) == 13, let subject = MessageID(row[3] as String) else { return nil }
@@ -263,7 +292,7 @@ struct EraseRun: Sendable {
             callbacks[subject, default: []].append(row[0])
         }
         found.callbacks = callbacks.mapValues { Array(Set($0)) }
-        found.counts.callbacks = found.callbacks.values.reduce(0) { $0 + $1.count }
+        found.counts.callbacks += found.callbacks.values.reduce(0) { $0 + $1.count }
         try addRecords(to: &found)
         try addBatches(to: &found)
     }

@@ -244,6 +244,36 @@ import Testing
         #expect(try bench.store.state(id) == .delivered)
     }
 
+    @Test func copyThatAReplayQueuesMeanwhile_isErased() throws {
+        let bench = try Bench { $0.deliveredPayloadRetention = .seconds(1000) }
+        bench.store.outbox.setCallbacks([])
+        let original = try bench.append(Self.person)
+        try bench.deliver()
+        let replay = Replay(
+            id: "r", Replay.Request(upstream: bench.work.target.name, to: bench.work.target.name), by: nil,
+            newest: original, at: bench.store.time.now)
+        _ = try bench.store.threads.result { bench.store.outbox.begin(replay, completion: $0) }
+        // The erasure waits for another message of the person.
+        try bench.append(Self.person)
+        let claim = try bench.store.claim(bench.work)
+        let result = SharedValue<EraseCounts?>(nil)
+        bench.store.outbox.erase(EraseRequest(.key(Self.person)) { $0 }, on: .test) { result.set(try? $0.get()) }
+        try bench.store.settleDown()
+        var step = Replay.Step(from: replay.cursor, next: nil)
+        let text = bench.payload(of: Self.person)
+        step.messages = [(original, bench.store.message(text, to: bench.work, key: Self.person))]
+        let made = step
+        let done = try bench.store.threads.result {
+            bench.store.outbox.advance("r", made, into: bench.work.target, completion: $0)
+        }
+        #expect(done?.replay.done == 1)
+        try bench.store.deliver(claim.messages, of: bench.work)
+        #expect(eventually { result.value != nil })
+        #expect(result.value?.messages == [.delivered: 1, .queued: 2])
+        #expect(try bench.store.claim(bench.work).messages.isEmpty)
+        #expect(try bench.tracesOfPerson() == [])
+    }
+
     @Test func erasedMessage_isNotQueuedAgain() throws {
         let bench = try Bench()
         let id = try bench.append(Self.person)
