@@ -106,7 +106,8 @@ extension APIContext {
         let queued = try outbox.queued(of: replay.id, to: target.queue.number, atMost: window)
         guard 2 * queued <= window else { return nil }
         let page = try outbox.page(
-            of: replay, after: replay.cursor, limit: min(window - queued, Self.step.messages), maxBytes: Self.step.bytes)
+            of: replay, after: replay.cursor, limit: min(window - queued, Self.step.messages), maxBytes: Self.step.bytes
+        )
         var step = Replay.Step(from: replay.cursor, next: page.next)
         for (record, payload) in page.messages {
             switch payload {
