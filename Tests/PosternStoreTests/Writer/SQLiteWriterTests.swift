@@ -429,10 +429,15 @@ private struct CountingUpstream: PlainAtHeart, StateValidatingUpstream {
 }
 
 extension TestStore {
-    /// Keeps the writer busy until the test puts something into the inbox.
+    /// Keeps the writer busy until the test puts something into the inbox. It is busy when this returns, so that what comes
+    /// later is in one portion.
     fileprivate func holdWriter() -> Inbox<Void> {
-        let release = Inbox<Void>()
-        outbox.writer.change { _ in _ = release.wait(until: SystemTime().instant + longestWait) }
+        let (held, release) = (Inbox<Void>(), Inbox<Void>())
+        outbox.writer.change { _ in
+            held.put(())
+            _ = release.wait(until: SystemTime().instant + longestWait)
+        }
+        _ = held.wait(until: SystemTime().instant + longestWait)
         return release
     }
 }
