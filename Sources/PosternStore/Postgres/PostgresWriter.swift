@@ -83,8 +83,8 @@ final class PostgresWriter: StoreWriter {
             let count = try session.sql.run(
                 """
                 INSERT INTO log (writer, n, kind)
-                SELECT ?1, ?2, 0 WHERE EXISTS (SELECT 1 FROM log WHERE writer = ?1 AND n = ?2 - 1)
-                """, session.writer, number)
+                SELECT writer, n + 1, 0 FROM log WHERE writer = ? AND n = ?
+                """, session.writer, number - 1)
             guard count == 1 else { throw lostCommits() }
         } catch let error as PostgresError where error.constraint == "log_pkey" {
             metrics.fenced.add()

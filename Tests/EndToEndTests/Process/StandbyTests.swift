@@ -124,12 +124,7 @@ extension EndToEnd {
                 })
             let arrived = try samsara.values(of: "seq")
             for writer in writers {
-                let numbers = arrived.filter { $0.source == writer.source }.compactMap { Int($0.value) }
-                let missing = Set(writer.accepted.withLock { $0 }).subtracting(numbers)
-                #expect(missing.isEmpty, "\(writer.source) lost \(missing.sorted().prefix(20))")
-                var seen: Set<Int> = []
-                let first = numbers.filter { seen.insert($0).inserted }
-                #expect(first == first.sorted(), "\(writer.source) arrived out of order")
+                expectArrival(of: writer.accepted.withLock { $0 }, from: writer.source, in: arrived)
             }
             let audit = try await Binary.run(["outbox", "audit", "--config", standby.directory.config])
             #expect(audit.exitCode == 0, "\(audit.output)\(audit.errors)")
