@@ -213,7 +213,7 @@ final class TestStore {
 /// Runs each test of a suite for each engine: what the suite says about the store is true of all of them.
 struct EachEngine: SuiteTrait, TestTrait, TestScoping {
     @TaskLocal static var current = StoreEngineKind.sqlite
-    private static let all = [StoreEngineKind.sqlite, .sqliteAdmittingLate()]
+    private static let all = [StoreEngineKind.sqlite, .sqliteAdmittingLate(), .postgres(PostgresOptions())]
 
     let isRecursive = true
 
