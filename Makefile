@@ -220,7 +220,7 @@ image: build ## an OCI image from Debian's packages alone, in .build/dist; witho
 	@scripts/install-dependencies.sh --package
 	deploy/image.sh .build/dist
 
-alerts-check: build ## is each alert raised when its condition happens, and only then? with a real Prometheus; two minutes
+alerts-check: postgres build ## is each alert raised when its condition happens, and only then? with a real Prometheus; two minutes
 	@scripts/install-dependencies.sh --package
 	scripts/monitoring.py --check
 	scripts/alerts_check.py --binary $(RELEASE_BINARY)

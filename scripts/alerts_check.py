@@ -6,13 +6,13 @@ usage: make alerts-check
        scripts/alerts_check.py [--binary PATH]
 
 Expressions and thresholds are those of the file. Only its durations (`for:` and ranges) are a sixtieth, so that the check
-takes two minutes: an hour is a minute, and a minute a second. Three conditions are brought about in the files of a store while
-no gateway uses it: messages are dated back by 20 minutes, the ledger of an upstream is made wrong, because a gateway has no way
-to do that, and the database is enlarged to 11 GiB by a hole. Everything else happens to the gateways.
+takes two minutes: an hour is a minute, and a minute a second. Some conditions are brought about in a store: messages are dated back by 20
+minutes, the ledger of an upstream is made wrong, because a gateway has no way to do that, the file is enlarged to 11 GiB by a
+hole, and in PostgreSQL the last commits are taken away, as by a failover. Everything else happens to the gateways.
 
 It also sees that every query of the dashboard finds its series.
 
-Needs Prometheus, openssl, a C compiler, and the right to mount: every store has a disk of its own, a tmpfs in a mount namespace.
+Needs Prometheus, PostgreSQL, openssl, a C compiler, and the right to mount: every store has a disk of its own, a tmpfs in a mount namespace.
 """
 
 import argparse
@@ -31,7 +31,7 @@ import threading
 import time
 import urllib.parse
 
-from harness import ROOT, Failure, Gateway, Process, Simulator, binary_from, call, free_port, until
+from harness import ROOT, Failure, Gateway, Postgres, Process, Simulator, binary_from, call, free_port, psql, until
 from monitoring import PANELS, RULES
 
 GIB = 1 << 30
@@ -134,8 +134,10 @@ class Prometheus(Process):
 
 
 class Check:
-    def __init__(self, binary, directory, running):
+    def __init__(self, binary, directory, database, running):
         self.binary = binary
+        # The URL of a database.
+        self.database = database
         self.directory = directory
         # What is to be ended.
         self.running = running
@@ -283,6 +285,42 @@ class Check:
         threading.Thread(target=try_to_write, daemon=True).start()
         self.expect("PosternWorkerStalled", gateway, 60, worker="writer")
 
+    # MARK: A store in PostgreSQL
+
+    def node(self, name, simulator, **options):
+        """A gateway that shares its store with others."""
+        return self.gateway(
+            name, {"samsara": {"url": simulator.url()}},
+            settings={"outbox": {"engine": "postgres", "postgres": {"url": self.database, "node": name, "leaseSeconds": 3}}},
+            **options)
+
+    def freeze(self, owner, other):
+        """The owner stands still, and another one takes over."""
+        owner.child.send_signal(signal.SIGSTOP)
+        other.wait_ready()
+        self.expect("PosternFenced", other)
+        self.expect("PosternDown", owner)
+
+    def lose_commits(self, owner):
+        """The database lacks the last commit of each writer. The owner ends, and starts again."""
+        psql(self.database, "DELETE FROM postern.log WHERE (writer, n) IN (SELECT writer, max(n) FROM postern.log GROUP BY writer)")
+        expect(post(owner, "samsara"), 503)
+        code = owner.child.wait(30)
+        if code != 74:
+            raise Failure(f"exit code {code} instead of 74")
+        self.expect("PosternCommitsLost", owner)
+        return self.again(owner)
+
+    def cut_off(self, owner):
+        """The database takes no connection any more."""
+        administration = self.database.replace("/postern?", "/postgres?")
+        psql(administration, """
+            ALTER DATABASE postern ALLOW_CONNECTIONS false;
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postern'""")
+        self.running.callback(psql, administration, "ALTER DATABASE postern ALLOW_CONNECTIONS true")
+        expect(post(owner, "samsara"), 503)
+        self.expect("PosternStoreUnreachable", owner)
+
     # MARK: The process
 
     def restart(self, gateway, prometheus):
@@ -336,18 +374,21 @@ class Check:
         running.callback(gate.unlink, missing_ok=True)
         secure = self.gateway("secure", {"samsara": samsara}, wait=False, settings={"server": {"tls": {
             "certificateFile": str(certificates / "certificate.pem"), "keyFile": str(certificates / "key.pem")}}})
-        plain = [self.instance(gateway) for gateway in (busy, shaken, slow)]
+        owner = self.node("owner", simulator)
+        waiting = self.node("waiting", simulator, wait=False)
+        plain = [self.instance(gateway) for gateway in (busy, shaken, slow, owner, waiting)]
         prometheus = running.enter_context(
             Prometheus(self.directory, shortened(RULES.read_text()), plain, [self.instance(secure)]))
         until(prometheus.is_ready, 30, "Prometheus is ready")
         running.callback(stopping.set)
 
-        self.see_health(prometheus, (busy, shaken, slow))
+        self.see_health(prometheus, (busy, shaken, slow, owner), len(plain) + 1)
         self.certify(certificates, 5)
         self.expect("PosternCertificateExpires", secure, 100)
         self.trouble_upstreams(busy, simulator)
         self.fill_queues(busy, stopping)
         shaken = self.break_store(shaken)
+        self.freeze(owner, waiting)
         self.slow_down_disk(slow, gate, prometheus)
         self.shrink_disk(busy)
         self.see_alerts(prometheus)
@@ -355,17 +396,18 @@ class Check:
         self.nearly_fill_disk(busy)
         running.enter_context(contextlib.closing(self.hold_log(slow)))
         shaken = self.restart(shaken, prometheus)
+        owner = self.lose_commits(waiting)
         self.see_alerts(prometheus)
         self.see_panels(prometheus)
+        self.cut_off(owner)
         self.stall_disk(slow, gate)
         shaken.stop()
         self.expect("PosternDown", shaken)
         self.see_alerts(prometheus)
         self.see_no_others(prometheus)
 
-    def see_health(self, prometheus, gateways, seconds=15):
+    def see_health(self, prometheus, gateways, targets, seconds=15):
         """For a while, gateways that have something to do raise nothing."""
-        targets = len(gateways) + 1
         until(lambda: prometheus.value("sum(up)") == targets, 20, "all gateways are scraped")
         end = time.monotonic() + seconds
         number = 0
@@ -419,18 +461,21 @@ class Check:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary")
-    parser.add_argument("--in-namespace", action="store_true", help=argparse.SUPPRESS)
+    # In a mount namespace, with this database outside of it.
+    parser.add_argument("--database", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not options.in_namespace:
+    if not options.database:
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        os.execvp("unshare", ["unshare", "--mount", *user, sys.executable, __file__, *sys.argv[1:], "--in-namespace"])
+        with Postgres() as server:
+            command = ["unshare", "--mount", *user, sys.executable, __file__, *sys.argv[1:], "--database", server.url()]
+            sys.exit(subprocess.run(command, check=False).returncode)
     for program in ("prometheus", "openssl", "cc"):
         if not shutil.which(program):
             sys.exit(f"alerts-check: {program} is not installed")
     with tempfile.TemporaryDirectory() as directory:
         try:
             with contextlib.ExitStack() as running:
-                Check(binary_from(options.binary), pathlib.Path(directory), running).run()
+                Check(binary_from(options.binary), pathlib.Path(directory), options.database, running).run()
         except Failure as failure:
             sys.exit(f"alerts-check: {failure}")
         finally:

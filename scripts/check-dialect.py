@@ -5,7 +5,9 @@ Starts a server of its own in a temporary folder, creates the tables that `Migra
 statement of `Sources/PosternStore`, as PostgreSQL writes its parameters. The test `SharedDialectTests` says which files know
 SQLite only, and which constructs are not shared; this shows whether PostgreSQL agrees. Needs `postgresql-15` or a later one.
 """
-import pathlib, pwd, re, shutil, subprocess, sys, tempfile
+import pathlib, re, sys
+
+from harness import Postgres, psql
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STORE = ROOT / "Sources/PosternStore"
@@ -82,26 +84,8 @@ def postgres(text, number="7"):
 
 
 def main():
-    programs = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    if not programs:
-        sys.exit("there is no PostgreSQL; install the package postgresql-15")
-    bin = programs[-1].parent
-    user = pwd.getpwnam("postgres")
-    folder = tempfile.mkdtemp(prefix="postern-dialect-", dir="/tmp")
-    shutil.chown(folder, user.pw_uid, user.pw_gid)
-
-    def run(*command, **options):
-        return subprocess.run(
-            ["runuser", "-u", "postgres", "--", *map(str, command)], cwd=folder, text=True, capture_output=True, **options)
-
-    try:
-        run(bin / "initdb", "-D", f"{folder}/data", "-A", "trust", "--no-sync", check=True)
-        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off"
-        run(bin / "pg_ctl", "-D", f"{folder}/data", "-o", options, "-w", "-l", f"{folder}/log", "start", check=True)
-        psql = [bin / "psql", "-h", folder, "-d", "postgres", "-X", "-q"]
-        made = run(*psql, "-v", "ON_ERROR_STOP=1", input=schema())
-        if made.returncode:
-            sys.exit(f"the tables cannot be created:\n{made.stderr}")
+    with Postgres(["fsync=off"]) as server:
+        psql(server.url(), schema())
         found = list(statements())
         failures = 0
         lines = []
@@ -109,18 +93,15 @@ def main():
             # PREPARE takes neither of these, and they have no parameters.
             if re.match(r"BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE", text.strip()):
                 continue
-            lines.append(f"\\echo -- {index}\n\\warn -- {index}\nPREPARE s{index} AS {postgres(text)};")
-        answer = run(*psql, input="\n".join(lines))
-        for part in answer.stderr.split("-- ")[1:]:
-            index, _, error = part.partition("\n")
-            if "ERROR" in error:
-                failures += 1
-                print(f"{found[int(index)][0]}: {error.strip()}\n")
-        print(f"{len(found)} statements, {failures} of them not shared")
-        sys.exit(1 if failures else 0)
-    finally:
-        run(bin / "pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "-w", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
+            lines.append(f"\\warn -- {index}\nPREPARE s{index} AS {postgres(text)};")
+        answer = psql(server.url(), "\n".join(lines), check=False)
+    for part in answer.split("-- ")[1:]:
+        index, _, error = part.partition("\n")
+        if "ERROR" in error:
+            failures += 1
+            print(f"{found[int(index)][0]}: {error.strip()}\n")
+    print(f"{len(found)} statements, {failures} of them not shared")
+    sys.exit(1 if failures else 0)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,12 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -268,6 +270,55 @@ class Gateway(Process):
             return done.returncode, json.loads(done.stdout)
         except ValueError:
             return done.returncode, done.stdout + done.stderr
+
+
+class Postgres(Process):
+    """A PostgreSQL server in a folder of its own, with a socket there and no port, and the database `postern`.
+
+    If this process is root's, the server is the user postgres, since it refuses to be root.
+    """
+
+    def __init__(self, settings=()):
+        servers = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+        if not servers:
+            raise Failure("there is no PostgreSQL server; install postgresql-15")
+        programs = servers[-1].parent
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="postern-postgres-", dir="/tmp"))
+        user = []
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, "postgres", "postgres")
+            user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        subprocess.run(
+            [*user, programs / "initdb", "-D", self.folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
+             "--no-locale", "--no-sync"], cwd=self.folder, check=True, capture_output=True)
+        options = ["listen_addresses=", f"unix_socket_directories={self.folder}", *settings]
+        super().__init__(
+            [*user, programs / "postgres", "-D", self.folder / "data", *(part for one in options for part in ("-c", one))],
+            self.folder / "log", cwd=self.folder)
+        pid_file = self.folder / "data/postmaster.pid"
+        until(lambda: self.check_alive() and pid_file.exists() and "ready" in pid_file.read_text(), LONGEST_WAIT, "PostgreSQL")
+        psql(self.url("postgres"), "CREATE DATABASE postern")
+
+    def url(self, database="postern"):
+        return f"postgres://postgres@/{database}?host={self.folder}"
+
+    def stop(self, seconds=30):
+        """Ends all sessions. The folder is removed."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGINT)
+        code = super().stop(seconds)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return code
+
+
+def psql(url, text, check=True):
+    """Runs statements, each in its own transaction. Returns what psql printed: rows, with `|` between columns, then errors."""
+    done = subprocess.run(
+        ["psql", url, "-X", "-q", "-t", "-A", *(["-v", "ON_ERROR_STOP=1"] if check else [])], input=text, text=True,
+        capture_output=True, timeout=LONGEST_WAIT)
+    if check and done.returncode:
+        raise Failure(f"psql: {done.stderr}")
+    return done.stdout + done.stderr
 
 
 def listens(port):

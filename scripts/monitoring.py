@@ -85,10 +85,10 @@ PANELS = [
          [("sum by (instance) (rate(postern_store_reconnects_total{$s}[$r]))", "{{instance}}")]),
         ("Transactions that were run again", "cps",
          [("sum by (code) (rate(postern_store_retries_total{$s}[$r]))", "{{code}}")]),
-        ("Commits in doubt, lost, or refused after a takeover", "cps",
+        ("Commits in doubt or lost, and takeovers", "cps",
          [("sum by (outcome) (rate(postern_store_unknown_commits_total{$s}[$r]))", "in doubt: {{outcome}}"),
           ("sum(rate(postern_store_lost_commits_total{$s}[$r]))", "lost"),
-          ("sum(rate(postern_fenced_total{$s}[$r]))", "refused")]),
+          ("sum(rate(postern_fenced_total{$s}[$r]))", "takeovers")]),
     ]),
     ("Process", [
         ("Requests by status", "reqps", [("sum by (status) (rate(postern_http_requests_total{$s}[$r])) > 0", "{{status}}")]),
@@ -180,7 +180,7 @@ FIRES = {
         ('postern_store_lost_commits_total{instance="b"}', "0x9")],
     "PosternFenced": [
         ('postern_fenced_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
-         "Another gateway took over the store while a was writing."),
+         "a took over the store from a gateway that was silent."),
         ('postern_fenced_total{instance="b"}', "0x9")],
     "PosternCertificateExpires": [
         ('postern_tls_certificate_expiry_seconds{instance="a"}', f"{13 * 86400}-60x90", 70, 'instance="a"',

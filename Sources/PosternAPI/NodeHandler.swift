@@ -47,7 +47,7 @@ public final class NodeHandler: HTTPHandler {
         case "/metrics":
             // It tells nothing about callers or messages. Without it, a gateway that waits would count as down.
             var exposition = Exposition()
-            DatabaseMetrics.write(leaseSeconds: 0, to: &exposition)
+            DatabaseMetrics.writeWaiting(to: &exposition)
             return HTTPResponse(
                 status: 200, headers: [("Content-Type", exposition.format.contentType)],
                 body: Array(exposition.text.utf8))

@@ -53,6 +53,7 @@ final class Services: Sendable {
             throw .store(error)
         }
         if let lease {
+            metrics.database.fenced.add(lease.replacedNodes)
             metrics.database.begin(
                 isUp: { [outbox] in outbox.failure?.isOfDatabase != true }, leaseSeconds: { lease.left.inSeconds })
         }

@@ -15,9 +15,9 @@ public final class DatabaseMetrics: Sendable {
     public let unknownCommits = Metrics.counters("outcome")
     /// The values of `outcome` in `unknownCommits`.
     public static let outcomes = ["stored", "notStored"]
-    /// Commits that the database had confirmed and does not have any more.
+    /// How often the database lacked commits that it had confirmed, in the life of the store.
     public let lostCommits = Counter()
-    /// Transactions that were refused because another gateway had taken over.
+    /// Silent gateways from which this one took over, so that nothing of theirs is stored any more.
     public let fenced = Counter()
 
     private let gauges = Mutex<Gauges?>(nil)
@@ -38,11 +38,21 @@ public final class DatabaseMetrics: Sendable {
         for outcome in Self.outcomes { _ = unknownCommits(outcome) }
     }
 
-    /// The lease alone, for a gateway that does not own the store.
-    public static func write(leaseSeconds: Double, to exposition: inout Exposition) {
+    /// What a gateway that does not own the store exports. With it, the first takeover is an increase, too.
+    public static func writeWaiting(to exposition: inout Exposition) {
+        write(leaseSeconds: 0, to: &exposition)
+        write(fenced: Counter(), to: &exposition)
+    }
+
+    private static func write(leaseSeconds: Double, to exposition: inout Exposition) {
         exposition.gauges(
             "postern_node_lease_seconds",
             "How long this gateway may send without hearing from the database; 0: not at all.", [([], leaseSeconds)])
+    }
+
+    private static func write(fenced: Counter, to exposition: inout Exposition) {
+        exposition.counters(
+            "postern_fenced_total", "Silent gateways from which this one took over.", Family(single: fenced))
     }
 
     func write(to exposition: inout Exposition) {
@@ -61,10 +71,9 @@ public final class DatabaseMetrics: Sendable {
             "postern_store_unknown_commits_total", "Commits whose connection was lost, by what was found out.",
             unknownCommits)
         exposition.counters(
-            "postern_store_lost_commits_total", "Confirmed commits that the database does not have any more.",
+            "postern_store_lost_commits_total",
+            "How often the database lacked commits that it had confirmed, in the life of the store.",
             Family(single: lostCommits))
-        exposition.counters(
-            "postern_fenced_total", "Transactions refused because another gateway had taken over.",
-            Family(single: fenced))
+        Self.write(fenced: fenced, to: &exposition)
     }
 }

@@ -57,6 +57,8 @@ final class PostgresEngine: StoreEngine {
                 let next = try sql.value("SELECT nextval('ids')", as: Int64.self) ?? 0
                 _ = try sql.value(
                     "SELECT setval('ids', ?)", max(next, StoreFile.firstSequence(at: time.now)), as: Int64.self)
+                let lost = try sql.value("SELECT lostCommits FROM store", as: Int.self) ?? 0
+                metrics.database.lostCommits.add(lost)
                 try prepare(sql)
                 return nil
             }

@@ -37,7 +37,9 @@ enum PostgresSchema {
           format INTEGER NOT NULL,
           -- What a program has to know at least.
           minFormat INTEGER NOT NULL,
-          owner INTEGER
+          owner INTEGER,
+          -- How often confirmed commits were missing.
+          lostCommits INTEGER NOT NULL DEFAULT 0
         );
         CREATE TABLE nodes (
           node INTEGER PRIMARY KEY,

@@ -85,9 +85,11 @@ final class PostgresWriter: StoreWriter {
                 INSERT INTO log (writer, n, kind)
                 SELECT writer, n + 1, 0 FROM log WHERE writer = ? AND n = ?
                 """, session.writer, number - 1)
-            guard count == 1 else { throw lostCommits() }
+            guard count == 1 else {
+                session.sql.rollBack()
+                throw lostCommits(session.sql)
+            }
         } catch let error as PostgresError where error.constraint == "log_pkey" {
-            metrics.fenced.add()
             engine.logger.error(
                 "another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
             engine.loseOwnership()
@@ -95,8 +97,14 @@ final class PostgresWriter: StoreWriter {
         }
     }
 
-    private func lostCommits() -> StoreError {
+    /// This process ends soon: the next owner reports the count.
+    private func lostCommits(_ sql: SQL) -> StoreError {
         metrics.lostCommits.add()
+        do {
+            try sql.run("UPDATE store SET lostCommits = lostCommits + 1")
+        } catch {
+            engine.logger.error("the loss is not counted", metadata: ["error": "\(StoreError(postgres: error))"])
+        }
         engine.logger.critical(
             "the database has lost commits that it had confirmed; it was restored, or a standby without them took over")
         engine.loseOwnership()
@@ -153,7 +161,7 @@ final class PostgresWriter: StoreWriter {
         var isStored = false
         if let former {
             guard try sql.exists("SELECT 1 FROM log WHERE writer = ? AND n = ?", former.writer, former.last) else {
-                throw lostCommits()
+                throw lostCommits(sql)
             }
             isStored = try Fence(sql: sql, options: engine.options).end(former.writer) > former.last
         }

@@ -17,6 +17,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private let isLeaving = Atomic<Bool>(false)
     /// Until when this node may send, in nanoseconds since boot. 0: not at all.
     private let end = Atomic<Int64>(0)
+    private let replaced = Atomic(0)
     private let shared = Mutex(Shared())
     private let running = Mutex<(any RunningLoop)?>(nil)
 
@@ -108,6 +109,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
     public var left: Duration {
         max(.zero, MonotonicInstant(nanoseconds: end.load(ordering: .acquiring)) - .sinceBoot)
     }
+
+    /// How many silent nodes this one has ended. Any thread.
+    public var replacedNodes: Int { replaced.load(ordering: .acquiring) }
 
     /// The number of this life; throws once the lease is over.
     func ownNode() throws(StoreError) -> Int64 {
@@ -279,9 +283,10 @@ public final class StoreLease: Loop, @unchecked Sendable {
 
     /// Ends a silent node. Each step may be repeated, by any node.
     private func replace(_ other: Seen, with sql: SQL) throws {
-        try sql.run(
+        let ended = try sql.run(
             "UPDATE nodes SET state = ? WHERE node = ? AND state = ? AND beat = ?", PostgresSchema.dead, other.number,
             PostgresSchema.up, other.beat)
+        replaced.add(ended, ordering: .releasing)
         let state = try sql.value("SELECT state FROM nodes WHERE node = ?", other.number, as: Int.self)
         // Otherwise it has beaten since.
         guard state == PostgresSchema.dead else { return }

@@ -1,5 +1,6 @@
 import Foundation
 import PosternCore
+import PosternMetrics
 import PosternTestKit
 import Testing
 
@@ -192,6 +193,8 @@ import Testing
         #expect(node.outbox.failure == .ownershipLost)
         #expect(!node.outbox.mayStillSend)
         #expect(try store.run("SELECT count(*) FROM queue_1") == 1)
+        node.outbox.close()
+        #expect(try store.open(store.options()).metrics.database.lostCommits.value == 1)
     }
 
     /// All writers of a node are ended with it.
