@@ -56,7 +56,8 @@ struct CrossLaneClaims: QueueClaims {
             if examined.sendsKindsApart {
                 for message in scan.keepOneKind() { examined.leave(message.id, in: message.lane.number) }
             }
-            tookGroupLast = scan.isGroup
+            // A scan that finds nothing, perhaps because kinds wait for their limits, is nobody's turn.
+            if !scan.isEmpty { tookGroupLast = scan.isGroup }
         } catch {
             // What was taken so far must not be lost if the scan fails.
             for message in scan.messages { examined.leave(message.id, in: message.lane.number) }
@@ -112,7 +113,6 @@ struct CrossLaneClaims: QueueClaims {
         _ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool
     ) throws {
         let isWithheldFirst = !examined.withheld.wasTakenLast
-        examined.withheld.wasTakenLast = false
         if isWithheldFirst, !examined.withheld.isEmpty {
             try claimWithheld(&scan, from: rows, isLeased: isLeased)
             if !scan.isEmpty { return }
@@ -125,9 +125,11 @@ struct CrossLaneClaims: QueueClaims {
         if mayMix || scan.isEmpty {
             while !scan.isFull, let lane = examined.skipped.takeFree(), try claimLeft(of: lane, &scan, from: rows) {}
         }
-        tookLeftLast = !isFreshFirst && !scan.isEmpty
+        let tookLeft = !isFreshFirst && !scan.isEmpty
         if !isFreshFirst, mayMix || scan.isEmpty { try claimFresh(&scan, from: rows, isLeased: isLeased) }
-        if !isWithheldFirst, scan.isEmpty, !examined.withheld.isEmpty {
+        if !scan.isEmpty {
+            (tookLeftLast, examined.withheld.wasTakenLast) = (tookLeft, false)
+        } else if !isWithheldFirst, !examined.withheld.isEmpty {
             try claimWithheld(&scan, from: rows, isLeased: isLeased)
         }
     }

@@ -188,6 +188,30 @@ import Testing
         #expect(try store.drain(queue).count == 2060 - 20 * requests, "what was passed is found again")
     }
 
+    /// While a kind may not be sent, claims find nothing: that is nobody's turn.
+    @Test func callers_takeTurnsWithABatchThatIsSentAgain_ifTheirKindHasALimit() throws {
+        let store = try TestStore()
+        var upstream = PlainUpstream(kinds: ["a", "b"])
+        upstream.traits.sendsKindsApart = true
+        let queue = try store.register(upstream)
+        try store.share(queue)
+        try store.append(100, to: queue, inTurn: many)
+        try store.sendLater(try store.claim(queue).messages, of: queue, at: store.time.now)
+        let id = try store.append(1, to: queue, inTurn: few)[0]
+        var sent: [MessageID] = []
+        for _ in 0..<4 {
+            for isLimited in [false, true] {
+                sent += try queue.claim(
+                    BatchLimits(maxMessages: 1, maxBytes: 1 << 20), now: store.time.now, oldest: nil,
+                    waitingKinds: isLimited ? ["a": store.time.now + .seconds(1)] : [:]
+                ).messages.map(\.id)
+            }
+            store.time.advance(by: .seconds(1))
+        }
+        #expect(sent.count == 4)
+        #expect(sent.contains(id))
+    }
+
     @Test func flush_ends_whenWhatWasThereIsSent_howeverMuchFollows() throws {
         let ids = try store.append(40, to: queue, inTurn: few)
         let more = try store.append(5000, to: queue, inTurn: many)

@@ -133,7 +133,7 @@ final class RateCheck {
     }
 
     /// In any second, shortened by what a late timer may catch up with, no more than is allowed. Requests that are recorded
-    /// may wait for the disk, and leave together.
+    /// may wait for the disk, and leave together, also with the next one that is on time.
     private func checkRate(of name: String, _ messages: Int, at now: MonotonicInstant) {
         let settings = world.plan.settings
         // A clock that is set moves the times until which requests wait.
@@ -145,7 +145,7 @@ final class RateCheck {
         sent.append((now, messages))
         known[name, default: Known()].sent = sent
         let (requests, limit) = (settings.maxRequestsPerSecond, settings.maxMessagesPerSecond)
-        if requests > 0, Double(sent.count - settings.maxInFlight) > requests * 1.05 {
+        if requests > 0, Double(sent.count - settings.maxInFlight) > max(1, requests) * 1.05 {
             world.promises.fail("no more requests a second than allowed", "\(sent.count) to \(name)")
         }
         if limit > 0, sent.count > settings.maxInFlight, Double(others) > max(1, limit) * 2.05 {
@@ -159,7 +159,7 @@ final class RateCheck {
         sent.removeAll { now - $0 >= Self.second }
         sent.append(now)
         known[type.name, default: Known()].sentOfKind[kind] = sent
-        if Double(sent.count - world.plan.settings.maxInFlight) > limit * 1.05 {
+        if Double(sent.count - world.plan.settings.maxInFlight) > max(1, limit) * 1.05 {
             world.promises.fail(
                 "no more requests of a kind in a second than allowed", "\(sent.count) of \(kind) to \(type.name)")
         }

@@ -63,7 +63,12 @@ final class TurnWatch {
         let all = world.expectations.entries.filter { $0.upstream == service.name }
         // A lane that callers share waits in the turn of one of them.
         var owners: [String: Set<Int?>] = [:]
-        for entry in all { if let lane = entry.lane { owners[lane, default: []].insert(entry.caller) } }
+        for entry in all {
+            guard let lane = entry.lane else { continue }
+            owners[lane, default: []].insert(entry.caller)
+            // Copies have no caller.
+            if entry.copies > 0 { owners[lane]?.insert(nil) }
+        }
         var counts: [Waiter: Int] = [:]
         let kind = kind(of: entries, to: service)
         let limits = service.type.rates(seed: world.plan.seed)
