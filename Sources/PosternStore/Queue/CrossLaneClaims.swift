@@ -56,7 +56,7 @@ struct CrossLaneClaims: QueueClaims {
             if examined.sendsKindsApart {
                 for message in scan.keepOneKind() { examined.leave(message.id, in: message.lane.number) }
             }
-            // A scan that finds nothing, perhaps because kinds wait for their limits, is nobody's turn.
+            // A scan that finds nothing, perhaps because kinds wait for their limits, is no turn.
             if !scan.isEmpty { tookGroupLast = scan.isGroup }
         } catch {
             // What was taken so far must not be lost if the scan fails.

@@ -188,7 +188,7 @@ import Testing
         #expect(try store.drain(queue).count == 2060 - 20 * requests, "what was passed is found again")
     }
 
-    /// While a kind may not be sent, claims find nothing: that is nobody's turn.
+    /// While a kind may not be sent, claims find nothing: that is no turn.
     @Test func callers_takeTurnsWithABatchThatIsSentAgain_ifTheirKindHasALimit() throws {
         let store = try TestStore()
         var upstream = PlainUpstream(kinds: ["a", "b"])
