@@ -6,13 +6,14 @@ usage: make alerts-check
        scripts/alerts_check.py [--binary PATH]
 
 Expressions and thresholds are those of the file. Only its durations (`for:` and ranges) are a sixtieth, so that the check
-takes two minutes: an hour is a minute, and a minute a second. Some conditions are brought about in a store: messages are dated back by 20
-minutes, the ledger of an upstream is made wrong, because a gateway has no way to do that, the file is enlarged to 11 GiB by a
-hole, and in PostgreSQL the last commits are taken away, as by a failover. Everything else happens to the gateways.
+takes two minutes: an hour is a minute, and a minute a second. Some conditions are brought about in a store: messages are dated
+back by 20 minutes, the ledger of an upstream is made wrong, because a gateway has no way to do that, the file is enlarged to
+11 GiB by a hole, and in PostgreSQL the last commits are taken away, as by a failover. Everything else happens to the gateways.
 
 It also sees that every query of the dashboard finds its series.
 
-Needs Prometheus, PostgreSQL, openssl, a C compiler, and the right to mount: every store has a disk of its own, a tmpfs in a mount namespace.
+Needs Prometheus, PostgreSQL, openssl, a C compiler, and the right to mount: every store has a disk of its own, a tmpfs in a
+mount namespace.
 """
 
 import argparse
