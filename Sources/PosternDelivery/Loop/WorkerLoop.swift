@@ -295,7 +295,8 @@ final class WorkerLoop: Loop, @unchecked Sendable {
             // The end of a request in flight is an event. A time that has passed is not waited for.
             for end in [machine.health.upstream.reopensAt, machine.guardOpensAt].compactMap(\.self)
             where machine.unsettled == 0 { earliest.consider(end) }
-            if let end = machine.pace.wait(now: time.now), hasMessages { earliest.consider(end) }
+            // An empty queue is looked at, too: only after that does the next message wake the worker.
+            if let end = machine.pace.wait(now: time.now) { earliest.consider(end) }
             return earliest.instant
         }
         guard hasToken else {

@@ -68,6 +68,25 @@ import Testing
         #expect(turns < 80)
     }
 
+    /// While it may not send, the worker cannot see that the message it has sent was the last one.
+    @Test(arguments: [(LaneRule.acrossLanes, false), (.acrossLanes, true), (.perLane, false), (.perLane, true)])
+    func messageAfterTheLastOne_isSent_asSoonAsTheLimitPermits(laneRule: LaneRule, takesTurns: Bool) throws {
+        let harness = try DeliveryHarness(
+            PlainUpstream(laneRule: laneRule),
+            settings: .with { ($0.pace, $0.batchMaxMessages, $0.batchMaxWait) = (.init(requests: 0.5), 1, .zero) })
+        harness.transport.answerAll { _ in .status(200) }
+        if takesTurns { try harness.outbox.share(harness.queue.target, by: Fairness(by: .caller)) }
+        let lane = laneRule == .perLane ? Lane.named("a") : .none
+        // A worker that turns only when it is woken, or when the time has come that it waits for.
+        try harness.worker.start()
+        for count in 1...4 {
+            try harness.accept(1, lane: lane)
+            harness.threads.advance(by: .milliseconds(count == 1 ? 1000 : 2000))
+            #expect(harness.ledger.delivered == count)
+        }
+        harness.worker.join()
+    }
+
     @Test func adaptiveWorker_slowsDown_andRefusalsStop() throws {
         let harness = try harness(.init(isAdaptive: true), batch: 1)
         let taken = SharedValue<[Int64: Int]>([:])
