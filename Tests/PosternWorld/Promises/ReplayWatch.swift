@@ -15,9 +15,10 @@ final class ReplayWatch {
     /// The entry that each copy is a message of.
     private var copies: [MessageID: Expectations.Entry] = [:]
     private var latest = MessageID(rawValue: 0)
-    /// By replay: the originals of its copies, and in which life of the process the latest copy was seen.
-    private var seen: [String: (originals: Set<MessageID>, last: MessageID, run: Int)] = [:]
+    /// By replay: when it began, the originals of its copies, and in which life of the process the latest copy was seen.
+    private var seen: [String: (startedAtMs: Int64, originals: Set<MessageID>, last: MessageID, run: Int)] = [:]
     private var isOn: Bool { !requests.isEmpty }
+    private var isKept: Bool { world.plan.settings.retention == SettingsPlan.longestRetention }
 
     init(_ world: World) { self.world = world }
 
@@ -49,18 +50,27 @@ final class ReplayWatch {
             try? outbox.read { [latest] sql in
                 try sql.all(
                     """
-                    SELECT replayed.id, original, replays.id FROM replayed JOIN replays ON replay = number
+                    SELECT replayed.id, original, record FROM replayed JOIN replays ON replay = number
                     WHERE replayed.id > ? ORDER BY replayed.id
                     """, latest
-                ) { (copy: $0[0] as MessageID, original: $0[1] as MessageID, replay: $0[2] as String) }
+                ) { (copy: $0[0] as MessageID, original: $0[1] as MessageID, record: $0[2] as String) }
             }
         }
-        for row in rows ?? [] { add(row.copy, of: row.original, by: row.replay) }
+        for row in rows ?? [] {
+            guard let replay = JSONRecord.decode(row.record, as: Replay.self) else { continue }
+            add(row.copy, of: row.original, by: replay.id, startedAtMs: replay.startedAtMs)
+        }
     }
 
-    private func add(_ copy: MessageID, of original: MessageID, by replay: String) {
+    private func add(_ copy: MessageID, of original: MessageID, by replay: String, startedAtMs: Int64) {
         latest = copy
-        var known = seen[replay] ?? ([], MessageID(rawValue: 0), world.runs)
+        let new = (startedAtMs, Set<MessageID>(), MessageID(rawValue: 0), world.runs)
+        var known = seen[replay] ?? new
+        if known.startedAtMs != startedAtMs {
+            // One that has ended is kept for as long as messages that failed; then its id is free.
+            if isKept { world.promises.fail("a replay queues each message once", "\(replay) was begun again") }
+            known = new
+        }
         if !known.originals.insert(original).inserted {
             world.promises.fail(
                 "a replay queues each message once", "\(replay) has queued \(original) again as \(copy)")
@@ -113,7 +123,6 @@ final class ReplayWatch {
             guard record.state != .delivered, !isExcused else { continue }
             world.promises.fail("a copy is delivered", "\(id), a copy of \(entry.mark), is \(record.state.name)")
         }
-        let isKept = world.plan.settings.retention == SettingsPlan.longestRetention
         for replay in (try? outbox.replays(atMost: 100)) ?? [] where !replay.isStopped {
             world.promises.coverage.visit("replay: has ended")
             let dealtWith = replay.done + replay.refused + replay.withoutPayload
