@@ -107,8 +107,8 @@ final class Network: OwnedTransport, Loop, @unchecked Sendable {
         if fate == .answered, doubtfulResponses.strike(entries, to: service, at: now) {
             fate = .status(500, retryAfter: nil)
         }
-        if fate == .answered, world.massRejections.strike(entries, to: service, at: now) {
-            fate = .status(422, retryAfter: nil)
+        if fate.reachesUpstream, world.massRejections.strike(entries, to: service, at: now) {
+            fate = fate.ifRefused(with: 422)
         }
         // The status that an upstream gives to poison may be the message's fault, however it comes about.
         if case .status(500, _) = fate { for entry in entries { entry.doubts += 1 } }
@@ -327,6 +327,15 @@ extension Service.Fate {
         switch self {
         case .answered, .status, .refused: false
         case .resetBefore, .resetAfter, .hang, .hangAfter, .garbage, .truncated: true
+        }
+    }
+    /// The same for an upstream that refuses the request with this status.
+    func ifRefused(with status: Int) -> Self {
+        switch self {
+        case .answered, .truncated: .status(status, retryAfter: nil)
+        case .resetAfter, .garbage: .resetBefore
+        case .hangAfter: .hang
+        case .status, .refused, .resetBefore, .hang: self
         }
     }
     /// What becomes of a connection without a request.

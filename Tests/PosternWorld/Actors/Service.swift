@@ -109,21 +109,35 @@ final class Service {
             case .slow: delay += random.span(1...25)
             case .tokensDie, .hiccups, .mute, .rejectsAll: continue
             case .outage: return (.refused, delay)
-            case .hang: return (random.chance(0.5) ? .hang : .hangAfter, delay)
+            case .hang: return (refusing(random.chance(0.5) ? .hang : .hangAfter, of: path, at: instant), delay)
             case .maintenance: return (.status(503, retryAfter: retryAfter(random, atMost: 900)), delay)
             case .rateLimit where random.chance(fault.share):
                 return (.status(429, retryAfter: retryAfter(random, atMost: 120)), delay)
             case .endpoint where path.hashedShare < 0.5: return (.status(503, retryAfter: nil), delay)
-            case .flaky where random.chance(fault.share): return (flaky(random), delay)
-            case .unauthorized: return (.status(type.unauthorizedStatus, retryAfter: nil), delay)
-            case .wrongURL: return (.status(404, retryAfter: nil), delay)
-            case .wrongEndpoint:
-                guard let wrong = fault.wrongEndpoint, path.hasPrefix(wrong.endpoint.path) else { continue }
-                return (.status(wrong.status, retryAfter: nil), delay)
+            case .flaky where random.chance(fault.share):
+                return (refusing(flaky(random), of: path, at: instant), delay)
+            case .unauthorized, .wrongURL, .wrongEndpoint:
+                guard let status = refusal(of: path, by: fault) else { continue }
+                return (.status(status, retryAfter: nil), delay)
             case .rateLimit, .endpoint, .flaky: continue
             }
         }
         return (.answered, delay)
+    }
+
+    /// The status with which a fault refuses whatever arrives at a path.
+    private func refusal(of path: String, by fault: FaultPlan) -> Int? {
+        switch fault.kind {
+        case .unauthorized: type.unauthorizedStatus
+        case .wrongURL: 404
+        default: fault.wrongEndpoint.flatMap { path.hasPrefix($0.endpoint.path) ? $0.status : nil }
+        }
+    }
+
+    /// What becomes of a request on its way does not make an upstream take it that refuses everything.
+    private func refusing(_ fate: Fate, of path: String, at instant: MonotonicInstant) -> Fate {
+        let status = activeFaults(at: instant).lazy.compactMap { self.refusal(of: path, by: $0) }.first
+        return status.map { fate.ifRefused(with: $0) } ?? fate
     }
 
     private func flaky(_ random: SeededRandom) -> Fate {
