@@ -71,6 +71,9 @@ package final class Expectations {
         package var unknownOutcomes = 0
         /// Whether an upstream that rejected everything rejected it.
         package var wasRejected = false
+        /// Whether it had failed then, and was sent again after an operator had queued it again. Later messages of its lane
+        /// may have been delivered meanwhile.
+        package var wasRequeued = false
         /// Doubtful answers that it got although nothing is wrong with it.
         package var doubts = 0
 

@@ -93,11 +93,11 @@ extension Promises {
         )
     }
 
-    /// Of each lane, what was accepted earlier arrived earlier.
+    /// Of each lane, what was accepted earlier arrived earlier. What failed holds nothing up any more.
     private func checkOrder() {
         var lanes: [String: [(id: MessageID, entry: Expectations.Entry)]] = [:]
         for entry in world.expectations.entries
-        where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 && !entry.isWaived {
+        where !entry.isExempt && !entry.isPoison && entry.unanswered == 0 && !entry.isWaived && !entry.wasRequeued {
             guard !world.plan.settings.dropsOldest(of: entry.upstream), let lane = entry.lane, entry.ids.count == 1,
                 entry.firstArrival != nil
             else { continue }

@@ -179,6 +179,14 @@ final class Promises: @unchecked Sendable {
             if !whole.isWaived, isRefused || whole.isInvalid {
                 fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.name)")
             }
+            if entry.wasRejected, !entry.wasRequeued { entry.wasRequeued = isRequeued(entry) }
+        }
+    }
+
+    private func isRequeued(_ entry: Expectations.Entry) -> Bool {
+        let worker = world.run?.workers.first { $0.type.name == entry.upstream }?.worker
+        return world.weather.quietly {
+            entry.ids.contains { id in (try? worker?.queue.read { try $0.row(id)?.wasRequeued }) == true }
         }
     }
 
