@@ -123,8 +123,15 @@ extension EraseCounts {
             json.number("idempotencyRecords", idempotencyRecords)
             json.number("events", events)
             if isDryRun { json.flag("dryRun", true) }
+            if isKeptByDatabase { json.string("note", Self.note) }
         }
     }
+}
+
+extension EraseCounts {
+    private static let note =
+        "Everything was deleted. PostgreSQL keeps it in dead rows until VACUUM, and in its write-ahead log and archive for as long "
+        + "as these are kept."
 }
 
 extension EraseFailure {

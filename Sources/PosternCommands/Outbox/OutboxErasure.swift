@@ -17,14 +17,15 @@ public struct OutboxErasure: Sendable {
 
         /// A line for each number that is not zero.
         public var text: String {
-            let counts = JSONParser.ofThisThread.parse(Array(json.utf8)) { root in
-                root.members.compactMap { member in
+            let parsed = JSONParser.ofThisThread.parse(Array(json.utf8)) { root in
+                let counts = root.members.compactMap { member in
                     member.value.integer.flatMap { $0 > 0 ? "\($0) \(member.key.string ?? "")" : nil }
                 }
+                return (counts, root["note"]?.string)
             }
-            let found = (try? counts.get()) ?? []
-            let end = isPreview ? ["Nothing was changed. Add --yes to erase them."] : ["Erased."]
-            return ((found.isEmpty ? ["nothing"] : found) + end).joined(separator: "\n")
+            let (found, note) = (try? parsed.get()) ?? ([], nil)
+            let end = isPreview ? "Nothing was changed. Add --yes to erase them." : "Erased."
+            return ((found.isEmpty ? ["nothing"] : found) + [end] + (note.map { [$0] } ?? [])).joined(separator: "\n")
         }
     }
 

@@ -30,6 +30,8 @@ protocol StoreEngine: AnyObject, Sendable {
     func startError(_ error: any Error) -> StoreError
     /// Whether this process may send what it has claimed.
     var mayStillSend: Bool { get }
+    /// Whether the medium keeps what was deleted for as long as it likes, so that it cannot be overwritten.
+    var keepsDeleted: Bool { get }
     /// `close` follows soon: what waits for the medium waits no longer than a few seconds from now on.
     func willClose()
     /// Closes the store, once the writers have ended.
@@ -38,6 +40,7 @@ protocol StoreEngine: AnyObject, Sendable {
 
 extension StoreEngine {
     var mayStillSend: Bool { true }
+    var keepsDeleted: Bool { false }
     func willClose() {}
 }
 
@@ -106,8 +109,6 @@ enum OverwriteProgress {
     /// Nothing was done, because a read needs the former content. Later, the same may succeed.
     case heldUp
     case done
-    /// The medium keeps what was deleted as long as it likes.
-    case notPossible
 }
 
 /// The sizes of a store, in bytes.

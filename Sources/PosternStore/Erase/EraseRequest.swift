@@ -44,6 +44,8 @@ public struct EraseCounts: Sendable, Equatable {
     public internal(set) var idempotencyRecords = 0
     /// Identities of events, by which a repeat is recognized.
     public internal(set) var events = 0
+    /// Whether the database may keep what was deleted for some time, where no statement reads it.
+    public internal(set) var isKeptByDatabase = false
 
     public init() {}
 }
@@ -84,7 +86,8 @@ extension Outbox {
     /// It does so in short transactions. If the process ends meanwhile, each message is either erased, with its callbacks, or
     /// found again by the same request.
     ///
-    /// - Parameter completion: Called on any thread once nothing of them can be read in the files of the store.
+    /// - Parameter completion: Called on any thread once nothing of them can be read in the files of the store, or in the tables if
+    ///   it is in a database.
     public func erase(
         _ request: EraseRequest, on executor: EraseExecutor,
         completion: @escaping @Sendable (Result<EraseCounts, EraseFailure>) -> Void

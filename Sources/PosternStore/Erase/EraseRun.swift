@@ -112,9 +112,11 @@ struct EraseRun: Sendable {
             for (number, ids) in Dictionary(grouping: found.erased, by: \.upstream) {
                 if let name = outbox.names[number] { outbox.metrics.erased(name.description).add(ids.count) }
             }
-            outbox.writer.overwriteUnused { result in
+            var counts = found.counts
+            counts.isKeptByDatabase = outbox.engine.keepsDeleted
+            outbox.writer.overwriteUnused { [counts] result in
                 switch result {
-                case .success(true): completion(.success(found.counts))
+                case .success(true): completion(.success(counts))
                 case .success(false): completion(.failure(.heldUp))
                 case .failure(let error): completion(.failure(.store(error)))
                 }

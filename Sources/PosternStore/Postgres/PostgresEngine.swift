@@ -101,6 +101,8 @@ final class PostgresEngine: StoreEngine {
     var failure: StoreError? { nil }
     var messagesPerCommitWhenFull: Int { OutboxWriter.maxMessagesPerCommit }
     var mayStillSend: Bool { lease.mayStillSend }
+    /// In dead rows until a `VACUUM`, then in free space of its pages, and in its log.
+    var keepsDeleted: Bool { true }
 
     var figures: StoreFigures {
         // For metrics only: what cannot be read counts as empty.

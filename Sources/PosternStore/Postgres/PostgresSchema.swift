@@ -110,6 +110,10 @@ enum PostgresSchema {
         guard Int(try setting("server_version_num")) ?? 0 >= oldestServer else {
             throw StoreError.unsuitable(detail: "PostgreSQL \(try setting("server_version")) is older than 13")
         }
+        guard try setting("server_encoding") == "UTF8" else {
+            throw StoreError.unsuitable(
+                detail: "the database has the encoding \(try setting("server_encoding")), not UTF8")
+        }
         guard try setting("fsync") == "on" || options.acceptsUnsafeServer else {
             throw StoreError.unsuitable(detail: "fsync is off: a power cut would lose what was answered")
         }

@@ -26,9 +26,8 @@ struct PostgresValues: ~Copyable {
 
     mutating func add(_ value: Bool) { withUnsafeBytes(of: UInt8(value ? 1 : 0)) { add(PostgresType.bool, $0) } }
 
-    /// PostgreSQL rejects a text that contains the character 0 (SQLSTATE 22021).
     mutating func add(text: String) {
-        var text = text
+        var text = PostgresText.stored(text)
         text.withUTF8 { add(PostgresType.text, UnsafeRawBufferPointer($0)) }
     }
 

@@ -223,8 +223,8 @@ final class PostgresWriter: StoreWriter {
         work()
     }
 
-    /// PostgreSQL keeps what was deleted until a `VACUUM`, then in free space of its pages, and in its log.
-    func overwriteUnused(from position: Int?) -> OverwriteProgress { .notPossible }
+    /// There is nothing that could be overwritten from here: `PostgresEngine.keepsDeleted`.
+    func overwriteUnused(from position: Int?) -> OverwriteProgress { .done }
 
     // MARK: Numbers
 

@@ -123,7 +123,7 @@ extension String: SQLValue {
 
     static var postgresType: UInt32 { PostgresType.text }
     func add(to values: inout PostgresValues) { values.add(text: self) }
-    init(from cell: PostgresCell) { self.init(decoding: cell.bytes, as: UTF8.self) }
+    init(from cell: PostgresCell) { self = PostgresText.read(cell.bytes) }
 }
 
 extension [UInt8]: SQLValue {

@@ -3,7 +3,7 @@ import PosternCore
 /// The requests to overwrite what deletions have left in the medium. A round is for all that came before it, and is done in
 /// portions, between commits. Belongs to the writer's thread.
 struct OverwriteRounds {
-    /// Gets false if a read held it up for longer than `patience`, or the medium keeps what was deleted.
+    /// Gets false if a read held it up for longer than `patience`.
     typealias Completion = @Sendable (Result<Bool, StoreError>) -> Void
 
     private static let pause = Duration.milliseconds(50)
@@ -33,7 +33,6 @@ struct OverwriteRounds {
                 (dueAt, isHeldUpSince) = (now + Self.pause, start)
                 if now - start >= Self.patience { end(with: .success(false)) }
             case .done: end(with: .success(true))
-            case .notPossible: end(with: .success(false))
             }
         } catch {
             end(with: .failure(error))

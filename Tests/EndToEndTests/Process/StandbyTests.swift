@@ -179,6 +179,32 @@ extension EndToEnd {
             #expect(try await gateway.stop().exitCode == 0)
         }
 
+        /// PostgreSQL stores U+0000 in no text: it would fail a statement, and what is in the same transaction.
+        @Test(.timeLimit(.minutes(10))) func textWithU0000_failsNothing_andErasingSaysWhatStays() async throws {
+            let gateway = try await Node("west", Self.settings("http://127.0.0.1:9"))
+            _ = try gateway.timeUntilReady()
+            let client = try gateway.client()
+            let sources = [#"a\u0000b"#, "ab"]
+            for source in sources {
+                #expect(try client.post(eventPath, event(1, source: source)).status == 202)
+            }
+            let envelope = #"{"upstream":"samsara","kind":"event","key":"a\u0000b","payload":\#(event(2))}"#
+            #expect(try client.post("/v1/messages", envelope).status == 422)
+            #expect(try client.get("/v1/messages").json["messages"].array.count == 2)
+            let found = try client.get("/v1/messages?key=a%00b")
+            #expect(found.status == 200 && found.json["messages"].array.isEmpty, "\(found.text)")
+            for value in sources {
+                let erased = try client.post("/v1/messages/erase", #"{"pointer":"/sourceId","value":"\#(value)"}"#)
+                #expect(erased.status == 200 && erased.json["queued"].int == 1, "\(erased.text)")
+                #expect(erased.json["note"].string?.contains("VACUUM") == true)
+            }
+            #expect(try client.post("/v1/messages/erase", #"{"key":"a\u0000b"}"#).status == 200)
+            let command = ["outbox", "erase", "--config", gateway.directory.config, "--key", "k", "--yes"]
+            let erased = try await Binary.run(command + ["--url", "http://127.0.0.1:\(gateway.port)"])
+            #expect(erased.output.hasPrefix("nothing\nErased.\n") && erased.output.contains("VACUUM"), "\(erased)")
+            #expect(try await gateway.stop().exitCode == 0)
+        }
+
         @Test(.timeLimit(.minutes(10))) func waitingGateway_endsCleanly_onSIGTERM() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let owner = try await Node("west", settings)

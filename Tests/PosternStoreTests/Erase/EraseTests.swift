@@ -9,13 +9,13 @@ import Testing
 @testable import PosternStore
 
 /// What is erased of a person, in the rows and in the files.
-@Suite struct EraseTests {
+@Suite(.eachEngine) struct EraseTests {
     /// What is looked for in the files.
     static let person = "person-4711-is-to-be-erased"
     static let other = "person-4712-stays"
 
     /// A store with an upstream `work`, whose messages are reported with their payloads to an upstream `hooks`.
-    private struct Bench {
+    fileprivate struct Bench {
         let store: TestStore
         let work: UpstreamQueue
         let hooks: UpstreamQueue
@@ -102,12 +102,28 @@ import Testing
             return try store.threads.result { store.outbox.erase(request, on: .test, completion: $0) }
         }
 
-        /// What SQLite finds wrong in the file.
+        /// What SQLite finds wrong in the file. PostgreSQL keeps its pages itself.
         func faults() throws -> Int {
-            try store.integer("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'")
+            guard !store.options.engine.isPostgres else { return 0 }
+            return try store.integer("SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'")
         }
 
-        func tracesOfPerson() throws -> [String] { try store.folder.files(with: EraseTests.person) }
+        func tracesOfPerson() throws -> [String] { try traces(of: EraseTests.person) }
+
+        /// The files, or the tables in PostgreSQL, that contain `text`.
+        func traces(of text: String) throws -> [String] {
+            guard case .postgres(let options) = store.options.engine else { return try store.folder.files(with: text) }
+            let connection = try PostgresConnection(options)
+            defer { connection.close() }
+            func column(_ text: String) throws -> [String] {
+                let result = try connection.execute(text)
+                return (0..<result.rowCount).map { String(decoding: result.bytes($0, 0), as: UTF8.self) }
+            }
+            try connection.execute("SET bytea_output = 'escape'")
+            return try column("SELECT tablename FROM pg_tables WHERE schemaname = '\(options.schema)'").filter {
+                try column("SELECT 1 FROM \"\($0)\" AS r WHERE r::text LIKE '%\(text)%' LIMIT 1") != []
+            }
+        }
     }
 
     @Test func erasedPerson_isInNoFile_whateverBecameOfTheMessages() throws {
@@ -144,7 +160,8 @@ import Testing
         #expect(try bench.faults() == 0)
         // The others are as they were.
         #expect(try store.drain(bench.work).count == 5 * 9)
-        #expect(try !store.folder.files(with: Self.other).isEmpty)
+        #expect(try !bench.traces(of: Self.other).isEmpty)
+        #expect(counts.isKeptByDatabase == store.options.engine.isPostgres)
     }
 
     @Test func erasedPerson_isInNoFile_afterMuchHasMovedInThem() throws {
@@ -185,8 +202,8 @@ import Testing
         let bench = try Bench()
         let id = try bench.append(Self.person)
         let hooks = try #require(UpstreamName("hooks"))
-        #expect(try bench.erase { $0.upstream = hooks } == EraseCounts())
-        #expect(try bench.erase { $0.visible = [hooks] } == EraseCounts())
+        #expect(try bench.erase { $0.upstream = hooks }.messages == [:])
+        #expect(try bench.erase { $0.visible = [hooks] }.messages == [:])
         #expect(try bench.store.state(id) == .queued)
         #expect(try bench.erase { $0.upstream = UpstreamName("work") }.messages == [.queued: 1])
     }
@@ -304,6 +321,12 @@ import Testing
         #expect(try bench.erase().messages == [.queued: 1, .failed: 1, .cancelled: 1])
         #expect(try bench.tracesOfPerson() == [])
     }
+}
+
+/// Only a file is overwritten, and can be copied.
+@Suite struct EraseInFileTests {
+    fileprivate typealias Bench = EraseTests.Bench
+    private static let (person, other) = (EraseTests.person, EraseTests.other)
 
     @Test func read_thatNeedsTheFormerContent_isWaitedFor() throws {
         let bench = try Bench()

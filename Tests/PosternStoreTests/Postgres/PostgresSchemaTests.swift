@@ -68,6 +68,15 @@ import Testing
         #expect(error?.description.contains("fsync is off") == true)
     }
 
+    @Test func database_isRefused_whoseEncodingLacksCharacters() throws {
+        let store = try SharedStore()
+        try store.run("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0")
+        let error = #expect(throws: StoreError.self) {
+            try prepare(store) { $0.url = $0.url.replacing("/postgres?", with: "/latin?") }
+        }
+        #expect(error?.description.contains("encoding LATIN1") == true)
+    }
+
     @Test func database_isRefused_whoseSequencesAreCached() throws {
         let store = try SharedStore()
         try prepare(store)

@@ -274,7 +274,7 @@ import Testing
 }
 
 /// Random operations on a mixed queue whose messages sometimes take turns: lanes keep their order, and nothing is lost.
-@Suite struct TurnModelTests {
+@Suite(.eachEngine) struct TurnModelTests {
     @Test(arguments: 0..<12) func lanes_keepTheirOrder_andAllIsSent(seed: UInt64) throws {
         var random = SplitMix64(state: seed &+ 7)
         func below(_ limit: Int) -> Int { Int.random(in: 0..<limit, using: &random) }

@@ -313,6 +313,33 @@ struct LedgerTailTests {
 }
 
 @Suite(.eachEngine) struct ReadingTests {
+    /// PostgreSQL stores one of these characters in no text.
+    @Test(arguments: ["\0", "\u{10FFFF}", "\u{10FFFF}0", "a\0\u{301}b\u{10FFFF}1", "\u{100000}", "\u{1F600}"])
+    func anyCharacter_isKept_inTheTextsOfAMessage_andOfItsLane(text: String) throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
+        let ids = try store.append([
+            store.message(to: queue, lane: .named("before")),
+            store.message(to: queue, lane: .named(text, group: "group \(text)"), key: text),
+            store.message(to: queue, lane: .named("after")),
+        ]).ids
+        let found = try store.outbox.messages(MessageFilter(key: text), after: nil, limit: 10).messages
+        #expect(found.map(\.id) == [ids[1]] && found.first?.key == text)
+        var settlement = store.settlement(.rejected)
+        settlement.detail = text
+        let claims = try (0..<3).map { _ in try store.claim(queue).messages }
+        let messages = try #require(claims.first { $0.map(\.id) == [ids[1]] })
+        guard case .named(text, _) = messages[0].lane else { return _ = Issue.record("\(messages[0].lane)") }
+        try store.openAttempt(settlement.batch, carrying: [ids[1]], of: queue)
+        settlement.ended = messages.map { .init($0, as: .failed, error: store.error(.refused)) }
+        let state = StateChange.set(key: "key/\(text)", value: Array("value".utf8))
+        try store.settle(settlement, of: queue, changes: [state])
+        queue.release(messages)
+        #expect(try store.state(ids[1]) == .failed)
+        #expect(try store.count("state") == 1)
+        #expect(try store.isBalanced())
+    }
+
     @Test func pages_goThroughAllStates_inTheOrderOfAcceptance() throws {
         let store = try TestStore()
         let first = try store.register(PlainUpstream("first"))
