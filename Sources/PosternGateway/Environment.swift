@@ -14,9 +14,11 @@ struct Environment: Sendable {
     var threads: any Threads = DedicatedThreads()
     /// The source of jitter, and of values that upstreams fill in.
     var random: @Sendable () -> UInt64 = { .random(in: .min ... .max) }
-    var makeTransport: @Sendable () throws(AppError) -> any OwnedTransport = { () throws(AppError) in
+    /// Gets whether requests may be sent; nil means always.
+    var makeTransport: @Sendable ((@Sendable () -> Bool)?) throws(AppError) -> any OwnedTransport = {
+        mayStillSend throws(AppError) in
         do throws(CurlLoop.StartFailure) {
-            return try CurlLoop(.init(version: PosternVersion.current))
+            return try CurlLoop(.init(version: PosternVersion.current, mayStillSend: mayStillSend))
         } catch {
             throw .system("\(error).")
         }

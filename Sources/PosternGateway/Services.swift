@@ -52,13 +52,15 @@ final class Services: Sendable {
         } catch {
             throw .store(error)
         }
+        var mayStillSend: (@Sendable () -> Bool)?
         if let lease {
+            mayStillSend = { lease.mayStillSend }
             metrics.database.fenced.add(lease.replacedNodes)
             metrics.database.begin(
                 isUp: { [outbox] in outbox.failure?.isOfDatabase != true }, leaseSeconds: { lease.left.inSeconds })
         }
         do throws(AppError) {
-            transport = try environment.makeTransport()
+            transport = try environment.makeTransport(mayStillSend)
         } catch {
             outbox.close()
             throw error

@@ -28,10 +28,15 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
         var userAgent: String
         /// The number of idle connections that are kept for each group.
         var maxIdleConnections: Int
+        /// Whether requests may be sent now. Asked on the loop's thread; nil means always.
+        var mayStillSend: (@Sendable () -> Bool)?
 
-        public init(version: String, maxIdleConnections: Int = 128) {
+        public init(
+            version: String, maxIdleConnections: Int = 128, mayStillSend: (@Sendable () -> Bool)? = nil
+        ) {
             userAgent = "Postern/\(version)"
             self.maxIdleConnections = maxIdleConnections
+            self.mayStillSend = mayStillSend
         }
     }
 
@@ -118,6 +123,8 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
             curl_multi_cleanup(multi)
             return nil
         }
+        // The process may have been stopped since the last turn, and libcurl would go on.
+        if settings.mayStillSend?() == false { cancelUnsent() }
         var running: Int32 = 0
         curl_multi_perform(multi, &running)
         finishDone()
@@ -192,6 +199,14 @@ public final class CurlLoop: Transport, Loop, @unchecked Sendable {
     private func cancelActive() {
         for (curl, transfer) in active { cancel(transfer, on: curl, because: Self.stopping) }
         active.removeAll()
+    }
+
+    /// Cancels requests of which something has not been sent yet. The others wait for their responses.
+    private func cancelUnsent() {
+        for (curl, transfer) in active where !transfer.isSent {
+            active[curl] = nil
+            cancel(transfer, on: curl, because: Transfer.mayNotBeSent)
+        }
     }
 
     private func cancel(_ transfer: Transfer, on curl: UnsafeMutableRawPointer, because reason: String) {

@@ -80,9 +80,14 @@ final class EasyHandle {
     /// transfer used, without those of a TLS handshake.
     var bytesSent: Int {
         var head = 0
-        var body: curl_off_t = 0
         _ = postern_curl_get_long(curl, CURLINFO_REQUEST_SIZE, &head)
+        return head + bodyBytesSent
+    }
+
+    /// The part of `bytesSent` that bodies are.
+    var bodyBytesSent: Int {
+        var body: curl_off_t = 0
         _ = postern_curl_get_offset(curl, CURLINFO_SIZE_UPLOAD_T, &body)
-        return head + Int(body)
+        return Int(body)
     }
 }

@@ -24,6 +24,9 @@ final class Transfer: @unchecked Sendable {
     /// What `handle.bytesSent` was when the request was sent first: the size of the `CONNECT` requests before it. Nil if it
     /// was not sent.
     private var bytesBeforeRequest: Int?
+    /// As in `CurlLoop.Settings`.
+    private var mayStillSend: (@Sendable () -> Bool)?
+    private var wasForbidden = false
 
     init(
         _ request: UpstreamRequest, _ options: TransferOptions,
@@ -40,6 +43,11 @@ final class Transfer: @unchecked Sendable {
     var bytesSent: Int {
         guard let handle, let bytesBeforeRequest else { return 0 }
         return handle.bytesSent - bytesBeforeRequest
+    }
+    /// Whether all of the request was passed to the system.
+    var isSent: Bool {
+        guard let handle, bytesBeforeRequest != nil else { return false }
+        return handle.bodyBytesSent >= request.body.count
     }
     /// Nil before the transfer has started and after it has ended.
     var curl: UnsafeMutableRawPointer? { handle?.curl }
@@ -64,6 +72,7 @@ final class Transfer: @unchecked Sendable {
     func prepare(_ handle: EasyHandle, on pool: ConnectionPool, _ settings: CurlLoop.Settings) -> String? {
         self.handle = handle
         self.pool = pool
+        mayStillSend = settings.mayStillSend
         handle.reset()
         handle.share(pool)
         if request.url.utf8.contains(where: { $0 < 0x20 }) { return "the URL contains a control character" }
@@ -225,6 +234,7 @@ final class Transfer: @unchecked Sendable {
         if head.isTooLarge || code == CURLE_OUT_OF_MEMORY && bytesSent > 0 && !head.isComplete {
             return failure(CURLE_WEIRD_SERVER_REPLY, "The response's header lines are too long")
         }
+        if wasForbidden { return .failure(.cancelled(mayHaveArrived: bytesSent > 0, because: Self.mayNotBeSent)) }
         if wasSentBefore { return failure(CURLE_GOT_NOTHING, "A kept connection ended before the response") }
         // The response is complete even if its end is missing.
         guard code == CURLE_OK || isCut || head.hasTooManyTrailers else {
@@ -260,12 +270,16 @@ final class Transfer: @unchecked Sendable {
     /// 9.2.2): the submitter has to decide, and to count. Other methods may be repeated, and so may any request of which
     /// nothing was sent.
     fileprivate func maySend() -> Bool {
+        wasForbidden = mayStillSend?() == false
+        guard !wasForbidden else { return false }
         // On another connection, a tunnel was asked for, so that the count says nothing.
         let isRepeated = options.proxy == nil ? bytesSent > 0 : bytesBeforeRequest != nil
         wasSentBefore = [.post, .patch].contains(request.method) && isRepeated
         if bytesBeforeRequest == nil { bytesBeforeRequest = handle?.bytesSent }
         return !wasSentBefore
     }
+
+    static let mayNotBeSent = "this gateway may not own the store any more"
 
     fileprivate func takeHeaderLine(_ line: UnsafeBufferPointer<UInt8>) -> Bool { head.take(line) }
 

@@ -43,12 +43,14 @@ final class DeliveryHarness {
     }
 
     private let encryptionKeys: EncryptionKeys
+    private let engine: StoreEngineKind
 
     init(
         _ upstream: some Upstream = PlainUpstream(), settings: DeliverySettings = DeliverySettings(),
-        encryptionKeys: EncryptionKeys = EncryptionKeys()
+        encryptionKeys: EncryptionKeys = EncryptionKeys(), engine: StoreEngineKind = .sqlite
     ) throws {
         self.encryptionKeys = encryptionKeys
+        self.engine = engine
         try start(upstream, settings)
         // The first look at a store is for what a former run left; let it be over.
         try turn()
@@ -60,7 +62,9 @@ final class DeliveryHarness {
         var logger = Logger(label: "test") { [log] _ in log }
         logger.logLevel = .trace
         let outbox = try Outbox(
-            OutboxOptions.with { ($0.path, $0.encryptionKeys) = (folder.file("store.sqlite"), encryptionKeys) },
+            OutboxOptions.with {
+                ($0.path, $0.encryptionKeys, $0.engine) = (folder.file("store.sqlite"), encryptionKeys, engine)
+            },
             time: time, threads: threads, metrics: metrics, logger: logger)
         let queue = try outbox.adopt(outbox.register(upstream, type: "plain", cap: QueueCap()))
         outbox.setCallbacks([])

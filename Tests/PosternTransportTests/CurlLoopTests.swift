@@ -556,6 +556,90 @@ extension TransferResult {
         #expect(failure?.reason == .interrupted)
     }
 
+    // MARK: Requests that may not be sent any more
+
+    /// Whether requests may be sent.
+    private final class Permission: Sendable {
+        private let left = Mutex<Int?>(nil)
+        var isGiven: Bool {
+            left.withLock { left in
+                guard let count = left else { return true }
+                left = max(0, count - 1)
+                return count > 0
+            }
+        }
+
+        /// Ends after having been asked for so many times.
+        func end(after count: Int = 0) { left.withLock { $0 = count } }
+    }
+
+    private func send(
+        _ request: UpstreamRequest, _ permission: Permission, through proxy: RawServer? = nil
+    ) async throws -> TransferResult {
+        let loop = try CurlLoop(.init(version: "0", mayStillSend: { permission.isGiven }))
+        defer { loop.stop() }
+        return await loop.send(request, options: TransferOptions(proxy: proxy.map { .init(url: $0.url) }))
+    }
+
+    @Test func requestThatWaits_isNotSent_ifThatIsNotAllowedAnyMore() async throws {
+        let server = serving(ok)
+        defer { server.stop() }
+        let permission = Permission()
+        permission.end()
+        let failure = try await send(UpstreamRequest(url: server.url, body: [1]), permission).failure
+        #expect(failure?.reason == .cancelled && failure?.mayHaveArrived == false)
+        #expect(server.connections == 0)
+    }
+
+    /// The permission ends before libcurl goes on, or while it does.
+    @Test(arguments: [0, 1]) func requestThatConnects_isNotSent_ifThatIsNotAllowedAnyMore(asked: Int) async throws {
+        let permission = Permission()
+        let seen = Mutex<[String?]>([])
+        let proxy = RawServer { connection, _ in
+            _ = connection.request()
+            permission.end(after: asked)
+            connection.send("HTTP/1.1 200 Connection established\r\n\r\n")
+            let request = connection.request()
+            seen.withLock { $0.append(request) }
+        }
+        defer { proxy.stop() }
+        let request = UpstreamRequest(url: "http://upstream.invalid/", body: [1])
+        let failure = try await send(request, permission, through: proxy).failure
+        #expect(failure?.reason == .cancelled && failure?.mayHaveArrived == false)
+        #expect(eventually { seen.withLock { !$0.isEmpty } })
+        #expect(seen.withLock { $0 } == [nil])
+    }
+
+    @Test func bodyThatIsBeingSent_isNotCompleted_ifThatIsNotAllowedAnyMore() async throws {
+        let permission = Permission()
+        let received = Mutex<Int?>(nil)
+        let size = 50_000_000
+        let server = RawServer { connection, _ in
+            var bytes = [UInt8](repeating: 0, count: 1 << 16)
+            var sum = recv(connection.socket, &bytes, 1, 0)
+            permission.end()
+            while case let count = recv(connection.socket, &bytes, bytes.count, 0), count > 0 { sum += count }
+            received.withLock { [sum] in $0 = sum }
+        }
+        defer { server.stop() }
+        let request = UpstreamRequest(url: server.url, body: [UInt8](repeating: 1, count: size))
+        let failure = try await send(request, permission).failure
+        #expect(failure?.reason == .cancelled && failure?.mayHaveArrived == true)
+        #expect(eventually { received.withLock { $0 } != nil })
+        #expect(received.withLock { $0 ?? 0 } < size)
+    }
+
+    @Test func requestThatWasSent_isStillAnswered() async throws {
+        let permission = Permission()
+        let server = RawServer { connection, _ in
+            _ = connection.request()
+            permission.end()
+            connection.send(ok)
+        }
+        defer { server.stop() }
+        #expect(try await send(UpstreamRequest(url: server.url, body: [1]), permission).get().status == 200)
+    }
+
     // MARK: Threads and the end
 
     /// Not by tasks: a connection that waits for a minute until one goes on is not used again.

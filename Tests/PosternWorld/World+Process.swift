@@ -45,7 +45,7 @@ extension World {
     private func environment(_ network: Network, _ made: Handed<IngressStub>) -> Environment {
         nonisolated(unsafe) let random = SeededRandom(seed: plan.seed, for: "random \(runs)")
         return Environment(
-            time: time, threads: threads, random: { random.next() }, makeTransport: { network },
+            time: time, threads: threads, random: { random.next() }, makeTransport: { _ in network },
             makeListeners: { _, memory, handler, _ in
                 let ingress = IngressStub(handler, memory)
                 made.value = ingress

@@ -163,11 +163,7 @@ extension WorkerLoop {
     func opened(_ flight: InFlightBatch, _ result: Result<Void, StoreError>) {
         if case .success = result { storeSucceeded(&claimRetry) }
         switch result {
-        case .success where !machine.isStopping && outbox.mayStillSend: submit(flight)
-        case .success where !machine.isStopping:
-            let error = StoreError.unavailable(detail: "this gateway may not own the store any more")
-            _ = storeFailed(&claimRetry, "a request was not sent", error, batch: flight.batch.id)
-            perform(machine.unsent(flight, now: time.now), for: flight)
+        case .success where !machine.isStopping && mayStillSend("a request was not sent"): submit(flight)
         case .success: perform(machine.unsent(flight, now: time.now), for: flight)
         case .failure(.closed): machine.abandoned(flight)
         case .failure(let error):
@@ -177,6 +173,14 @@ extension WorkerLoop {
             machine.ended()
             postpone(flight.claim, until: time.now + delay)
         }
+    }
+
+    /// Whether another gateway cannot have taken over the store meanwhile. If it can, nothing is claimed for a while.
+    func mayStillSend(_ consequence: Logger.Message) -> Bool {
+        guard !outbox.mayStillSend else { return true }
+        let error = StoreError.unavailable(detail: "this gateway may not own the store any more")
+        _ = storeFailed(&claimRetry, consequence, error)
+        return false
     }
 
     private func submit(_ planned: InFlightBatch) {

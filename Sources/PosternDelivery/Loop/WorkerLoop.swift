@@ -133,7 +133,7 @@ final class WorkerLoop: Loop, @unchecked Sendable {
         checkCauses()
         for event in events { take(event) }
         lastClaimWasEmpty = false
-        if isSending, !claimRetry.isWaiting(at: time.instant) {
+        if isSending, !claimRetry.isWaiting(at: time.instant), mayStillSend("nothing is sent") {
             fetchToken()
             sendWhatMayBeSent()
         }

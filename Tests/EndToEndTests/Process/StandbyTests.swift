@@ -131,6 +131,39 @@ extension EndToEnd {
             #expect(try await standby.stop().exitCode == 0)
         }
 
+        /// It wakes in the middle of whatever it did. What it has sent before counts as ambiguous.
+        @Test(.timeLimit(.minutes(10)))
+        func frozenOwner_sendsNothing_afterItWakes_andEndsWith74() async throws {
+            let samsara = try HostedSimulator(faults: "delay=20ms:1")
+            let settings = try Self.settings(samsara.url)
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let standby = try await Node("east", settings)
+            #expect(eventually { (try? standby.ready().status) == 503 })
+            let client = try owner.client()
+            for first in stride(from: 0, to: 2000, by: 100) {
+                let events = (first..<first + 100).map { event($0, source: "device-\($0 % 10)") }
+                #expect(try client.post(eventPath, "[\(events.joined(separator: ","))]").status == 202)
+            }
+            let isHalfway = eventually(every: .milliseconds(1)) { (try? samsara.values(of: "seq").count) ?? 0 > 200 }
+            owner.process.signal(SIGSTOP)
+            #expect(isHalfway)
+            let waiting = try standby.client()
+            _ = try standby.timeUntilReady()
+            #expect(
+                try eventually(every: .milliseconds(20)) {
+                    let upstream = try waiting.get("/v1/upstreams/samsara").json
+                    return upstream["queued"].int == 0 && upstream["inFlight"].int == 0
+                })
+            let arrived = try samsara.values(of: "seq").count
+            #expect(arrived >= 2000)
+            owner.process.signal(SIGCONT)
+            let ended = try await owner.process.end()
+            #expect(ended.exitCode == 74, "\(ended.errors)")
+            #expect(try samsara.values(of: "seq").count == arrived)
+            #expect(try await standby.stop().exitCode == 0)
+        }
+
         @Test(.timeLimit(.minutes(10))) func standby_takesOverAtOnce_whenTheOwnerStops() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let first = try await Node("west", settings)
