@@ -208,6 +208,16 @@ enum Migrations {
                 try createPayloads(of: number, with: sql)
             }
         },
+        // In PostgreSQL, the entry of another kind of index has at most 2704 bytes, and the name of a lane may be longer. That
+        // each has one row is up to the only writer.
+        Migration(identifier: "10 long lanes") { sql in
+            guard sql.isPostgres else { return }
+            try sql.script(
+                """
+                ALTER TABLE lanes DROP CONSTRAINT lanes_upstream_name_key;
+                CREATE INDEX lanesByName ON lanes USING hash (name);
+                """)
+        },
     ]
 
     private static func createFileTables(with sql: SQL) throws {

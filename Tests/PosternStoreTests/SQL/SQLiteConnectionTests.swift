@@ -187,8 +187,8 @@ import Testing
         try Migrations.apply(with: sql)
         #expect(
             try identifiers() == [
-                "1 outbox", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails", "7 blocks", "8 turns",
-                "9 replay",
+                "1 outbox", "10 long lanes", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails", "7 blocks",
+                "8 turns", "9 replay",
             ])
         let text = try sql.value("SELECT sql FROM sqlite_master WHERE name = 'grdb_migrations'", as: String.self)
         #expect(text == "CREATE TABLE grdb_migrations (identifier TEXT NOT NULL PRIMARY KEY)")
@@ -200,7 +200,8 @@ import Testing
             """
             CREATE TABLE grdb_migrations (identifier TEXT NOT NULL PRIMARY KEY);
             INSERT INTO grdb_migrations VALUES ('1 outbox'), ('2 steps'), ('3 lanes'), ('4 traces'),
-              ('5 pauses'), ('6 tails'), ('7 blocks'), ('8 turns'), ('9 replay')
+              ('5 pauses'), ('6 tails'), ('7 blocks'), ('8 turns'), ('9 replay'),
+              ('10 long lanes')
             """)
         try Migrations.apply(with: sql)
         #expect(try !hasTable("upstreams"))

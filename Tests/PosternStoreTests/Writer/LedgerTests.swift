@@ -340,6 +340,27 @@ struct LedgerTailTests {
         #expect(try store.isBalanced())
     }
 
+    /// An index of PostgreSQL takes 2704 bytes, compressed: random text is not shorter.
+    @Test func longTexts_areStored_andLanesFoundByThem() throws {
+        let store = try TestStore()
+        let queue = try store.register(PlainUpstream(laneRule: .perLane))
+        var random = SplitMix64(state: 1)
+        let text = String((0..<8000).map { _ in Character(Unicode.Scalar(UInt8(33 + random.below(90)))) })
+        let names = [text + "a", text + "b"]
+        let ids = try names.map { try store.append(to: queue, lane: .named($0), key: text) }
+        try store.reopen()
+        let again = try store.register(PlainUpstream(laneRule: .perLane))
+        let later = try names.map { try store.append(to: again, lane: .named($0), key: text) }
+        #expect(try store.count("lanes") == 2)
+        var filter = MessageFilter(key: text)
+        filter.lane = names[0]
+        let found = try store.outbox.messages(filter, after: nil, limit: 10).messages
+        #expect(found.map(\.id) == [ids[0], later[0]])
+        let claims = try (0..<2).map { _ in try store.claim(again).messages.map(\.id) }
+        #expect(claims == [[ids[0], later[0]], [ids[1], later[1]]])
+        #expect(try store.isBalanced())
+    }
+
     @Test func pages_goThroughAllStates_inTheOrderOfAcceptance() throws {
         let store = try TestStore()
         let first = try store.register(PlainUpstream("first"))
