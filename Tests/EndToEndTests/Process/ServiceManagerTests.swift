@@ -9,7 +9,7 @@ extension EndToEnd {
     /// What systemd receives from the gateway.
     @Suite struct ServiceManagers {
         /// The manager's end: a socket for datagrams.
-        private final class Manager {
+        final class Manager {
             let socket: Int32
             /// The assignments received so far, in order.
             private(set) var received: [String] = []

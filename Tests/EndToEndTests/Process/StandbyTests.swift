@@ -21,13 +21,13 @@ extension EndToEnd {
             let port: UInt16
             let directory: GatewayDirectory
 
-            init(_ name: String, _ settings: Settings) async throws {
+            init(_ name: String, _ settings: Settings, environment: [String: String] = [:]) async throws {
                 var settings = settings
                 var postgres = settings.outbox["postgres"] as? [String: Any] ?? [:]
                 postgres["node"] = name
                 settings.outbox["postgres"] = postgres
                 directory = try GatewayDirectory(settings)
-                process = try Binary.start(["serve", "--config", directory.config])
+                process = try Binary.start(["serve", "--config", directory.config], environment: environment)
                 let line = try await process.line(of: .errors) { $0.contains(" waiting for the store ") }
                 let port = line.split(separator: " ").first { $0.hasPrefix("port=") }
                 self.port = try #require(port.flatMap { UInt16($0.dropFirst(5)) }, "no port in: \(line)")
@@ -247,6 +247,24 @@ extension EndToEnd {
             #expect(ended.exitCode == 0, "\(ended.errors)")
             #expect(try owner.ready().status == 200)
             #expect(try await owner.stop().exitCode == 0)
+        }
+
+        /// However long it waits: it is neither a start that hangs nor a process that stalls.
+        @Test(.timeLimit(.minutes(10))) func serviceManager_takesAGatewayThatWaits_forOneThatHasStarted() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let name = "@postern-test-\(getpid())-standby"
+            let manager = try ServiceManagers.Manager(name)
+            let waiting = try await Node(
+                "east", settings, environment: ["NOTIFY_SOCKET": name, "WATCHDOG_USEC": "600000"])
+            _ = try manager.wait { $0 == "STATUS=node west owns the store" }
+            #expect(manager.received.first == "READY=1")
+            _ = try manager.wait { $0 == "WATCHDOG=1" }
+            #expect(try await owner.stop().exitCode == 0)
+            _ = try waiting.timeUntilReady()
+            _ = try manager.wait { $0.hasPrefix("STATUS=Accepting messages; ") }
+            #expect(try await waiting.stop().exitCode == 0)
         }
 
         @Test(.timeLimit(.minutes(10))) func nameOfALiveGateway_isRefused_with75() async throws {
