@@ -8,12 +8,26 @@ extension Outbox {
     public func register(_ upstream: any Upstream, type: String, cap: QueueCap) throws(StoreError) -> QueueTarget {
         let isDisabled = upstream is StoredUpstream
         let upstream = AnyUpstream(upstream)
-        let (number, hasTurns) = try writer.changeNow { try $0.register(upstream, type: type) }
+        let (number, hasTurns) =
+            isOwner
+            ? try writer.changeNow { try $0.register(upstream, type: type) } : try find(upstream, type: type)
         let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled, hasTurns: hasTurns)
         named(upstream.name, number)
         queues.register(target)
         setCap(cap, of: target)
         return target
+    }
+
+    /// The queue of an upstream that the owner has registered. Throws `notOwner` if it has not, with this type and these kinds.
+    private func find(_ upstream: AnyUpstream, type: String) throws(StoreError) -> (UpstreamNumber, hasTurns: Bool) {
+        let found = try read { sql in
+            try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1] as Int) }
+                .forEach { [kinds] in kinds.learn($0, number: $1) }
+            return try UpstreamSummary.all(with: sql).first { $0.name == upstream.name && $0.type == type }
+                .map { ($0.number, try Migrations.hasTurns(of: $0.number, with: sql)) }
+        }
+        guard let found, upstream.kinds.allSatisfy({ kinds.number(of: $0) != 0 }) else { throw .notOwner }
+        return found
     }
 
     /// Nil for an upstream that is not registered in this run.
@@ -37,8 +51,9 @@ extension Outbox {
     }
 
     /// Has the messages of a queue take turns; nil ends that. Waits for the writer if it begins or ends: indexes are made
-    /// of all that is queued. If it throws, messages do not take turns.
+    /// of all that is queued. If it throws, messages do not take turns. Only the owner begins and ends that.
     public func share(_ target: QueueTarget, by fairness: Fairness?) throws(StoreError) {
+        guard isOwner else { return target.fairness = target.hasTurns ? fairness : nil }
         guard target.fairness != fairness || target.hasTurns != (fairness != nil) else { return }
         let hasTurns = fairness != nil
         if !hasTurns || !target.hasTurns {

@@ -82,6 +82,7 @@ public final class Outbox: Sendable {
             close()
             throw .systemLimit(error)
         }
+        guard engine.isOwner else { return }
         do {
             try closeOpenAttempts()
         } catch {
@@ -95,6 +96,10 @@ public final class Outbox: Sendable {
         engine.willClose()
         if writer.stop() { engine.close() }
     }
+
+    /// Whether this process works on the queues. If not, it only adds messages: what needs the state of an upstream or of a
+    /// former request is refused (`StoreError.notOwner`). That does not change.
+    public var isOwner: Bool { engine.isOwner }
 
     /// Whether nothing is written or read any more.
     public var isClosed: Bool { writer.hasClosed }
@@ -138,6 +143,9 @@ public final class Outbox: Sendable {
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
+        guard isOwner || record == nil && messages.allSatisfy(\.needsNoState) else {
+            return completion(.failure(.store(.notOwner)))
+        }
         writer.append(messages, recording: record, completion: completion)
     }
 
@@ -167,6 +175,17 @@ public final class Outbox: Sendable {
             ids.forEach { shared.waiters[$0] = nil }
             waitedFor.store(shared.waiters.count, ordering: .relaxed)
         }
+    }
+
+    /// Finds out which of these messages another process has settled.
+    func lookForSettled() {
+        guard isWaitedFor else { return }
+        let ids = shared.withLock { Array($0.waiters.keys) }
+        let settled = try? read { sql in
+            try ids.filter { try !sql.exists("SELECT 1 FROM queue_# WHERE id = ?", of: $0.upstream, $0) }
+        }
+        let records = (settled ?? []).compactMap { (try? message($0, payload: false)) ?? nil }
+        announce(records.compactMap(SettledNotice.init))
     }
 
     /// Whether a reply waits for a settled message.
@@ -212,6 +231,16 @@ public final class Outbox: Sendable {
         for (counts, name) in settled {
             for state in MessageState.allCases where counts[Int(state.rawValue)] > 0 {
                 metrics.settled(name, state.name).add(counts[Int(state.rawValue)])
+            }
+        }
+    }
+
+    /// What other processes have done, too.
+    func publish(_ summaries: [UpstreamSummary]) {
+        shared.withLock { shared in
+            for summary in summaries {
+                shared.ledgers[summary.number] = summary.ledger
+                shared.names[summary.number] = summary.name
             }
         }
     }

@@ -27,6 +27,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case unavailable(detail: String)
     /// Another process has taken over the store; this one changes nothing any more.
     case ownershipLost
+    /// Another process works on the queues, and this one cannot do what was asked.
+    case notOwner
     /// A process with the same name of a node is running on the store.
     case nodeRunning(name: String)
     /// The database or its settings cannot keep what the store promises, or this process lacks rights in it.
@@ -61,6 +63,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "the database was lost during a commit, and its outcome is not known yet: \(detail)"
         case .unavailable(let detail): "the database of the store cannot be reached: \(detail)"
         case .ownershipLost: "another gateway has taken over the store; this one has to start again"
+        case .notOwner: "another gateway works on the queues of the store, and this one cannot do that"
         case .nodeRunning(let name):
             "another gateway with the name \(name) is running on the store. Stop it, or give this one another "
                 + "outbox.postgres.node"

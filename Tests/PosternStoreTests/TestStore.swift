@@ -19,22 +19,23 @@ final class TestStore {
     var options: OutboxOptions
     private(set) var outbox: Outbox
 
-    init(_ change: (inout OutboxOptions) -> Void = { _ in }) throws {
+    /// - Parameter lease: Of a store that is shared; nil: it is waited for.
+    init(lease: StoreLease? = nil, _ change: (inout OutboxOptions) -> Void = { _ in }) throws {
         options = OutboxOptions(path: folder.file("store.sqlite"))
         options.engine = EachEngine.current
         if options.engine.isPostgres { options.engine = .postgres(try SharedStore().options()) }
         change(&options)
-        outbox = try Self.open(options, time: time, metrics: metrics)
+        outbox = try Self.open(options, lease: lease, time: time, metrics: metrics)
     }
 
     deinit { outbox.close() }
 
     static func open(
-        _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false,
+        _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, lease: StoreLease? = nil,
         time: any TimeSource = ManualTime(), metrics: Metrics = Metrics()
     ) throws -> Outbox {
         let outbox = try Outbox(
-            options, startFresh: startFresh, recover: recover, time: time, threads: DedicatedThreads(),
+            options, startFresh: startFresh, recover: recover, lease: lease, time: time, threads: DedicatedThreads(),
             metrics: metrics, logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
         outbox.setCallbacks([])
         return outbox

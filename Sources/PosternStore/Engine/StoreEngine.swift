@@ -28,6 +28,11 @@ protocol StoreEngine: AnyObject, Sendable {
     func error(_ error: any Error) -> StoreError
     /// The same for an error that ends the start.
     func startError(_ error: any Error) -> StoreError
+    /// Whether this process works on the queues. If not, it only adds messages, and tells the process that does (`Arrival`).
+    var isOwner: Bool { get }
+    /// How often the writer looks for what others have added, or for the state of the queues if it is not the owner; nil if
+    /// there are no others.
+    var pollInterval: Duration? { get }
     /// Whether this process may send what it has claimed.
     var mayStillSend: Bool { get }
     /// Whether the medium keeps what was deleted for as long as it likes, so that it cannot be overwritten.
@@ -39,6 +44,8 @@ protocol StoreEngine: AnyObject, Sendable {
 }
 
 extension StoreEngine {
+    var isOwner: Bool { true }
+    var pollInterval: Duration? { nil }
     var mayStillSend: Bool { true }
     var keepsDeleted: Bool { false }
     func willClose() {}
@@ -76,12 +83,18 @@ protocol StoreWriter: AnyObject {
     func didAssign(through sequence: Int64)
     /// The next version of a credential.
     func nextVersion(in sql: SQL) throws -> Int64
+    /// Records what this transaction adds to a queue, for the process that works on it.
+    func tell(of arrival: Arrival, in sql: SQL) throws
     /// Keeps the number of the latest batch: no attempt shows it.
     func keepBatch(in sql: SQL) throws
     /// The room for messages that a full medium still has, without what settlements may need.
     func spareBytes(in sql: SQL) throws -> Int
     /// Returns unused space to the system, a little in each turn. Returns true if there is more.
     func shrink(_ sql: SQL) throws -> Bool
+}
+
+extension StoreWriter {
+    func tell(of arrival: Arrival, in sql: SQL) throws {}
 }
 
 /// What a transaction adds to the store.
@@ -130,7 +143,8 @@ enum StoreEngineKind: Equatable, Sendable {
 
     var laneAdmission: LaneAdmission {
         switch self {
-        case .sqlite, .postgres: .inAppend
+        case .sqlite: .inAppend
+        case .postgres: .byOwner(after: .zero)
         case .sqliteAdmittingLate(let delay): .byOwner(after: delay)
         }
     }

@@ -4,16 +4,17 @@ import PosternMetrics
 import PosternThreads
 import Synchronization
 
-/// A store in a schema of a PostgreSQL database, which several processes share: one of them owns it, and the others wait for its
-/// lease (`StoreLease`).
+/// A store in a schema of a PostgreSQL database, which several processes share: one of them owns it, and works on all queues. The
+/// others add messages, and wait for its lease (`StoreLease`).
 final class PostgresEngine: StoreEngine {
     let options: PostgresOptions
     let health: StoreHealth
     let metrics: Metrics
     let logger: Logger
     let lease: StoreLease
+    let isOwner: Bool
     let readers: Readers
-    let laneAdmission = LaneAdmission.inAppend
+    let laneAdmission = LaneAdmission.byOwner(after: .zero)
     /// What `init` has written with. The commit loop goes on with it.
     private nonisolated(unsafe) var writer: PostgresWriter?
     private let batches = Mutex(BatchNumbers())
@@ -27,6 +28,8 @@ final class PostgresEngine: StoreEngine {
         var lease: StoreError?
     }
 
+    /// How far behind its time the sequence of ids has to be to be moved: what it gets in a second.
+    private static let leastJump: Int64 = 1 << 20
     /// The longest wait of a read for its rows.
     private static let readPatience = Duration.seconds(15)
     /// How long `close` waits for a database that does not answer.
@@ -48,20 +51,11 @@ final class PostgresEngine: StoreEngine {
             guard let lease = try StoreLease.wait(options, threads: threads, logger: logger) else { throw .closed }
             self.lease = lease
         }
+        isOwner = self.lease.isOwner
         readers = Self.view(settings)
         let writer = PostgresWriter(of: self)
         do {
-            try writer.commit { sql in
-                // After a failover, or from a copy, the sequence may be behind ids that were answered: as with a file, they
-                // continue at least from the time of this start.
-                let next = try sql.value("SELECT nextval('ids')", as: Int64.self) ?? 0
-                _ = try sql.value(
-                    "SELECT setval('ids', ?)", max(next, StoreFile.firstSequence(at: time.now)), as: Int64.self)
-                let lost = try sql.value("SELECT lostCommits FROM store", as: Int.self) ?? 0
-                metrics.database.lostCommits.add(lost)
-                try prepare(sql)
-                return nil
-            }
+            if isOwner { try prepareStore(with: writer, time, prepare) }
             try readers.readSnapshot(read)
         } catch {
             close()
@@ -69,6 +63,23 @@ final class PostgresEngine: StoreEngine {
         }
         self.writer = writer
         self.lease.observe { [weak self] failure in self?.leaseHas(failure) }
+    }
+
+    /// The first transaction of an owner.
+    private func prepareStore(
+        with writer: PostgresWriter, _ time: any TimeSource, _ prepare: (SQL) throws -> Void
+    ) throws {
+        try writer.commit { sql in
+            // After a failover, or from a copy, the sequence may be behind ids that were answered: as with a file, they
+            // continue at least from the time of this start. Other nodes draw numbers meanwhile, but not as many.
+            let next = try sql.value("SELECT nextval('ids')", as: Int64.self) ?? 0
+            let first = StoreFile.firstSequence(at: time.now)
+            if first - next > Self.leastJump { _ = try sql.value("SELECT setval('ids', ?)", first, as: Int64.self) }
+            let lost = try sql.value("SELECT lostCommits FROM store", as: Int.self) ?? 0
+            metrics.database.lostCommits.add(lost)
+            try prepare(sql)
+            return nil
+        }
     }
 
     /// Connections that only read. The node need not own the store.
@@ -87,7 +98,8 @@ final class PostgresEngine: StoreEngine {
 
     func close() {
         readers.close()
-        lease.leave()
+        // A node that owns the store now goes on with the same life, and opens it again.
+        if isOwner || !lease.isOwner { lease.leave() }
     }
 
     func willClose() {
@@ -99,6 +111,7 @@ final class PostgresEngine: StoreEngine {
 
     var place: String { options.place }
     var failure: StoreError? { nil }
+    var pollInterval: Duration? { .seconds(options.pollSeconds) }
     var messagesPerCommitWhenFull: Int { OutboxWriter.maxMessagesPerCommit }
     var mayStillSend: Bool { lease.mayStillSend }
     /// In dead rows until a `VACUUM`, then in free space of its pages, and in its log.
@@ -136,7 +149,12 @@ final class PostgresEngine: StoreEngine {
     func writerHas(_ failure: StoreError?) { note { $0.writer = failure } }
 
     private func leaseHas(_ failure: StoreError?) {
-        if failure == .ownershipLost { loseOwnership() } else { note { $0.lease = failure } }
+        switch failure {
+        case .ownershipLost: loseOwnership()
+        // It was left by `close`.
+        case .closed: break
+        default: note { $0.lease = failure }
+        }
     }
 
     /// While either cannot reach the database, everything is rejected at once.
@@ -154,7 +172,7 @@ final class PostgresEngine: StoreEngine {
         }
     }
 
-    /// Nothing is written or sent any more.
+    /// Nothing is written or sent any more, if this process owned the store.
     func loseOwnership() {
         lease.lose()
         problems.withLock { _ in

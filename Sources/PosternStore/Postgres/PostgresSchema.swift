@@ -29,7 +29,8 @@ enum PostgresSchema {
     /// The tables by which nodes share a store.
     ///
     /// `store.owner` is the node that works on all queues. `nodes` has a row for each life of a process, `writers` for each of
-    /// its connections that write, and `log` for each of their transactions (`Fence`).
+    /// its connections that write, and `log` for each of their transactions (`Fence`). `arrivals` has one for each upstream to
+    /// which a transaction of a node that is not the owner has added messages (`Arrival`).
     private static let shared: StaticString = """
         CREATE TABLE store (
           isOnly BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (isOnly),
@@ -53,7 +54,9 @@ enum PostgresSchema {
           kind INTEGER NOT NULL,
           -- The session of the server, as long as it has not ended.
           session TEXT,
-          isEnded INTEGER NOT NULL DEFAULT 0
+          isEnded INTEGER NOT NULL DEFAULT 0,
+          -- The number of its last transaction that is counted (`Arrival`).
+          heard INTEGER NOT NULL DEFAULT 0
         );
         CREATE INDEX writersOfNode ON writers (node);
         CREATE TABLE log (
@@ -62,6 +65,19 @@ enum PostgresSchema {
           kind INTEGER NOT NULL,
           at INTEGER NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000),
           PRIMARY KEY (writer, n)
+        );
+        CREATE TABLE arrivals (
+          writer INTEGER NOT NULL,
+          n INTEGER NOT NULL,
+          upstream INTEGER NOT NULL,
+          firstId INTEGER NOT NULL,
+          lastId INTEGER NOT NULL,
+          accepted INTEGER NOT NULL,
+          acceptedBytes INTEGER NOT NULL,
+          ready INTEGER NOT NULL,
+          readyBytes INTEGER NOT NULL,
+          dueAtMs INTEGER,
+          PRIMARY KEY (upstream, writer, n)
         );
         CREATE SEQUENCE ids INCREMENT BY 256 CACHE 1;
         CREATE SEQUENCE batches INCREMENT BY 1000 CACHE 1;

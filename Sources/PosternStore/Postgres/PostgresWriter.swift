@@ -26,10 +26,13 @@ final class PostgresWriter: StoreWriter {
     /// Nothing was stored: the same may be done again.
     private struct Again: Error {}
 
+    /// The same, and the writer was ended. A node that owns nothing goes on with another one.
+    private struct Ended: Error {}
+
     private static let mostConflicts = 3
     private static let pause = useconds_t(100_000)
-    /// What `writers.kind` says of a writer for everything.
-    private static let kind = 3
+    /// What `writers.kind` says of a writer that only adds messages, and of one for everything.
+    private static let (appends, owns) = (1, 3)
 
     private var metrics: DatabaseMetrics { engine.metrics.database }
 
@@ -92,13 +95,14 @@ final class PostgresWriter: StoreWriter {
         } catch let error as PostgresError where error.constraint == "log_pkey" {
             engine.logger.error(
                 "another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
+            guard engine.isOwner else { throw Ended() }
             engine.loseOwnership()
             throw StoreError.ownershipLost
         }
     }
 
-    /// This process ends soon: the next owner reports the count.
-    private func lostCommits(_ sql: SQL) -> StoreError {
+    /// The process of an owner ends soon: the next owner reports the count.
+    private func lostCommits(_ sql: SQL) -> any Error {
         metrics.lostCommits.add()
         do {
             try sql.run("UPDATE store SET lostCommits = lostCommits + 1")
@@ -107,8 +111,9 @@ final class PostgresWriter: StoreWriter {
         }
         engine.logger.critical(
             "the database has lost commits that it had confirmed; it was restored, or a standby without them took over")
+        guard engine.isOwner else { return Ended() }
         engine.loseOwnership()
-        return .ownershipLost
+        return StoreError.ownershipLost
     }
 
     /// Finds out whether the transaction was stored whose `COMMIT` got no answer. Returns if it was.
@@ -148,7 +153,9 @@ final class PostgresWriter: StoreWriter {
     }
 
     private func connect() throws -> (Session, isStored: Bool) {
-        let node = try engine.lease.ownNode()
+        guard let node = try engine.isOwner ? engine.lease.ownNode() : engine.lease.liveNode() else {
+            throw PostgresError(message: "the node has not joined the others yet", isConnectionLost: true)
+        }
         let connection = try PostgresConnection(engine.options)
         let patience = Duration.seconds(engine.options.commitTimeoutSeconds)
         connection.patience = max(patience, Fence.lockPatience)
@@ -161,6 +168,7 @@ final class PostgresWriter: StoreWriter {
         var isStored = false
         if let former {
             guard try sql.exists("SELECT 1 FROM log WHERE writer = ? AND n = ?", former.writer, former.last) else {
+                self.former = nil
                 throw lostCommits(sql)
             }
             isStored = try Fence(sql: sql, options: engine.options).end(former.writer) > former.last
@@ -173,8 +181,11 @@ final class PostgresWriter: StoreWriter {
     private func makeWriter(for node: Int64, with sql: SQL) throws -> Int64 {
         let isUp = try sql.exists(
             "SELECT 1 FROM nodes WHERE node = ? AND state = ? FOR UPDATE", node, PostgresSchema.up)
-        let isOwner = try isUp && sql.exists("SELECT 1 FROM store WHERE owner = ?", node)
-        guard isOwner else {
+        guard isUp || engine.isOwner else {
+            engine.lease.check()
+            throw PostgresError(message: "another node has ended this one", isConnectionLost: true)
+        }
+        guard try !engine.isOwner || isUp && sql.exists("SELECT 1 FROM store WHERE owner = ?", node) else {
             engine.loseOwnership()
             throw StoreError.ownershipLost
         }
@@ -182,7 +193,7 @@ final class PostgresWriter: StoreWriter {
             """
             INSERT INTO writers (writer, node, kind, session) VALUES (nextval('writerNumbers'), ?, ?,
               (SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())) RETURNING writer
-            """, node, Self.kind, as: Int64.self)
+            """, node, engine.isOwner ? Self.owns : Self.appends, as: Int64.self)
         guard let writer else { throw StoreError.failed(detail: "the writer has no number") }
         try sql.run("INSERT INTO log (writer, n, kind) VALUES (?, 0, 0)", writer)
         return writer
@@ -193,17 +204,16 @@ final class PostgresWriter: StoreWriter {
     func recover(from cause: any Error) -> CommitFailure {
         switch cause {
         case is Again: return .again
+        case is Ended:
+            // Its outcome is known.
+            session?.connection.close()
+            session = nil
+            return replace(nil)
         case StoreError.unresolved: return .broken(isUndone: false)
         case StoreError.ownershipLost: return .broken(isUndone: true)
         case let error as PostgresError where error.isOfConnection:
             // `COMMIT` was not sent.
-            guard !engine.waitsNoLonger else { return .broken(isUndone: true) }
-            do {
-                _ = try replaceSession(because: error)
-                return .again
-            } catch {
-                return .broken(isUndone: true)
-            }
+            return replace(error)
         case let error as PostgresError where error.isConflict && conflicts < Self.mostConflicts:
             conflicts += 1
             metrics.retries(error.state).add()
@@ -211,6 +221,17 @@ final class PostgresWriter: StoreWriter {
         default:
             conflicts = 0
             return .other
+        }
+    }
+
+    /// Nothing was stored.
+    private func replace(_ cause: PostgresError?) -> CommitFailure {
+        guard !engine.waitsNoLonger else { return .broken(isUndone: true) }
+        do {
+            _ = try replaceSession(because: cause)
+            return .again
+        } catch {
+            return .broken(isUndone: true)
         }
     }
 
@@ -239,6 +260,17 @@ final class PostgresWriter: StoreWriter {
     func didAssign(through sequence: Int64) {}
 
     func nextVersion(in sql: SQL) throws -> Int64 { try sql.value("SELECT nextval('versions')", as: Int64.self) ?? 0 }
+
+    func tell(of arrival: Arrival, in sql: SQL) throws {
+        guard let session else { return }
+        try sql.send(
+            """
+            INSERT INTO arrivals
+              (writer, n, upstream, firstId, lastId, accepted, acceptedBytes, ready, readyBytes, dueAtMs)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            """, session.writer, session.last + 1, arrival.upstream, arrival.first, arrival.last, arrival.accepted,
+            arrival.acceptedBytes, arrival.ready, arrival.readyBytes, arrival.dueAt)
+    }
 
     func keepBatch(in sql: SQL) {}
 

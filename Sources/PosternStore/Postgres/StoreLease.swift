@@ -5,16 +5,18 @@ import Synchronization
 
 /// The right of this process to work on a store that others share: at any time, one node has it.
 ///
-/// A thread of its own beats, so that the others see that this node lives. While another node owns the store, it looks for
-/// the end of that one, ends what it has left, and takes over. A life of a process is a row of `nodes`; one that was
+/// A thread of its own beats, so that the others see that this node lives. It looks for the end of other nodes, and ends what
+/// they have left. If that was the owner, one of the others takes over. A life of a process is a row of `nodes`; one that was
 /// ended never comes back, and begins again as another node.
 public final class StoreLease: Loop, @unchecked Sendable {
     // @unchecked: what is below `MARK: State` belongs to the thread that turns.
     public let name = "postern-lease"
     let options: PostgresOptions
+    private let threads: any Threads
     private let logger: Logger
     private let requests = Inbox<Never>()
     private let isLeaving = Atomic<Bool>(false)
+    private let mustBeat = Atomic<Bool>(false)
     /// Until when this node may send, in nanoseconds since boot. 0: not at all.
     private let end = Atomic<Int64>(0)
     private let replaced = Atomic(0)
@@ -30,6 +32,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
 
     private struct Shared {
         var condition = Condition.waiting(reason: "connecting to the database")
+        /// The number of this life; nil before it has begun.
+        var node: Int64?
         /// Gets why beats fail, nil once they do not, and at last why the lease is over.
         var observer: (@Sendable (StoreError?) -> Void)?
     }
@@ -42,7 +46,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private var beatDueAt = MonotonicInstant.distantPast
     private var trimDueAt = MonotonicInstant.distantPast
     private var others: [Int64: ObservedNode] = [:]
-    private var isOwner = false
+    private var owns = false
+    private var lookDueAt = MonotonicInstant.distantPast
 
     private var lease: Duration { .seconds(options.leaseSeconds) }
     /// How often a node that waits looks whether the store is free.
@@ -51,8 +56,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private static let retryInterval = Duration.milliseconds(500)
     private static let trimInterval = Duration.seconds(10)
 
-    private init(_ options: PostgresOptions, logger: Logger) {
+    private init(_ options: PostgresOptions, threads: any Threads, logger: Logger) {
         self.options = options
+        self.threads = threads
         self.logger = logger
         clock = LeaseClock(lease: .seconds(options.leaseSeconds))
     }
@@ -71,24 +77,37 @@ public final class StoreLease: Loop, @unchecked Sendable {
         _ options: OutboxOptions, threads: any Threads, logger: Logger, isCancelled: () -> Bool = { false },
         onWaiting: (String) -> Void = { _ in }
     ) throws(StoreError) -> StoreLease? {
+        guard let lease = try join(options, threads: threads, logger: logger) else { return nil }
+        return try lease.wait(isCancelled: isCancelled, onWaiting: onWaiting) ? lease : nil
+    }
+
+    /// Begins to join the nodes of the store. Returns nil if it is one that no other process can use.
+    public static func join(
+        _ options: OutboxOptions, threads: any Threads, logger: Logger
+    ) throws(StoreError) -> StoreLease? {
         guard case .postgres(let options) = options.engine else { return nil }
-        let lease = StoreLease(options, logger: logger)
+        let lease = StoreLease(options, threads: threads, logger: logger)
         do throws(SystemLimitError) {
             let started = try threads.start(lease)
             lease.running.withLock { $0 = started }
         } catch {
             throw .systemLimit(error)
         }
+        return lease
+    }
+
+    /// Waits until this node owns the store, as the static `wait`. Returns false, and ends this life, if `isCancelled`.
+    public func wait(isCancelled: () -> Bool, onWaiting: (String) -> Void = { _ in }) throws(StoreError) -> Bool {
         let pause = Inbox<Never>()
         while true {
-            switch lease.shared.withLock({ $0.condition }) {
-            case .owner: return lease
+            switch shared.withLock({ $0.condition }) {
+            case .owner: return true
             case .over(let error): throw error
             case .waiting(let reason): onWaiting(reason)
             }
             guard !isCancelled() else {
-                lease.leave()
-                return nil
+                leave()
+                return false
             }
             threads.wait(for: pause, until: threads.instant + .milliseconds(100))
         }
@@ -105,6 +124,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
     /// Whether this node may send what it has claimed. Any thread.
     public var mayStillSend: Bool { left > .zero }
 
+    /// Whether this node owns the store. Any thread.
+    public var isOwner: Bool { if case .owner = shared.withLock({ $0.condition }) { true } else { false } }
+
     /// How long it may, without another beat; zero if it may not. Any thread.
     public var left: Duration {
         max(.zero, MonotonicInstant(nanoseconds: end.load(ordering: .acquiring)) - .sinceBoot)
@@ -120,6 +142,22 @@ public final class StoreLease: Loop, @unchecked Sendable {
         case .over(let error): throw error
         case .waiting: throw .ownershipLost
         }
+    }
+
+    /// The number of this life, whether it owns the store or not; nil before it has begun. Throws once the lease is over.
+    func liveNode() throws(StoreError) -> Int64? {
+        let (condition, node) = shared.withLock { ($0.condition, $0.node) }
+        if case .over(let error) = condition { throw error }
+        return node
+    }
+
+    /// Whether this life has begun, so that the store can be opened. Any thread.
+    public var hasJoined: Bool { shared.withLock { $0.node != nil } }
+
+    /// Looks at once whether this life has been ended, and begins another one then. Any thread.
+    func check() {
+        mustBeat.store(true, ordering: .releasing)
+        requests.nudge()
     }
 
     /// Tells `body`, on the thread of the lease, why beats fail, nil once they do not, and at last why the lease is over.
@@ -153,17 +191,19 @@ public final class StoreLease: Loop, @unchecked Sendable {
             let sql = try connection()
             let node = try self.node ?? join(sql)
             let start = MonotonicInstant.sinceBoot
-            if start >= beatDueAt { try beat(node, with: sql) }
-            if try !isOwner && look(node, with: sql) {
-                isOwner = true
-                beatDueAt = .distantPast
-                return now
+            if mustBeat.exchange(false, ordering: .acquiring) || start >= beatDueAt { try beat(node, with: sql) }
+            if start >= lookDueAt {
+                if try look(node, with: sql), !owns {
+                    owns = true
+                    beatDueAt = .distantPast
+                    return now
+                }
+                lookDueAt = .sinceBoot + (owns ? lease / 4 : lookInterval)
             }
-            guard isOwner else { return now + lookInterval }
             if start >= trimDueAt { try trim(node, with: sql) }
-            becomeOwner(node)
+            if owns { becomeOwner(node) }
             report(nil)
-            return now + max(.zero, beatDueAt - .sinceBoot)
+            return now + max(.zero, min(beatDueAt, lookDueAt) - .sinceBoot)
         } catch let error as PostgresError where error.isConnectionLost || error.isConflict || error.isReadOnly {
             disconnect()
             report(.unavailable(detail: error.message))
@@ -171,17 +211,14 @@ public final class StoreLease: Loop, @unchecked Sendable {
         } catch {
             let reason = StoreError(postgres: error)
             if reason != .closed { logger.error("lease lost", metadata: ["error": "\(reason)"]) }
-            become(.over(isOwner ? .ownershipLost : reason))
+            become(.over(owns ? .ownershipLost : reason))
             return depart()
         }
     }
 
     private func report(_ failure: StoreError?) {
-        if isOwner {
-            shared.withLock { $0.observer }?(failure)
-        } else if let failure {
-            become(.waiting(reason: "\(failure)"))
-        }
+        shared.withLock { $0.observer }?(failure)
+        if !owns, let failure { become(.waiting(reason: "\(failure)")) }
     }
 
     private func connection() throws -> SQL {
@@ -212,6 +249,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
             """, options.node, PostgresSchema.up, as: Int64.self)
         guard let number else { throw StoreError.failed(detail: "the node has no number") }
         (node, beat, beatDueAt, others) = (number, 0, .distantPast, [:])
+        shared.withLock { $0.node = number }
         return number
     }
 
@@ -223,13 +261,14 @@ public final class StoreLease: Loop, @unchecked Sendable {
             as: Int64.self)
         guard let found, found > beat else {
             // Another one has ended this life, or the database has lost it. As long as it owns nothing, it may begin again.
-            guard !isOwner else { throw StoreError.ownershipLost }
+            guard !owns else { throw StoreError.ownershipLost }
             self.node = nil
+            shared.withLock { $0.node = nil }
             return
         }
         (beat, beatDueAt) = (found, start + lease / 4)
         clock.renew(since: start)
-        guard isOwner else { return }
+        guard owns else { return }
         let owner = try sql.value("SELECT owner FROM store", as: Int64?.self) ?? nil
         guard owner == node else { throw StoreError.ownershipLost }
         end.store(clock.end.nanoseconds, ordering: .releasing)
@@ -251,11 +290,10 @@ public final class StoreLease: Loop, @unchecked Sendable {
         let seen = try sql.all(
             """
             SELECT node, name, beat, state, coalesce(node = owner, FALSE) FROM nodes CROSS JOIN store
-            WHERE node = owner OR (name = ? AND node < ? AND state = ?) ORDER BY node
-            """, options.node, node, PostgresSchema.up
+            WHERE node <> ? AND (state = ? OR node = owner) ORDER BY node
+            """, node, PostgresSchema.up
         ) { Seen(number: $0[0], name: $0[1], beat: $0[2], state: $0[3], isOwner: $0[4]) }
         let end = MonotonicInstant.sinceBoot
-        if seen.contains(where: { $0.number == node && $0.isOwner }) { return true }
         others = others.filter { number, _ in seen.contains { $0.number == number } }
         for other in seen {
             var observed = others[other.number] ?? ObservedNode(lease: lease)
@@ -263,14 +301,20 @@ public final class StoreLease: Loop, @unchecked Sendable {
             others[other.number] = observed
             if isSilent || other.state == PostgresSchema.dead {
                 try replace(other, with: sql)
-            } else if other.name == options.node, observed.isAlive {
+            } else if isFormerLife(other), observed.isAlive {
                 throw StoreError.nodeRunning(name: options.node)
-            } else {
+            } else if other.isOwner {
                 become(.waiting(reason: "node \(other.name) owns the store"))
             }
         }
-        guard seen.isEmpty else { return false }
+        if owns { return true }
+        guard !seen.contains(where: { $0.isOwner || isFormerLife($0) }) else { return false }
         return try sql.run("UPDATE store SET owner = ? WHERE owner IS NULL", node) == 1
+    }
+
+    /// Whether it has the name of this node, and was there before.
+    private func isFormerLife(_ other: Seen) -> Bool {
+        other.name == options.node && other.number < node ?? 0
     }
 
     private struct Seen {
@@ -345,6 +389,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
             WITH old AS (
               SELECT writer FROM writers WHERE isEnded AND (SELECT max(at) FROM log WHERE log.writer = writers.writer)
                 < extract(epoch FROM clock_timestamp()) * 1000 - 3600000
+                AND NOT EXISTS (SELECT 1 FROM arrivals WHERE arrivals.writer = writers.writer)
             ), gone AS (DELETE FROM log WHERE writer IN (SELECT writer FROM old))
             DELETE FROM writers WHERE writer IN (SELECT writer FROM old)
             """)

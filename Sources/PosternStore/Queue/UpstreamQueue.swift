@@ -18,6 +18,8 @@ public final class UpstreamQueue: Sendable {
     public var upstream: AnyUpstream { target.upstream }
     private let claims: Mutex<any QueueClaims>
     private let mailbox: Mutex<QueueMailbox>
+    /// Used by claims only.
+    private let unheard = Mutex(UnheardArrivals())
     private let engine: any StoreEngine
     /// Of its lanes; `inAppend` if it has no separate ones.
     private let laneAdmission: LaneAdmission
@@ -223,6 +225,7 @@ public final class UpstreamQueue: Sendable {
             var scan = ClaimScan(request, newest: newest, due: due)
             do {
                 try read { rows in
+                    try goBackToArrivals(&claims, with: rows)
                     try claims.look(&scan, from: rows) { id in mailbox.withLock { $0.leases.contains(id) } }
                 }
             } catch {
@@ -236,6 +239,16 @@ public final class UpstreamQueue: Sendable {
             }
             return (scan.claim, scan.staleLanes)
         }
+    }
+
+    /// Has the claims of a mixed queue begin with the messages that were committed behind others with later ids.
+    private func goBackToArrivals(_ claims: inout any QueueClaims, with rows: QueueRows) throws {
+        guard laneAdmission == .inAppend,
+            let first = try unheard.withLock({ try $0.firstOfNew(in: number, with: rows.sql) })
+        else { return }
+        var updates = QueueMailbox.PendingUpdates()
+        updates.rewind(to: first)
+        claims.apply(updates)
     }
 
     /// The messages are settled: deleted, or no longer this queue's.

@@ -448,14 +448,20 @@ enum Migrations {
 
     /// The columns by which rows name their lanes, for an engine whose lanes are admitted by the owner of the queue.
     static func createLaneNames(of number: UpstreamNumber, with sql: SQL) throws {
-        guard try !sql.exists("SELECT 1 FROM pragma_table_info('queue_#') WHERE name = 'laneName'", of: number) else {
-            return
-        }
+        let named = Statement(
+            sqlite: "SELECT 1 FROM pragma_table_info('queue_#') WHERE name = 'laneName'",
+            postgres: "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass('queue_#') AND attname = 'lanename'")
+        guard try !sql.exists(named, of: number) else { return }
         try sql.script(
             """
             ALTER TABLE queue_# ADD COLUMN laneName TEXT;
             ALTER TABLE queue_# ADD COLUMN laneGroup TEXT;
-            CREATE INDEX queue_#_group ON queue_# (laneGroup) WHERE laneGroup IS NOT NULL;
             """, of: number)
+        // As for the names of lanes.
+        let index: Statement =
+            sql.isPostgres
+            ? "CREATE INDEX queue_#_group ON queue_# USING hash (laneGroup)"
+            : "CREATE INDEX queue_#_group ON queue_# (laneGroup) WHERE laneGroup IS NOT NULL"
+        try sql.run(index, of: number)
     }
 }

@@ -40,9 +40,9 @@ final class SQL {
         recent.initialize(repeating: (.none, nil), count: Self.recentCount)
     }
 
-    init(postgres connection: PostgresConnection, admitsLate: Bool = false) {
+    init(postgres connection: PostgresConnection) {
         (file, postgres) = (nil, PostgresStatements(on: connection))
-        self.admitsLate = admitsLate
+        admitsLate = true
         recent.initialize(repeating: (.none, nil), count: Self.recentCount)
     }
 

@@ -20,6 +20,11 @@ final class CommitLoop: Loop, @unchecked Sendable {
     /// The time by the loop's clock, which may differ from the store's time.
     private var nextMaintenance = MonotonicInstant.distantFuture
     private var hasMoreMaintenance = false
+    /// When to look next for what other processes have done; never if there are none.
+    private var nextPoll = MonotonicInstant.distantFuture
+    private var hasMoreArrivals = false
+    /// When something was found the last time.
+    private var lastArrival = MonotonicInstant.distantPast
     private var overwrites = OverwriteRounds()
     private var isStopping = false
 
@@ -34,6 +39,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
     // What was handed in refers to the store, and the store to it.
     deinit { _ = inbox.takeAll() }
 
+    /// The pause between two polls after `quietTime` in which nothing was found.
+    private static let (quietPoll, quietTime) = (Duration.milliseconds(100), Duration.seconds(1))
     /// The least time between two warnings about the same upstream.
     private static let callbackWarningInterval = Duration.seconds(60)
 
@@ -41,7 +48,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
     private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
 
     func begin() {
-        nextMaintenance = instant + idleInterval
+        if outbox.engine.isOwner { nextMaintenance = instant + idleInterval }
+        if outbox.engine.pollInterval != nil { nextPoll = instant }
         writer.begin()
     }
 
@@ -54,7 +62,12 @@ final class CommitLoop: Loop, @unchecked Sendable {
             let hasMore = runMaintenance()
             nextMaintenance = instant + (hasMore ? Maintenance.pause : idleInterval)
         }
-        return min(nextMaintenance, overwrites.advance(with: writer, at: instant))
+        if let interval = outbox.engine.pollInterval, instant >= nextPoll {
+            let hasMore = outbox.engine.isOwner ? hear() : refresh()
+            let isQuiet = instant - lastArrival > Self.quietTime
+            nextPoll = instant + (hasMore ? .zero : isQuiet ? max(interval, Self.quietPoll) : interval)
+        }
+        return min(nextMaintenance, nextPoll, overwrites.advance(with: writer, at: instant))
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool { inbox.wait(until: deadline) }
@@ -114,6 +127,35 @@ final class CommitLoop: Loop, @unchecked Sendable {
         }
         writer.maintain { commit([job]) }
         return hasMoreMaintenance
+    }
+
+    // MARK: Other processes
+
+    /// Counts what others have added. Returns whether there may be more.
+    private func hear() -> Bool {
+        hasMoreArrivals = false
+        guard (try? outbox.read { try $0.exists("SELECT 1 FROM arrivals LIMIT 1") }) == true else { return false }
+        lastArrival = instant
+        let job = OutboxWriter.Job.change { transaction in
+            let hasMore = try transaction.hear()
+            return { [self] in hasMoreArrivals = hasMore }
+        } failed: { _ in
+        }
+        writer.maintain { commit([job]) }
+        return hasMoreArrivals
+    }
+
+    /// Reads what others have done to the queues, which limits what is accepted here.
+    private func refresh() -> Bool {
+        guard let summaries = try? outbox.read({ try UpstreamSummary.all(with: $0) }) else { return false }
+        for summary in summaries {
+            let writeState = writeStates[summary.number]
+            if writeState.committed != summary.ledger { lastArrival = instant }
+            writeState.refresh(summary.ledger)
+        }
+        outbox.publish(summaries)
+        outbox.lookForSettled()
+        return false
     }
 
     // MARK: One commit

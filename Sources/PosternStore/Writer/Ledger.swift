@@ -133,6 +133,7 @@ extension Ledger {
 
     /// The tail of an upstream whose row has this `lastId`.
     static func tail(of number: UpstreamNumber, after lastID: Int, with sql: SQL) throws -> Ledger {
+        if sql.isPostgres { return try unheard(of: number, with: sql) }
         func read(_ row: borrowing SQLRow) -> Ledger {
             Ledger(lastID: row[0], accepted: row[1], queuedBytes: row[2], counts: Counts(queued: row[1]))
         }
@@ -151,6 +152,7 @@ extension Ledger {
 
     /// Adds the tails that the last run has left.
     static func addTails(with sql: SQL) throws {
+        if sql.isPostgres { return try addArrivals(with: sql) }
         for (number, tail) in try tails(with: sql) where tail != .empty { try tail.add(to: number, with: sql) }
     }
 }

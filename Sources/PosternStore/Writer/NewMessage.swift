@@ -29,6 +29,11 @@ public struct NewMessage: Sendable {
     /// The turn in which it waits, unless messages of its lane wait in another one; see `Fairness`. 0 without turns.
     let turn: Int64
 
+    /// Whether it can be stored without the state of its upstream, and without its mixed lane, which may have a turn.
+    var needsNoState: Bool {
+        !queue.validatesAgainstState && credential == nil && (!queue.hasTurns || lane.isNamed || lane.number == 0)
+    }
+
     public init(
         queue: QueueTarget, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,

@@ -23,6 +23,8 @@ final class OutboxWriter: Sendable {
     private let isClosed = Atomic<Bool>(false)
     private let health: StoreHealth
     private let deadlines: AnswerDeadlines?
+    /// False if another process works on the queues, and this one only adds messages.
+    private let isOwner = Atomic<Bool>(true)
     /// The number of threads that are submitting a job at the moment.
     private let entering = Atomic<Int>(0)
     /// When the loop last turned, in monotonic nanoseconds; for the watchdog.
@@ -42,6 +44,7 @@ final class OutboxWriter: Sendable {
 
     func start(on outbox: Outbox) throws(SystemLimitError) {
         turned(at: outbox.time.instant)
+        isOwner.store(outbox.engine.isOwner, ordering: .relaxed)
         let loop = CommitLoop(outbox: outbox, inbox: inbox, writer: outbox.engine.makeWriter())
         try deadlines?.start()
         let started = try threads.start(loop)
@@ -64,6 +67,7 @@ final class OutboxWriter: Sendable {
         _ body: @escaping @Sendable (Transaction) throws -> Value,
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {
+        guard isOwner.load(ordering: .relaxed) else { return completion(.failure(.notOwner)) }
         let job = Job.change { transaction in
             let value = try body(transaction)
             return { completion(.success(value)) }

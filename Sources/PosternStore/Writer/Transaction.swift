@@ -50,7 +50,7 @@ final class Transaction {
         self.outbox = outbox
         self.writeStates = writeStates
         // An engine with several writers stores messages in another order than that of their ids.
-        storesBlocks = outbox.options.storesBlocks && !sql.admitsLate && !sql.isPostgres
+        storesBlocks = outbox.options.storesBlocks && !sql.admitsLate
         isWaitedFor = outbox.isWaitedFor
         collectsEvents = outbox.events.isCollecting
         callbacks = outbox.callbacks ?? []
@@ -115,6 +115,10 @@ final class Transaction {
         try closeBlocks()
         try writeStates.open.forEach(settleLanes)
         try dropUnneededCredentials()
+        guard outbox.engine.isOwner else {
+            for arrival in writeStates.open.compactMap(\.arrival) { try writer.tell(of: arrival, in: sql) }
+            return
+        }
         for writeState in writeStates.open { try writeState.save(with: sql) }
     }
 }
@@ -431,6 +435,8 @@ extension Transaction {
         guard cap.whenFull == .dropOldest, cap.admits(messages: request.messages, bytes: request.bytes) else {
             return nil
         }
+        // The owner evicts them, once it has counted the others.
+        guard outbox.isOwner else { return [] }
         let (victims, areEnough) = try takeOldest(of: queue, for: request.messages, bytes: request.bytes)
         return areEnough ? victims : nil
     }

@@ -70,6 +70,15 @@ final class UpstreamWriteState {
         if mustSave, change != Ledger() { try change.add(to: number, with: sql) }
     }
 
+    /// What the current transaction has added to the queue; nil if that is nothing. For a transaction that only adds messages.
+    var arrival: Arrival? {
+        guard added.accepted > 0, let appendNotice else { return nil }
+        return Arrival(of: number, appendNotice, added)
+    }
+
+    /// What others have done to the queue, too, is `ledger`.
+    func refresh(_ ledger: Ledger) { committed = ledger }
+
     func begin() {
         appendNotice = nil
         block.removeAll()

@@ -30,6 +30,16 @@ struct SharedStore: Sendable {
     /// Opens the store as one of its nodes, once it is free.
     func open(_ options: PostgresOptions) throws -> TestStore { try TestStore { $0.engine = .postgres(options) } }
 
+    /// Joins the nodes of the store, which another one owns, and opens it to add messages.
+    func join(_ options: PostgresOptions) throws -> (store: TestStore, lease: StoreLease) {
+        var outbox = OutboxOptions()
+        outbox.engine = .postgres(options)
+        let joined = try StoreLease.join(
+            outbox, threads: DedicatedThreads(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+        guard let joined else { throw StoreError.closed }
+        return (try TestStore(lease: joined) { $0.engine = .postgres(options) }, joined)
+    }
+
     func wait(
         _ options: PostgresOptions, isCancelled: () -> Bool = { false }, onWaiting: (String) -> Void = { _ in }
     ) throws -> StoreLease? {
