@@ -5,6 +5,7 @@ import PosternEvents
 public import PosternHTTP
 import PosternMetrics
 import PosternThreads
+import PosternStore
 import Synchronization
 
 /// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It
@@ -121,6 +122,7 @@ public final class GatewayHandler: HTTPHandler {
             switch routing {
             case .failure(let problem): throw problem.problem(in: context, for: caller)
             case .success(let match):
+                guard context.outbox.isOwner || !match.route.needsOwner else { throw .otherOwner }
                 let request = try APIRequest(head, match, caller, self, at: now, delay: delay)
                 let limit = context.limits.maxBodyBytes
                 return .accept(

@@ -74,6 +74,8 @@ public final class App: Sendable {
                     hasReloaded = true
                 }
                 return false
+            } open: { [options, logger] (lease) throws(AppError) in
+                try Services(loaded, options, owning: lease, as: node, logger: logger)
             }
             guard lease != nil else { return logger.notice("stopped") }
         }

@@ -39,17 +39,40 @@ final class Node: Sendable {
         if hasAdminListener { admin.pass(to: handler.admin) }
     }
 
+    /// Passes requests to the gateway, except those that ask about its condition, as long as it does not own the store.
+    func lend(to handler: GatewayHandler, hasAdminListener: Bool) {
+        main.lend(to: handler)
+        if hasAdminListener { admin.lend(to: handler.admin) }
+    }
+
+    func takeBack() {
+        main.lend(to: nil)
+        admin.lend(to: nil)
+    }
+
     /// Waits until this gateway owns the store. Returns nil if `isCancelled` becomes true first.
+    ///
+    /// - Parameter open: Makes what answers meanwhile. Called until it succeeds.
     func takeStore(
-        _ options: OutboxOptions, _ manager: ServiceManager?, isCancelled: () -> Bool
+        _ options: OutboxOptions, _ manager: ServiceManager?, isCancelled: () -> Bool,
+        open: (StoreLease) throws(AppError) -> Services
     ) throws(AppError) -> StoreLease? {
         logger.notice(
             "waiting for the store", metadata: ["node": "\(name)", "port": .stringConvertible(ports.main)])
         var known = ""
+        var (services, nextTry) = (nil as Services?, MonotonicInstant.distantPast)
+        defer { services?.endWithoutStore() }
         do throws(StoreError) {
-            return try StoreLease.wait(
-                options, threads: DedicatedThreads(), logger: logger, isCancelled: isCancelled
-            ) { reason in
+            guard let lease = try StoreLease.join(options, threads: DedicatedThreads(), logger: logger) else {
+                return nil
+            }
+            let isOwner = try lease.wait(isCancelled: isCancelled) { reason in
+                if services == nil, lease.hasJoined, SystemTime().instant >= nextTry {
+                    // The owner may still have to make the queues, and the database may be away.
+                    services = try? open(lease)
+                    services?.startWithoutStore()
+                    nextTry = SystemTime().instant + .seconds(1)
+                }
                 // The service manager must not take the wait for a start that hangs.
                 manager?.notify(["READY=1", "WATCHDOG=1", "STATUS=\(reason.printable())"])
                 _ = listeners.renewCertificates()
@@ -59,6 +82,7 @@ final class Node: Sendable {
                 admin.wait(because: reason)
                 logger.notice("store is not available yet", metadata: ["reason": "\(reason)"])
             }
+            return isOwner ? lease : nil
         } catch {
             throw .store(error)
         }

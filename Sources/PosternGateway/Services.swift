@@ -30,7 +30,8 @@ final class Services: Sendable {
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
     /// - Parameters:
-    ///   - lease: That of the store, if it is shared.
+    ///   - lease: That of the store, if it is shared. As long as another gateway owns it, this one answers what needs no owner,
+    ///     and sends nothing (`Outbox.isOwner`).
     ///   - node: What listens already, if the store is shared.
     init(
         _ loaded: ConfigurationLoader.LoadedConfiguration, _ options: App.Options,
@@ -78,14 +79,18 @@ final class Services: Sendable {
                 }
                 var next = try ServedUpstream(upstream, settings, dependencies)
                 outbox.share(next.queue, as: configuration, logger)
-                let worker = try next.makeWorker(settings, dependencies)
-                workers.append(worker)
-                next.worker = worker
+                if outbox.isOwner {
+                    let worker = try next.makeWorker(settings, dependencies)
+                    workers.append(worker)
+                    next.worker = worker
+                }
                 served.append(next)
             }
             upstreamsInForce = Mutex(served)
-            try outbox.registerStored()
-            try outbox.markDisabled()
+            if outbox.isOwner {
+                try outbox.registerStored()
+                try outbox.markDisabled()
+            }
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
             do throws(SystemLimitError) {
@@ -125,6 +130,17 @@ final class Services: Sendable {
         }
         checkCertificate()
         return ports
+    }
+
+    /// Answers, as a gateway that does not own the store.
+    func startWithoutStore() { node?.lend(to: handler, hasAdminListener: configuration.server.admin.isOn) }
+
+    /// Ends that. The lease goes on.
+    func endWithoutStore() {
+        node?.takeBack()
+        context.stop()
+        transport.stop()
+        outbox.close()
     }
 
     /// Closes what was opened, after a failed start.

@@ -21,6 +21,7 @@ extension Problem {
                 storeUnavailable:
                     "Another gateway has taken over the store; this one changes nothing any more. Send the request again."
             )
+        case .notOwner: self = .otherOwner
         case .lost:
             self.init(
                 slug: .storeLost, status: 503,
@@ -68,7 +69,7 @@ extension Problem {
     static var otherOwner: Problem {
         Problem(
             storeUnavailable:
-                "This gateway waits for the store, which another one owns or which cannot be reached; nothing was changed. "
-                + "Send the request to that gateway, or again.")
+                "Another gateway works on the queues of the store, or the store cannot be reached, and this one cannot do that; "
+                + "nothing was changed. Send the request to that gateway, or again.")
     }
 }

@@ -109,6 +109,13 @@ final class Route: Sendable {
         return access == .scope(.admin) && method != .get
     }
 
+    /// Whether a gateway refuses it as long as another one owns the store. Of messages, only some need the owner
+    /// (`Outbox.isOwner`).
+    var needsOwner: Bool {
+        if case .upstreamRoute = action { return true }
+        return template.text == "/v1/stream" || method != .get && !body.holdsMessages
+    }
+
     /// The statuses that the route usually responds with, whose series exist from the start. Others, which an upstream or
     /// a rare error causes, appear when they happen.
     var statuses: Set<Int> {

@@ -173,8 +173,13 @@ extension EndToEnd {
             let second = try await Node("east", settings)
             let client = try second.client()
             #expect(try client.get("/livez").status == 200)
-            let refused = try client.get("/v1/messages")
-            #expect(refused.status == 503 && refused.header("Postern-Node") == "east")
+            // It answers what needs no owner.
+            #expect(eventually { (try? client.get("/v1/messages").status) == 200 })
+            #expect(try client.get("/v1/messages").header("Postern-Node") == "east")
+            #expect(try client.get("/readyz").status == 503)
+            for answer in try [client.post("/v1/upstreams/samsara/pause", ""), client.get("/v1/stream")] {
+                #expect(answer.json["type"].string == "urn:postern:problem:store-unavailable", "\(answer)")
+            }
             #expect(try await first.stop().exitCode == 0)
             // As the lease is three seconds, it has not waited for its end.
             #expect(try second.timeUntilReady() < .seconds(Self.lease) || Binary.isSanitized)
@@ -182,6 +187,39 @@ extension EndToEnd {
             let metrics = try second.client().get("/metrics").text
             #expect(metrics.contains("\npostern_store_up 1\n"))
             #expect(try await second.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10))) func message_isDelivered_whicheverGatewayAcceptsIt() async throws {
+            let samsara = try HostedSimulator()
+            let settings = try Self.settings(samsara.url)
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let other = try await Node("east", settings)
+            let client = try other.client()
+            #expect(eventually { (try? client.get("/v1/messages").status) == 200 })
+            for index in 0..<20 {
+                let answer = try (index % 2 == 0 ? other : owner).client().post(eventPath, event(index))
+                #expect(answer.status == 202, "\(answer.text)")
+            }
+            #expect(eventually { (try? samsara.values(of: "seq").count) == 20 })
+            let waited = try client.post(eventPath, event(19), headers: [("Prefer", "wait=10")])
+            #expect(waited.status == 200, "\(waited.text)")
+            let keyed = try client.post(eventPath, event(20), headers: [("Idempotency-Key", "k")])
+            #expect(keyed.json["type"].string == "urn:postern:problem:store-unavailable")
+            #expect(eventually { (try? client.get("/v1/upstreams/samsara").json["counts"]["delivered"].int) == 21 })
+            let id = try #require(try client.post(eventPath, event(21)).json["id"].string)
+            // The owner is gone, and the message is not lost.
+            owner.process.signal(SIGKILL)
+            _ = try await owner.process.end()
+            let late = try #require(try client.post(eventPath, event(22)).json["id"].string)
+            _ = try other.timeUntilReady()
+            for id in [id, late] {
+                let path = "/v1/messages/\(id)"
+                #expect(eventually { (try? other.client().get(path).json["state"].string) == "delivered" })
+            }
+            let audit = try await Binary.run(["outbox", "audit", "--config", other.directory.config])
+            #expect(audit.exitCode == 0, "\(audit.output)\(audit.errors)")
+            #expect(try await other.stop().exitCode == 0)
         }
 
         @Test(.timeLimit(.minutes(10)))
