@@ -51,8 +51,8 @@ public final class APIContext: Sendable {
     let pendingReplies: PendingReplies
     let idempotentRequests = IdempotentRequests()
     let operations: Operations
-    /// The ids of the replays that this process carries out.
-    let replays = Mutex<Set<String>>([])
+    /// The replays that this process carries out, with the number of messages that were accepted before their next step.
+    let replays = Mutex<[String: Int]>([:])
     /// Sends events to the clients of `GET /v1/stream`.
     let stream: EventStream
     /// The setting `cloudevents.types`: `<upstream>.<kind>` by the type of a CloudEvent.

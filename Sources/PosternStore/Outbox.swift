@@ -215,6 +215,8 @@ public final class Outbox: Sendable {
 
     /// The ledgers of all upstreams, as of the last commit. Any thread.
     public var ledgers: [UpstreamNumber: Ledger] { shared.withLock { $0.ledgers } }
+    /// The number of messages that were ever accepted.
+    public var accepted: Int { shared.withLock { $0.ledgers.values.reduce(0) { $0 + $1.accepted } } }
     /// The names of all upstreams that the store has ever had.
     public var names: [UpstreamNumber: UpstreamName] { shared.withLock { $0.names } }
     /// The ledger of one upstream as of the last commit; empty for an unknown number.

@@ -16,9 +16,11 @@ extension APIContext {
     /// The most of one step, which is one commit: the messages, and their bytes unless it is one message. Few, so that a
     /// message of a caller that arrives meanwhile is committed as soon as without a replay.
     private static let step = (messages: 10, bytes: 1 << 18)
-    /// The times between two steps, so that the writer and the upstream are there for others: usually, and after there was no
-    /// room, the upstream was down, or the store has failed.
-    private static let pauses = (usual: Duration.milliseconds(20), recovery: Duration.seconds(1))
+    /// The times between two steps, so that the writer and the upstream are there for others: if nothing else was accepted
+    /// since the last one, if something was, and after there was no room, the upstream was down, or the store has failed.
+    private static let pauses = (
+        usual: Duration.milliseconds(10), besidesOthers: Duration.milliseconds(50), recovery: Duration.seconds(1)
+    )
 
     /// Goes on with the replays that earlier runs have left. Call it once, when the workers have started.
     public func resumeReplays() {
@@ -36,7 +38,11 @@ extension APIContext {
 
     /// Carries out a stored replay, unless that is being done.
     func goOn(replaying id: String) {
-        if replays.withLock({ $0.insert(id).inserted }) { nextStep(of: id) }
+        let isNew = replays.withLock { replays in
+            defer { replays[id] = replays[id] ?? outbox.accepted }
+            return replays[id] == nil
+        }
+        if isNew { nextStep(of: id) }
     }
 
     private func nextStep(of id: String, after pause: Duration = .zero) {
@@ -53,14 +59,21 @@ extension APIContext {
             guard let target = upstream(named: replay.request.to), outbox.failure == nil,
                 !target.snapshot(in: self).isPaused
             else { return nextStep(of: id, after: Self.pauses.recovery) }
-            guard let step = try step(of: replay, to: target) else { return nextStep(of: id, after: Self.pauses.usual) }
+            guard let step = try step(of: replay, to: target) else { return nextStep(of: id, after: pause(of: id, after: 0)) }
             outbox.advance(id, step, into: target.queue) { [weak self] in self?.stepEnded(of: replay, $0) }
         } catch {
             nextStep(of: id, after: Self.pauses.recovery)
         }
     }
 
-    private func end(_ id: String) { _ = replays.withLock { $0.remove(id) } }
+    private func end(_ id: String) { _ = replays.withLock { $0.removeValue(forKey: id) } }
+
+    /// The time until the next step, after one that has queued this many messages.
+    private func pause(of id: String, after queued: Int) -> Duration {
+        let accepted = outbox.accepted
+        let former = replays.withLock { $0.updateValue(accepted, forKey: id) } ?? accepted
+        return accepted - former > queued ? Self.pauses.besidesOthers : Self.pauses.usual
+    }
 
     /// On the writer's thread.
     private func stepEnded(of former: Replay, _ result: Result<Replay.Progress?, StoreError>) {
@@ -69,7 +82,9 @@ extension APIContext {
         }
         let replay = progress.replay
         count(progress, since: former)
-        guard !replay.isRunning else { return nextStep(of: replay.id, after: Self.pauses.usual) }
+        guard !replay.isRunning else {
+            return nextStep(of: replay.id, after: pause(of: replay.id, after: replay.done - former.done))
+        }
         end(replay.id)
         if !replay.isStopped { tell(finished: replay) }
     }
