@@ -45,8 +45,8 @@ def statements(folder=STORE):
 def schema(number="7"):
     """The tables as PostgreSQL would have them: one for each upstream, too."""
     source = (STORE / "SQL/Migrations.swift").read_text()
-    # The tables of an upstream are created with all of their columns.
-    made = re.compile(r"\b(CREATE TABLE|CREATE INDEX|ALTER TABLE (?!\w+_#))")
+    # The tables of an upstream are created with all of their columns, except those by which rows name their lanes.
+    made = re.compile(r"\b(CREATE TABLE|CREATE INDEX|ALTER TABLE (?!\w+_#)|ADD COLUMN laneName)")
     texts = [text.replace("\\(scope)", "").replace("\\(number)", number) for _, _, text in literals(source)]
     texts = [text for text in texts if made.search(text) and "CREATE TABLE reserve" not in text]
     # By these, several processes share the others.
