@@ -59,7 +59,9 @@ extension APIContext {
             guard let target = upstream(named: replay.request.to), outbox.failure == nil,
                 !target.snapshot(in: self).isPaused
             else { return nextStep(of: id, after: Self.pauses.recovery) }
-            guard let step = try step(of: replay, to: target) else { return nextStep(of: id, after: pause(of: id, after: 0)) }
+            guard let step = try step(of: replay, to: target) else {
+                return nextStep(of: id, after: pause(of: id, after: 0))
+            }
             outbox.advance(id, step, into: target.queue) { [weak self] in self?.stepEnded(of: replay, $0) }
         } catch {
             nextStep(of: id, after: Self.pauses.recovery)
