@@ -59,7 +59,7 @@ final class Node: Sendable {
     ) throws(AppError) -> StoreLease? {
         logger.notice(
             "waiting for the store", metadata: ["node": "\(name)", "port": .stringConvertible(ports.main)])
-        var known = ""
+        var (known, problem) = ("", "")
         var (services, nextTry) = (nil as Services?, MonotonicInstant.distantPast)
         defer { services?.endWithoutStore() }
         do throws(StoreError) {
@@ -69,8 +69,17 @@ final class Node: Sendable {
             let isOwner = try lease.wait(isCancelled: isCancelled) { reason in
                 if services == nil, lease.hasJoined, SystemTime().instant >= nextTry {
                     // The owner may still have to make the queues, and the database may be away.
-                    services = try? open(lease)
-                    services?.startWithoutStore()
+                    do throws(AppError) {
+                        services = try open(lease)
+                        services?.startWithoutStore()
+                    } catch {
+                        if "\(error)" != problem {
+                            logger.notice(
+                                "cannot accept messages yet; the owner needs the same upstreams",
+                                metadata: ["error": "\(error)"])
+                        }
+                        problem = "\(error)"
+                    }
                     nextTry = SystemTime().instant + .seconds(1)
                 }
                 // The service manager must not take the wait for a start that hangs.

@@ -18,9 +18,11 @@ final class TestStore {
     let metrics = Metrics()
     var options: OutboxOptions
     private(set) var outbox: Outbox
+    private let lease: StoreLease?
 
     /// - Parameter lease: Of a store that is shared; nil: it is waited for.
     init(lease: StoreLease? = nil, _ change: (inout OutboxOptions) -> Void = { _ in }) throws {
+        self.lease = lease
         options = OutboxOptions(path: folder.file("store.sqlite"))
         options.engine = EachEngine.current
         if options.engine.isPostgres { options.engine = .postgres(try SharedStore().options()) }
@@ -28,7 +30,12 @@ final class TestStore {
         outbox = try Self.open(options, lease: lease, time: time, metrics: metrics)
     }
 
-    deinit { outbox.close() }
+    deinit { close() }
+
+    func close() {
+        outbox.close()
+        lease?.leave()
+    }
 
     static func open(
         _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, lease: StoreLease? = nil,

@@ -98,8 +98,8 @@ final class PostgresEngine: StoreEngine {
 
     func close() {
         readers.close()
-        // A node that owns the store now goes on with the same life, and opens it again.
-        if isOwner || !lease.isOwner { lease.leave() }
+        // A node that does not own the store may open it again, and in the end as its owner.
+        if isOwner { lease.leave() }
     }
 
     func willClose() {

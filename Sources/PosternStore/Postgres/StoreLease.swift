@@ -16,6 +16,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private let logger: Logger
     private let requests = Inbox<Never>()
     private let isLeaving = Atomic<Bool>(false)
+    private let isTaken = Atomic<Bool>(false)
     private let mustBeat = Atomic<Bool>(false)
     /// Until when this node may send, in nanoseconds since boot. 0: not at all.
     private let end = Atomic<Int64>(0)
@@ -101,7 +102,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
         let pause = Inbox<Never>()
         while true {
             switch shared.withLock({ $0.condition }) {
-            case .owner: return true
+            case .owner:
+                isTaken.store(true, ordering: .releasing)
+                return true
             case .over(let error): throw error
             case .waiting(let reason): onWaiting(reason)
             }
@@ -124,8 +127,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
     /// Whether this node may send what it has claimed. Any thread.
     public var mayStillSend: Bool { left > .zero }
 
-    /// Whether this node owns the store. Any thread.
-    public var isOwner: Bool { if case .owner = shared.withLock({ $0.condition }) { true } else { false } }
+    /// Whether `wait` has found that this node owns the store. Any thread.
+    public var isOwner: Bool { isTaken.load(ordering: .acquiring) }
 
     /// How long it may, without another beat; zero if it may not. Any thread.
     public var left: Duration {

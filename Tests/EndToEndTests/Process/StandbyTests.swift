@@ -189,6 +189,18 @@ extension EndToEnd {
             #expect(try await second.stop().exitCode == 0)
         }
 
+        @Test(.timeLimit(.minutes(10))) func gateways_startAtOnce_onAnEmptyDatabase() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let nodes = [
+                try await Node("west", settings), try await Node("east", settings), try await Node("south", settings),
+            ]
+            func ready() -> Int { nodes.filter { (try? $0.ready().status) == 200 }.count }
+            func reading() -> Int { nodes.filter { (try? $0.client().get("/v1/messages").status) == 200 }.count }
+            #expect(eventually { ready() == 1 && reading() == 3 })
+            for node in nodes { #expect(try node.client().post(eventPath, event(0)).status == 202) }
+            for node in nodes { #expect(try await node.stop().exitCode == 0) }
+        }
+
         @Test(.timeLimit(.minutes(10))) func message_isDelivered_whicheverGatewayAcceptsIt() async throws {
             let samsara = try HostedSimulator()
             let settings = try Self.settings(samsara.url)

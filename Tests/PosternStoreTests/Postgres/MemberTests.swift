@@ -115,7 +115,7 @@ import Testing
         for index in 0..<3 { try append("\(index)", to: target, at: member) }
         #expect(try shared.run("SELECT count(*) FROM arrivals") == 3)
         owner.outbox.close()
-        member.outbox.close()
+        member.close()
         let next = try shared.open(shared.options("c"))
         let adopted = try next.register()
         #expect(eventually { next.outbox.ledger(of: queue.number).queued == 3 })
@@ -185,7 +185,9 @@ import Testing
         #expect(!lease.isOwner)
         let target = try member.outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
         owner.outbox.close()
-        #expect(eventually { lease.isOwner })
+        let taken = inBackground { try lease.wait(isCancelled: { false }) }
+        #expect(eventually { taken.value != nil })
+        #expect(!member.outbox.isOwner)
         // Before it works on the queues.
         let id = try append("{}", to: target, at: member)
         member.outbox.close()
@@ -193,5 +195,18 @@ import Testing
         #expect(next.outbox.isOwner)
         #expect(try next.drain(next.register()) == ids + [id])
         #expect(try next.isBalanced())
+        // Its end would end the life of both.
+        withExtendedLifetime(member) {}
+    }
+
+    /// As long as the owner has not made the queue, a node cannot open the store, and tries again.
+    @Test func member_staysANode_ifItsStoreIsClosed() throws {
+        let owner = try shared.open(shared.options("a"))
+        let (member, lease) = try shared.join(shared.options("b"))
+        member.outbox.close()
+        #expect(eventually { (try? lease.liveNode()).flatMap { $0 } != nil })
+        let again = try TestStore(lease: lease) { $0.engine = member.options.engine }
+        #expect(!again.outbox.isOwner && owner.outbox.failure == nil)
+        withExtendedLifetime(member) {}
     }
 }
