@@ -97,8 +97,8 @@ public final class Outbox: Sendable {
         if writer.stop() { engine.close() }
     }
 
-    /// Whether this process works on the queues. If not, it only adds messages: what needs the state of an upstream or of a
-    /// former request is refused (`StoreError.notOwner`). That does not change.
+    /// Whether this process works on the queues. If not, it only adds messages, with records of their requests: what needs the
+    /// state of an upstream is refused (`StoreError.notOwner`). That does not change.
     public var isOwner: Bool { engine.isOwner }
 
     /// Whether nothing is written or read any more.
@@ -138,12 +138,13 @@ public final class Outbox: Sendable {
     /// Stores all of `messages` or none. `completion` runs on the writer's thread once the commit is on disk
     /// (`synchronous=FULL`: a power cut takes back nothing that was completed), and must be quick.
     ///
-    /// - Parameter record: Stored with the messages, and also if there are none.
+    /// - Parameter record: Stored with the messages, and also if there are none. If another node has stored one with the same
+    ///   key, nothing is stored (`AppendError.recorded`).
     public func append(
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        guard isOwner || record == nil && messages.allSatisfy(\.needsNoState) else {
+        guard isOwner || messages.allSatisfy(\.needsNoState) else {
             return completion(.failure(.store(.notOwner)))
         }
         writer.append(messages, recording: record, completion: completion)
@@ -272,6 +273,8 @@ public final class Outbox: Sendable {
     // MARK: Failures
 
     func report(_ error: StoreError) {
+        // The store is sound, and the next job may succeed.
+        if case .conflict = error { return logger.warning("write gave way", metadata: ["error": "\(error)"]) }
         logger.error("write failed", metadata: ["error": "\(error)"])
         health.record(error)
     }

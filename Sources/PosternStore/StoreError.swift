@@ -25,6 +25,8 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case unresolved(detail: String)
     /// The database does not answer; nothing was committed.
     case unavailable(detail: String)
+    /// Another transaction of the database was in the way for too long; nothing was committed.
+    case conflict(detail: String)
     /// Another process has taken over the store; this one changes nothing any more.
     case ownershipLost
     /// Another process works on the queues, and this one cannot do what was asked.
@@ -62,6 +64,7 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
         case .unresolved(let detail):
             "the database was lost during a commit, and its outcome is not known yet: \(detail)"
         case .unavailable(let detail): "the database of the store cannot be reached: \(detail)"
+        case .conflict(let detail): "another transaction of the database was in the way for too long: \(detail)"
         case .ownershipLost: "another gateway has taken over the store; this one has to start again"
         case .notOwner: "another gateway works on the queues of the store, and this one cannot do that"
         case .nodeRunning(let name):

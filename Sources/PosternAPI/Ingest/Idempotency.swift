@@ -7,8 +7,9 @@ import Synchronization
 /// The `Idempotency-Key` header (draft-ietf-httpapi-idempotency-key-header-07).
 ///
 /// The response to the first request under a key is stored in the transaction that stores its messages. A repeat gets it
-/// again, byte for byte, also after the process was killed. While the first request runs, and so has no response yet, a
-/// repeat is rejected. Each API key has keys of its own; without API keys, there is one common set.
+/// again, byte for byte, also after the process was killed. While the first request runs at the same gateway, a
+/// repeat is rejected; at another one of the same store, it waits for the commit. Each API key has keys of its own; without
+/// API keys, there is one common set.
 struct IdempotencyKey: Equatable {
     private static let lengths = 1...255
 
@@ -104,12 +105,13 @@ final class IdempotentRequest: Sendable {
         let stored: StoredResponse?
         do throws(StoreError) { stored = try outbox.storedResponse(key) } catch { throw Problem(error) }
         guard let stored else { return nil }
-        guard stored.fingerprint == fingerprint else {
-            throw Problem(
-                slug: .idempotencyMismatch, status: 422,
-                detail: "The Idempotency-Key was used for another request; nothing was stored. Use a new key for each "
-                    + "request, and the same one only to repeat it.")
-        }
+        guard let response = replay(of: stored) else { throw .reusedKey }
+        return response
+    }
+
+    /// The response that was stored; nil if it is that to a different request.
+    func replay(of stored: StoredResponse) -> HTTPResponse? {
+        guard stored.fingerprint == fingerprint else { return nil }
         var response = HTTPResponse(stored: stored.bytes)
         response?.headers.append(("Idempotent-Replay", "true"))
         return response
@@ -127,6 +129,15 @@ final class IdempotentRequest: Sendable {
 
     /// The response is about to be sent: from now on a repeat finds what was stored.
     func end() { requests.end(key) }
+}
+
+extension Problem {
+    static var reusedKey: Problem {
+        Problem(
+            slug: .idempotencyMismatch, status: 422,
+            detail: "The Idempotency-Key was used for another request; nothing was stored. Use a new key for each "
+                + "request, and the same one only to repeat it.")
+    }
 }
 
 extension HTTPResponse {

@@ -173,6 +173,10 @@ struct IngestHandler: Sendable {
                     responder.send(202) { response.accepted(receipt) }
                 }
             case .failure(let refusal):
+                // Another gateway has stored the request meanwhile.
+                if case .recorded(let stored) = refusal, let replay = responder.idempotent?.replay(of: stored) {
+                    return responder.send(replay)
+                }
                 let faults = response.request.faults(in: refusal)
                 guard faults.isEmpty else {
                     response.request.countRejections(faults, in: context.metrics)

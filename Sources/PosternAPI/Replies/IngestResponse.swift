@@ -168,6 +168,7 @@ final class IngestResponse: Sendable {
         case .store(let error): Problem(error)
         case .refused(let refused): problem(refused)
         case .reused(let indices): reused(indices)
+        case .recorded: .reusedKey
         }
     }
 

@@ -16,6 +16,11 @@ extension Problem {
         case .unavailable:
             self.init(
                 storeUnavailable: "The database cannot be reached; nothing was changed. Send the request again.")
+        case .conflict:
+            self.init(
+                storeUnavailable:
+                    "Another gateway, or another program, holds what this request changes in the database; nothing was changed. "
+                    + "Send the request again.")
         case .ownershipLost:
             self.init(
                 storeUnavailable:
@@ -48,7 +53,7 @@ extension Problem {
     /// The problem that a client gets if the store cannot be read.
     init(reading error: StoreError) {
         switch error {
-        case .unavailable, .ownershipLost: self.init(error)
+        case .unavailable, .conflict, .ownershipLost: self.init(error)
         default: self.init(slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
         }
     }

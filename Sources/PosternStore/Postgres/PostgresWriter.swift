@@ -14,6 +14,8 @@ final class PostgresWriter: StoreWriter {
     /// How often the same jobs were run again after a conflict with another transaction.
     private var conflicts = 0
     private var isMaintenance = false
+    /// Until then, locks are waited for only briefly.
+    private var hurriesUntil = MonotonicInstant.distantPast
 
     private struct Session {
         let sql: SQL
@@ -30,6 +32,9 @@ final class PostgresWriter: StoreWriter {
     private struct Ended: Error {}
 
     private static let mostConflicts = 3
+    /// How long locks are waited for only briefly, after one that was not released in time: its holder may be frozen, and all
+    /// jobs of a transaction wait with it.
+    private static let hurry = Duration.seconds(5)
     private static let pause = useconds_t(100_000)
     /// What `writers.kind` says of a writer that only adds messages, and of one for everything.
     private static let (appends, owns) = (1, 3)
@@ -53,6 +58,9 @@ final class PostgresWriter: StoreWriter {
         let (sql, number) = (current.sql, current.last + 1)
         try sql.send("BEGIN")
         do {
+            if SystemTime().instant < hurriesUntil {
+                try current.connection.sendQuery("SET LOCAL lock_timeout = \(lockTimeout / 20)", PostgresValues())
+            }
             _ = try body(sql)
             try engine.reserveBatches(with: sql)
             // Maintenance that has found nothing to do leaves nothing behind.
@@ -75,6 +83,9 @@ final class PostgresWriter: StoreWriter {
         session?.last = number
         conflicts = 0
     }
+
+    /// How long a transaction waits for a lock, in milliseconds: less than half of the time in which its jobs are answered.
+    private var lockTimeout: Int { Int(engine.options.commitTimeoutSeconds * 400) }
 
     private func hasWritten(_ sql: SQL) throws -> Bool {
         try sql.exists("SELECT 1 WHERE txid_current_if_assigned() IS NOT NULL")
@@ -173,6 +184,7 @@ final class PostgresWriter: StoreWriter {
             }
             isStored = try Fence(sql: sql, options: engine.options).end(former.writer) > former.last
         }
+        try connection.execute("SET lock_timeout = \(lockTimeout)")
         connection.patience = patience
         return (Session(sql: sql, connection: connection, writer: writer), isStored)
     }
@@ -214,6 +226,12 @@ final class PostgresWriter: StoreWriter {
         case let error as PostgresError where error.isOfConnection:
             // `COMMIT` was not sent.
             return replace(error)
+        case let error as PostgresError where error.state == PostgresError.lockTimeout:
+            // All together would wait for the same lock again.
+            conflicts = 0
+            hurriesUntil = SystemTime().instant + Self.hurry
+            metrics.retries(error.state).add()
+            return .other
         case let error as PostgresError where error.isConflict && conflicts < Self.mostConflicts:
             conflicts += 1
             metrics.retries(error.state).add()

@@ -15,6 +15,7 @@ extension StoreError {
         switch error {
         case let error as StoreError: self = error
         case let error as PostgresError where error.isOfConnection: self = .unavailable(detail: error.message)
+        case let error as PostgresError where error.isConflict: self = .conflict(detail: "\(error)")
         case let error as PostgresError where error.state == "53100": self = .full(detail: "\(error)")
         case let error as PostgresError where error.state == "42501": self = .unsuitable(detail: "\(error)")
         default: self = .failed(detail: "\(error)")

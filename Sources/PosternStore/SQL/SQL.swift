@@ -208,10 +208,10 @@ final class SQL {
 
     /// Runs `body` inside a transaction. If it returns false or throws, what it changed is undone.
     func savepoint(_ body: () throws -> Bool) throws {
-        try run("SAVEPOINT attempt")
+        try send("SAVEPOINT attempt")
         do {
-            if try !body() { try run("ROLLBACK TO attempt") }
-            try run("RELEASE attempt")
+            if try !body() { try send("ROLLBACK TO attempt") }
+            try send("RELEASE attempt")
         } catch {
             // Without effect if the error has ended the transaction.
             _ = try? run("ROLLBACK TO attempt")

@@ -11,6 +11,10 @@ public struct EventIdentity: Sendable, Equatable {
         self.key = key
         self.fingerprint = fingerprint
     }
+
+    fileprivate func row(for id: MessageID) -> RecordRow {
+        RecordRow(key: key, fingerprint: fingerprint, response: Array(id.description.utf8))
+    }
 }
 
 extension Transaction {
@@ -22,11 +26,34 @@ extension Transaction {
         switch record {
         case nil: return try append(messages, isDiskFull: isDiskFull)
         case .response(let response):
-            let result = try append(messages, isDiskFull: isDiskFull)
-            if case .success(let receipt) = result { try response.write(receipt, at: outbox.time.now, with: sql) }
-            return result
-        case .events(let identities): return try append(messages, identifiedBy: identities, isDiskFull: isDiskFull)
+            return try undoing {
+                let result = try append(messages, isDiskFull: isDiskFull)
+                guard case .success(let receipt) = result, try !store(response.row(for: receipt)) else { return result }
+                return try stored(response.key).map { .failure(.recorded($0)) }
+            }
+        case .events(let identities):
+            return try undoing { try append(messages, identifiedBy: identities, isDiskFull: isDiskFull) }
         }
+    }
+
+    /// How often the records of a request are looked up if other nodes store some of them meanwhile.
+    private static let mostLooks = 10
+
+    /// Runs `body`, and undoes what it has done if it fails. If it returns nil, because another node has stored a record since
+    /// `body` looked for one, it is run again. With a single writer there is no such node, and nothing has to be undone.
+    private func undoing(
+        _ body: () throws -> Result<AppendReceipt, AppendError>?
+    ) throws -> Result<AppendReceipt, AppendError> {
+        if !sql.admitsLate, let result = try body() { return result }
+        for _ in 0..<Self.mostLooks {
+            var result: Result<AppendReceipt, AppendError>?
+            try inSavepoint {
+                result = try body()
+                if case .success = result { return true } else { return false }
+            }
+            if let result { return result }
+        }
+        throw StoreError.conflict(detail: "the records of the request do not stay as they are")
     }
 
     /// Where the message of an event is: in the store, or among those that are to be stored.
@@ -35,17 +62,18 @@ extension Transaction {
         case new(Int)
     }
 
-    /// Leaves out the events that were stored before; the receipt has the ids of their messages all the same.
+    /// Leaves out the events that were stored before; the receipt has the ids of their messages all the same. Nil if another
+    /// node has stored one meanwhile.
     private func append(
         _ messages: [NewMessage], identifiedBy identities: [EventIdentity], isDiskFull: Bool
-    ) throws -> Result<AppendReceipt, AppendError> {
+    ) throws -> Result<AppendReceipt, AppendError>? {
         var eventMessages: [EventMessage] = []
         var known: [[UInt8]: (fingerprint: [UInt8], message: EventMessage)] = [:]
         /// Indices of the messages that are to be stored.
         var new: [Int] = []
         var reused: [Int] = []
         for (index, identity) in identities.enumerated() {
-            if let former = try known[identity.key] ?? stored(identity.key) {
+            if let former = try known[identity.key] ?? storedEvent(identity.key) {
                 if former.fingerprint != identity.fingerprint { reused.append(index) }
                 eventMessages.append(former.message)
             } else {
@@ -59,7 +87,9 @@ extension Transaction {
         switch try append(new.map { messages[$0] }, isDiskFull: isDiskFull) {
         case .failure(let refusal): return .failure(refusal.inRequest(new))
         case .success(var receipt):
-            for (index, id) in zip(new, receipt.ids) { try record(identities[index], as: id) }
+            for (index, id) in zip(new, receipt.ids) {
+                guard try store(identities[index].row(for: id)) else { return nil }
+            }
             receipt.repeated = Set(identities.indices).subtracting(new)
             receipt.ids = eventMessages.map { message in
                 switch message {
@@ -71,19 +101,9 @@ extension Transaction {
         }
     }
 
-    private func stored(_ key: [UInt8]) throws -> (fingerprint: [UInt8], message: EventMessage)? {
-        try sql.first(
-            "SELECT fingerprint, response FROM responses WHERE key = ? AND createdAtMs > ?",
-            key, outbox.time.now - outbox.options.idempotencyRetention
-        ) { row in
-            MessageID(String(decoding: row[1] as [UInt8], as: UTF8.self)).map { (row[0], .stored($0)) }
-        } ?? nil
-    }
-
-    /// Replaces a record whose retention has passed.
-    private func record(_ identity: EventIdentity, as id: MessageID) throws {
-        try sql.store(
-            Array(id.description.utf8), under: identity.key, identity.fingerprint, at: outbox.time.now)
+    private func storedEvent(_ key: [UInt8]) throws -> (fingerprint: [UInt8], message: EventMessage)? {
+        guard let record = try stored(key) else { return nil }
+        return MessageID(String(decoding: record.bytes, as: UTF8.self)).map { (record.fingerprint, .stored($0)) }
     }
 }
 

@@ -82,6 +82,8 @@ public enum AppendError: Error, Sendable, Equatable {
     case refused([Refused])
     /// The events with these indices have the identities of others.
     case reused([Int])
+    /// Since the caller looked, a request with the same key was stored, here or at another node, with this record.
+    case recorded(StoredResponse)
     /// The store is full or closed, or failed; see `StoreError` for what that means for the messages.
     case store(StoreError)
 

@@ -63,11 +63,13 @@ final class OutboxWriter: Sendable {
 
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
     /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
+    ///
+    /// - Parameter needsOwner: Whether only the process that works on the queues may do it.
     func change<Value: Sendable>(
-        _ body: @escaping @Sendable (Transaction) throws -> Value,
+        needsOwner: Bool = true, _ body: @escaping @Sendable (Transaction) throws -> Value,
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {
-        guard isOwner.load(ordering: .relaxed) else { return completion(.failure(.notOwner)) }
+        guard !needsOwner || isOwner.load(ordering: .relaxed) else { return completion(.failure(.notOwner)) }
         let job = Job.change { transaction in
             let value = try body(transaction)
             return { completion(.success(value)) }

@@ -25,21 +25,44 @@ public final class ResponseRecord: Sendable {
         self.response = response
     }
 
-    /// Replaces a response whose retention has passed.
-    func write(_ receipt: AppendReceipt, at now: Timestamp, with sql: SQL) throws {
-        try sql.store(response(receipt), under: key, fingerprint, at: now)
+    func row(for receipt: AppendReceipt) -> RecordRow {
+        RecordRow(key: key, fingerprint: fingerprint, response: response(receipt))
+    }
+}
+
+/// A row of `responses`: a response, or the id of an event's message.
+struct RecordRow {
+    let key: [UInt8]
+    let fingerprint: [UInt8]
+    let response: [UInt8]
+}
+
+extension Transaction {
+    /// Stores a record, in place of one whose retention has passed. Returns false if another node has stored one with the key
+    /// that is still kept. Waits for the end of a transaction that has stored one and is not committed. A single writer has
+    /// looked before.
+    func store(_ record: RecordRow) throws -> Bool {
+        let now = outbox.time.now
+        let count = try sql.run(
+            """
+            INSERT INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)
+            ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, createdAtMs = excluded.createdAtMs,
+              response = excluded.response WHERE responses.createdAtMs <= ?
+            """, record.key, record.fingerprint, now, record.response,
+            sql.admitsLate ? now - outbox.options.idempotencyRetention : .never)
+        return count > 0
+    }
+
+    func stored(_ key: [UInt8]) throws -> StoredResponse? {
+        try sql.storedResponse(key, since: outbox.time.now - outbox.options.idempotencyRetention)
     }
 }
 
 extension SQL {
-    /// Stores a response, or what identifies an event, in place of an older one with the same key.
-    func store(_ response: [UInt8], under key: [UInt8], _ fingerprint: [UInt8], at now: Timestamp) throws {
-        try run(
-            """
-            INSERT INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)
-            ON CONFLICT (key) DO UPDATE SET fingerprint = excluded.fingerprint, createdAtMs = excluded.createdAtMs,
-              response = excluded.response
-            """, key, fingerprint, now, response)
+    fileprivate func storedResponse(_ key: [UInt8], since: Timestamp) throws -> StoredResponse? {
+        try first(
+            "SELECT fingerprint, response FROM responses WHERE key = ? AND createdAtMs > ?", key, since
+        ) { StoredResponse(fingerprint: $0[0], bytes: $0[1]) }
     }
 }
 
@@ -53,20 +76,15 @@ public struct StoredResponse: Sendable, Equatable {
 extension Outbox {
     /// The response under `key`; nil if there is none, or `OutboxOptions.idempotencyRetention` has passed. Blocks.
     public func storedResponse(_ key: [UInt8]) throws(StoreError) -> StoredResponse? {
-        try read { sql in
-            try sql.first(
-                "SELECT fingerprint, response FROM responses WHERE key = ? AND createdAtMs > ?",
-                key, time.now - options.idempotencyRetention
-            ) { StoredResponse(fingerprint: $0[0], bytes: $0[1]) }
-        }
+        try read { try $0.storedResponse(key, since: time.now - options.idempotencyRetention) }
     }
 
     /// Stores another response under `key`, or removes it if `bytes` is nil. `completion` is called on the writer's thread
-    /// once that is on disk, or has failed.
+    /// once that is on disk, or has failed. Any node may do that.
     public func replaceResponse(
         _ key: [UInt8], with bytes: [UInt8]?, completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
     ) {
-        writer.change { transaction in
+        writer.change(needsOwner: false) { transaction in
             if let bytes {
                 try transaction.sql.run("UPDATE responses SET response = ? WHERE key = ?", bytes, key)
             } else {

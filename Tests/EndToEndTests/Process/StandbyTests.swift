@@ -216,14 +216,12 @@ extension EndToEnd {
             #expect(eventually { (try? samsara.values(of: "seq").count) == 20 })
             let waited = try client.post(eventPath, event(19), headers: [("Prefer", "wait=10")])
             #expect(waited.status == 200, "\(waited.text)")
-            let keyed = try client.post(eventPath, event(20), headers: [("Idempotency-Key", "k")])
-            #expect(keyed.json["type"].string == "urn:postern:problem:store-unavailable")
             #expect(eventually { (try? client.get("/v1/upstreams/samsara").json["counts"]["delivered"].int) == 21 })
-            let id = try #require(try client.post(eventPath, event(21)).json["id"].string)
+            let id = try #require(try client.post(eventPath, event(20)).json["id"].string)
             // The owner is gone, and the message is not lost.
             owner.process.signal(SIGKILL)
             _ = try await owner.process.end()
-            let late = try #require(try client.post(eventPath, event(22)).json["id"].string)
+            let late = try #require(try client.post(eventPath, event(21)).json["id"].string)
             _ = try other.timeUntilReady()
             for id in [id, late] {
                 let path = "/v1/messages/\(id)"
@@ -232,6 +230,71 @@ extension EndToEnd {
             let audit = try await Binary.run(["outbox", "audit", "--config", other.directory.config])
             #expect(audit.exitCode == 0, "\(audit.output)\(audit.errors)")
             #expect(try await other.stop().exitCode == 0)
+        }
+
+        @Test(.timeLimit(.minutes(10)))
+        func keyedRequestsAndEvents_areStoredOnce_atWhicheverGatewaysTheyArrive() async throws {
+            let samsara = try HostedSimulator()
+            let settings = try Self.settings(samsara.url)
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilReady()
+            let other = try await Node("east", settings)
+            let members = [other, try await Node("south", settings)]
+            #expect(eventually { members.allSatisfy { (try? $0.client().get("/v1/messages").status) == 200 } })
+
+            // At all of them at once, and again at another one.
+            let nodes = members + [owner]
+            let clients = try nodes.map { try $0.client() }
+            for index in 0..<30 {
+                let headers = [("Idempotency-Key", "k\(index)")]
+                for client in clients {
+                    client.sendRequest("POST", eventPath, Array(event(index).utf8), headers: headers)
+                }
+                var answers = try clients.map { try $0.answer() }
+                answers.append(try clients[index % 3].post(eventPath, event(index), headers: headers))
+                #expect(answers.allSatisfy { $0.status == 202 }, "\(answers.map(\.text))")
+                #expect(Set(answers.map(\.text)).count == 1)
+                #expect(answers.count { $0.header("Idempotent-Replay") == nil } == 1)
+                let different = try clients[index % 3].post(eventPath, event(99), headers: headers)
+                #expect(different.json["type"].string == "urn:postern:problem:idempotency-mismatch")
+            }
+            for index in 30..<40 {
+                let attributes = #""specversion":"1.0","id":"\#(index)","source":"/s","type":"samsara.event""#
+                let text = "{\(attributes),\"data\":\(event(index))}"
+                for client in clients {
+                    client.sendRequest(
+                        "POST", "/v1/cloudevents", Array(text.utf8),
+                        headers: [("Content-Type", "application/cloudevents+json")])
+                }
+                let answers = try clients.map { try $0.answer() }
+                #expect(answers.allSatisfy { $0.status == 202 }, "\(answers.map(\.text))")
+                #expect(Set(answers.compactMap(\.json["id"].string)).count == 1)
+            }
+            // What a gateway answers at last is what another one repeats.
+            let key = [("Idempotency-Key", "waits")]
+            let waited = try clients[0].post(eventPath, event(40), headers: key + [("Prefer", "wait=60")])
+            #expect(waited.status == 200, "\(waited.text)")
+            for client in clients {
+                let again = try client.post(eventPath, event(40), headers: key)
+                #expect(again.status == 200 && again.text == waited.text)
+            }
+
+            // Killed after its response: what it has stored is delivered, and its keys are known.
+            let last = [("Idempotency-Key", "last")]
+            let kept = try clients[0].post(eventPath, event(41), headers: last)
+            for node in [other, owner] {
+                node.process.signal(SIGKILL)
+                _ = try await node.process.end()
+            }
+            _ = try members[1].timeUntilReady()
+            let again = try members[1].client().post(eventPath, event(41), headers: last)
+            #expect(again.text == kept.text && again.header("Idempotent-Replay") == "true")
+            #expect(eventually { (try? Set(samsara.values(of: "seq").map(\.value)).count) == 42 })
+            let stored = try members[1].client().get("/v1/upstreams/samsara").json["counts"]["accepted"].int
+            #expect(stored == 42)
+            let audit = try await Binary.run(["outbox", "audit", "--config", members[1].directory.config])
+            #expect(audit.exitCode == 0, "\(audit.output)\(audit.errors)")
+            #expect(try await members[1].stop().exitCode == 0)
         }
 
         @Test(.timeLimit(.minutes(10)))

@@ -50,8 +50,12 @@ struct SharedStore: Sendable {
             isCancelled: isCancelled, onWaiting: onWaiting)
     }
 
-    /// A connection past the nodes.
-    func connect() throws -> SQL { SQL(postgres: try PostgresConnection(options())) }
+    /// A connection past the nodes, which may hold a transaction open.
+    func connect() throws -> SQL {
+        let connection = try PostgresConnection(options())
+        try connection.execute("SET idle_in_transaction_session_timeout = 0")
+        return SQL(postgres: connection)
+    }
 
     /// Runs statements past the nodes. Returns the number in the first column of the first row.
     @discardableResult func run(_ text: String) throws -> Int {
@@ -61,12 +65,14 @@ struct SharedStore: Sendable {
         return result.rowCount > 0 ? Int(String(decoding: result.bytes(0, 0), as: UTF8.self)) ?? -1 : -1
     }
 
-    /// Whether a statement waits for a lock.
-    var isBlocked: Bool {
+    /// How many statements wait for a lock.
+    var blocked: Int {
         let blocked =
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = '\(schema)' AND wait_event_type = 'Lock'"
-        return (try? run(blocked)) ?? 0 > 0
+        return (try? run(blocked)) ?? 0
     }
+
+    var isBlocked: Bool { blocked > 0 }
 
     /// Ends the sessions whose last statement was a commit.
     func terminateSessions() throws {

@@ -78,6 +78,39 @@ import Testing
         #expect(try node.isBalanced())
     }
 
+    /// Whatever the client was told, and whether the first one is still on its way.
+    @Test(arguments: [PostgresProxy.Fault.cut, .blackHole], PostgresProxy.Direction.allCases)
+    func request_isStoredOnce_ifItsClientRepeatsItsKey(
+        fault: PostgresProxy.Fault, direction: PostgresProxy.Direction
+    ) throws {
+        var requests: UInt8 = 0
+        try atEachByte(fault, direction) {
+        } _: { offset, _ in
+            let payload = offset.map { "\($0)" } ?? "whole"
+            requests &+= 1
+            let record = ResponseRecord(key: [requests], fingerprint: []) { Array("\($0.ids)".utf8) }
+            var responses: [[UInt8]] = []
+            #expect(
+                eventually {
+                    do {
+                        let receipt = try node.threads.result {
+                            node.outbox.append(
+                                [node.message(payload, to: queue)], recording: .response(record), completion: $0)
+                        }
+                        responses.append(Array("\(receipt.ids)".utf8))
+                    } catch AppendError.recorded(let stored) {
+                        responses.append(stored.bytes)
+                    } catch {
+                        return false
+                    }
+                    return responses.count == 2
+                }, "after \(payload) bytes")
+            let count = try stored(payload)
+            #expect(Set(responses).count == 1 && count == 1, "after \(payload) bytes")
+        }
+        #expect(try node.isBalanced())
+    }
+
     @Test(arguments: [PostgresProxy.Fault.cut, .blackHole], PostgresProxy.Direction.allCases)
     func settlement_isToldWhatTheDatabaseHas(fault: PostgresProxy.Fault, direction: PostgresProxy.Direction) throws {
         try atEachByte(fault, direction) {
