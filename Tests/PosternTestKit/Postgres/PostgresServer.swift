@@ -32,8 +32,10 @@ public final class PostgresServer: Sendable {
 
     /// Starts a server. Blocks.
     ///
-    /// - Parameter settings: Such as `max_wal_senders=1`, in addition to those that all tests use.
-    public init(settings: [String] = []) throws {
+    /// - Parameters:
+    ///   - settings: Such as `max_wal_senders=1`, in addition to those that all tests use.
+    ///   - certificate: If not nil, the server also accepts connections by TLS, on the loopback address `address`.
+    public init(settings: [String] = [], certificate: TestCertificate? = nil) throws {
         let folder = try Self.makeFolder()
         self.folder = folder
         let bin = try Self.findPrograms()
@@ -43,14 +45,15 @@ public final class PostgresServer: Sendable {
             Self.inFolder(folder, ["/usr/bin/setpriv"] + user + ["--no-new-privs", "\(bin)/initdb"])
                 + ["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"])
         guard made.exitCode == 0 else { throw Failure(description: "initdb failed: \(made.errors)\(made.output)") }
-        try "local all \(Self.userWithPassword) scram-sha-256\nlocal all all trust\n"
+        try "local all \(Self.userWithPassword) scram-sha-256\nlocal all all trust\nhostssl all all 127.0.0.0/8 trust\n"
             .write(toFile: "\(folder)/data/pg_hba.conf", atomically: false, encoding: .utf8)
+        let tls = try certificate.map { try Self.listen(with: $0, in: folder) } ?? []
 
         var ends: [Int32] = [0, 0]
         socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0, &ends)
         lifeline = ends[0]
         defer { close(ends[1]) }
-        let options = (Self.settings + ["unix_socket_directories=\(folder)"] + settings).flatMap { ["-c", $0] }
+        let options = (Self.settings + ["unix_socket_directories=\(folder)"] + tls + settings).flatMap { ["-c", $0] }
         let streams = ScratchFolder()
         process = try ChildProcess(
             ["/bin/sh", "-c", Self.script, streams.path, folder, "/usr/bin/setpriv"] + user
@@ -67,6 +70,24 @@ public final class PostgresServer: Sendable {
     deinit {
         close(lifeline)
         _ = eventually { process.hasEnded }
+    }
+
+    /// Where a server with a certificate listens, on PostgreSQL's port. No other process uses it.
+    public static let address = "127.\(64 + getpid() >> 16 & 63).\(getpid() >> 8 & 255).\(getpid() & 255)"
+
+    /// The settings for that.
+    private static func listen(with certificate: TestCertificate, in folder: String) throws -> [String] {
+        let copies = [("\(folder)/server.crt", certificate.certificate), ("\(folder)/server.key", certificate.key)]
+        for (copy, file) in copies {
+            try FileManager.default.copyItem(atPath: file, toPath: copy)
+            // A key must belong to the server's user, and to nobody else.
+            chmod(copy, 0o600)
+            if geteuid() == 0, let user = getpwnam("postgres") { chown(copy, user.pointee.pw_uid, user.pointee.pw_gid) }
+        }
+        return ["listen_addresses=\(address)", "ssl=on"]
+            + zip(["ssl_cert_file", "ssl_key_file"], copies).map {
+                "\($0)=\($1.0)"
+            }
     }
 
     /// The name of a schema that no other test uses. It does not exist yet.
