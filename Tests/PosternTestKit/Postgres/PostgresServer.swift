@@ -80,14 +80,12 @@ public final class PostgresServer: Sendable {
         let copies = [("\(folder)/server.crt", certificate.certificate), ("\(folder)/server.key", certificate.key)]
         for (copy, file) in copies {
             try FileManager.default.copyItem(atPath: file, toPath: copy)
-            // A key must belong to the server's user, and to nobody else.
+            // The server refuses a key that other users could read.
             chmod(copy, 0o600)
             if geteuid() == 0, let user = getpwnam("postgres") { chown(copy, user.pointee.pw_uid, user.pointee.pw_gid) }
         }
         return ["listen_addresses=\(address)", "ssl=on"]
-            + zip(["ssl_cert_file", "ssl_key_file"], copies).map {
-                "\($0)=\($1.0)"
-            }
+            + zip(["ssl_cert_file", "ssl_key_file"], copies).map { "\($0)=\($1.0)" }
     }
 
     /// The name of a schema that no other test uses. It does not exist yet.
