@@ -109,6 +109,7 @@ public final class APIContext: Sendable {
         pendingReplies = PendingReplies(outbox, timer)
         stream = EventStream(outbox.events, run: run, timer: timer, time: time)
         operations = Operations(run: run)
+        if outbox.isShared { exchangeEvents() }
         beginHistory()
     }
 
@@ -139,6 +140,9 @@ public final class APIContext: Sendable {
         operations.close()
         stream.close()
     }
+
+    /// Whether this gateway works on the queues of its store.
+    var ownsStore: Bool { outbox.isOwner }
 
     /// Whether no operation is running. After `beginDraining`, each ends with its current step.
     public var areOperationsIdle: Bool { operations.areIdle }

@@ -23,11 +23,13 @@ final class APIRequest: AdmittedRequest {
     let receivedAt: MonotonicInstant
     /// How long the response is delayed, because the request has a wrong key that it does not need.
     private let delay: Duration
+    /// Whether another node has received it, which counts and logs it.
+    let isRelayed: Bool
 
     /// Throws the problem if the request can be rejected before its body is read.
     init(
         _ head: RequestHead, _ match: RouteMatch, _ caller: Caller?, _ handler: GatewayHandler,
-        at receivedAt: MonotonicInstant, delay: Duration = .zero
+        at receivedAt: MonotonicInstant, delay: Duration = .zero, isRelayed: Bool = false
     ) throws(Problem) {
         var query = QueryReader(head.query, of: match.route)
         isDryRun = match.route.body.holdsMessages && query.flag("dryRun")
@@ -56,6 +58,7 @@ final class APIRequest: AdmittedRequest {
         self.handler = handler
         self.receivedAt = receivedAt
         self.delay = delay
+        self.isRelayed = isRelayed
     }
 
     var refusalHeaders: [(name: String, value: String)] { caller?.limitHeaders ?? [] }
@@ -105,7 +108,11 @@ final class APIRequest: AdmittedRequest {
                     slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
                     headers: [("Accept", "application/json")])
             }
-            match.respond(decoded, responder)
+            if match.route.needsOwner, !handler.context.ownsStore {
+                responder.relay(decoded)
+            } else {
+                match.respond(decoded, responder)
+            }
         } catch {
             responder.refuse(error)
         }

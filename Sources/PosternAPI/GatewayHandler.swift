@@ -19,7 +19,7 @@ public final class GatewayHandler: HTTPHandler {
     private let unroutedMetrics: RouteMetrics
     private let callers: CallerPolicy
     let log: RequestLog
-    private let gatekeeper: Gatekeeper
+    let gatekeeper: Gatekeeper
     /// The number of delayed responses to failed authentications.
     private let delayedRefusals = Atomic<Int>(0)
     private static let maxDelayedRefusals = 256
@@ -28,8 +28,11 @@ public final class GatewayHandler: HTTPHandler {
         let main: Router
         /// Nil if there is no separate listener for operators.
         let admin: Router?
+        /// For what another node has received on either listener.
+        let all: Router
 
         init(_ handlers: Handlers, hasAdminListener: Bool) {
+            all = Router(handlers)
             main = Router(handlers, of: hasAdminListener ? .main : nil)
             admin = hasAdminListener ? Router(handlers, of: .admin) : nil
         }
@@ -82,6 +85,9 @@ public final class GatewayHandler: HTTPHandler {
         }
     }
 
+    /// Of all listeners.
+    var relayedRouter: Router { routers.withLock { $0.all } }
+
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
 
@@ -122,7 +128,6 @@ public final class GatewayHandler: HTTPHandler {
             switch routing {
             case .failure(let problem): throw problem.problem(in: context, for: caller)
             case .success(let match):
-                guard context.outbox.isOwner || !match.route.needsOwner else { throw .otherOwner }
                 let request = try APIRequest(head, match, caller, self, at: now, delay: delay)
                 let limit = context.limits.maxBodyBytes
                 return .accept(
@@ -238,6 +243,7 @@ final class Handlers: Sendable {
     let stream: StreamHandler
     let operations: OperationHandler
     let replays: ReplayHandler
+    let nodes: NodeListHandler
 
     init(_ context: APIContext) {
         self.context = context
@@ -250,5 +256,6 @@ final class Handlers: Sendable {
         stream = StreamHandler(context: context)
         operations = OperationHandler(context: context)
         replays = ReplayHandler(context: context)
+        nodes = NodeListHandler(context: context)
     }
 }

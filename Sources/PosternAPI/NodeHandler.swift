@@ -4,8 +4,8 @@ import PosternMetrics
 import Synchronization
 
 /// The handler of a gateway that shares its store with others. It names this node in each response, and answers by itself
-/// until the gateway owns the store: probes truthfully, and anything else with `store-unavailable`, unless another
-/// handler answers what needs no owner. After that it passes requests to the handler of the gateway.
+/// until the gateway has opened the store: probes truthfully, and anything else with `store-unavailable`. After that it passes
+/// requests to the handler of the gateway.
 public final class NodeHandler: HTTPHandler {
     private let node: String
     private let callers: CallerPolicy
@@ -14,10 +14,8 @@ public final class NodeHandler: HTTPHandler {
     private let state = Mutex(State())
 
     private struct State {
-        /// Nil until the gateway owns the store.
+        /// Nil until the gateway has opened the store.
         var gateway: (any HTTPHandler)?
-        /// What answers until then.
-        var other: (any HTTPHandler)?
         var reason = "waiting for the store"
     }
 
@@ -28,24 +26,19 @@ public final class NodeHandler: HTTPHandler {
         self.isOpen = isOpen
     }
 
-    /// Sets why the gateway does not own the store, as `/readyz` reports it.
+    /// Sets why the gateway has not opened the store, as `/readyz` reports it.
     public func wait(because reason: String) { state.withLock { $0.reason = reason } }
 
-    /// Passes requests to the handler of the gateway from now on.
-    public func pass(to gateway: any HTTPHandler) { state.withLock { $0.gateway = gateway } }
-
-    /// Passes requests to `other`, except those that ask about this gateway, until it owns the store; nil ends that.
-    public func lend(to other: (any HTTPHandler)?) { state.withLock { $0.other = other } }
+    /// Passes requests to the handler of the gateway from now on; nil ends that.
+    public func pass(to gateway: (any HTTPHandler)?) { state.withLock { $0.gateway = gateway } }
 
     public func admit(_ head: RequestHead) -> HeaderDecision {
         let state = state.withLock { $0 }
         if let gateway = state.gateway { return gateway.admit(head) }
-        if let answer = answer(to: head, state.reason) { return .refuse(answer) }
-        return state.other?.admit(head) ?? .refuse(Problem.otherOwner.response(to: head))
+        return .refuse(answer(to: head, state.reason))
     }
 
-    /// Nil unless it asks about this gateway.
-    private func answer(to head: RequestHead, _ reason: String) -> HTTPResponse? {
+    private func answer(to head: RequestHead, _ reason: String) -> HTTPResponse {
         switch head.path {
         case "/livez": return .json(200, #"{"status":"ok"}"#)
         case "/readyz":
@@ -59,11 +52,11 @@ public final class NodeHandler: HTTPHandler {
             return HTTPResponse(
                 status: 200, headers: [("Content-Type", exposition.format.contentType)],
                 body: Array(exposition.text.utf8))
-        default: return nil
+        default: return Problem.waitingForStore.response(to: head)
         }
     }
 
-    public func wasRefused(_ request: UnreadRequest) { state.withLock { $0.gateway ?? $0.other }?.wasRefused(request) }
+    public func wasRefused(_ request: UnreadRequest) { state.withLock { $0.gateway }?.wasRefused(request) }
 
     public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
         callers.commonHeaders(for: head) + [("Postern-Node", node)]

@@ -68,10 +68,20 @@ public final class App: Sendable {
         var hasReloaded = false
         var lease: StoreLease?
         if let node {
-            lease = try node.takeStore(loaded.configuration.outbox.located, manager) {
+            var store = loaded.configuration.outbox.located
+            store.postgres.configDigest = loaded.digest
+            lease = try node.takeStore(store, manager) { [self] services in
                 while let signal = signals.take() {
-                    if signal == .stop { return true }
+                    if signal == .stop {
+                        manager?.notify(["STOPPING=1", "STATUS=Stopping"])
+                        services?.stop { signals.take() == .stop }
+                        return true
+                    }
                     hasReloaded = true
+                    guard let services else { continue }
+                    manager?.notifyOfReload()
+                    reload(services, simulators)
+                    manager?.notify(["READY=1"])
                 }
                 return false
             } open: { [options, logger] (lease) throws(AppError) in

@@ -6,7 +6,7 @@ import PosternProcess
 import PosternStore
 import PosternThreads
 
-/// This gateway as one of several that share a store. It listens before it owns the store, so that probes and callers get
+/// This gateway as one of several that share a store. It listens before it has opened the store, so that probes and callers get
 /// answers, and keeps its ports when it takes over.
 final class Node: Sendable {
     let memory: ByteBudget
@@ -39,22 +39,19 @@ final class Node: Sendable {
         if hasAdminListener { admin.pass(to: handler.admin) }
     }
 
-    /// Passes requests to the gateway, except those that ask about its condition, as long as it does not own the store.
-    func lend(to handler: GatewayHandler, hasAdminListener: Bool) {
-        main.lend(to: handler)
-        if hasAdminListener { admin.lend(to: handler.admin) }
-    }
-
+    /// Answers by itself again.
     func takeBack() {
-        main.lend(to: nil)
-        admin.lend(to: nil)
+        main.pass(to: nil)
+        admin.pass(to: nil)
     }
 
     /// Waits until this gateway owns the store. Returns nil if `isCancelled` becomes true first.
     ///
-    /// - Parameter open: Makes what answers meanwhile. Called until it succeeds.
+    /// - Parameters:
+    ///   - isCancelled: Asked several times a second, with what answers meanwhile, which it stops before it returns true.
+    ///   - open: Makes that. Called until it succeeds.
     func takeStore(
-        _ options: OutboxOptions, _ manager: ServiceManager?, isCancelled: () -> Bool,
+        _ options: OutboxOptions, _ manager: ServiceManager?, isCancelled: (Services?) -> Bool,
         open: (StoreLease) throws(AppError) -> Services
     ) throws(AppError) -> StoreLease? {
         logger.notice(
@@ -66,7 +63,12 @@ final class Node: Sendable {
             guard let lease = try StoreLease.join(options, threads: DedicatedThreads(), logger: logger) else {
                 return nil
             }
-            let isOwner = try lease.wait(isCancelled: isCancelled) { reason in
+            let isStopped = {
+                guard isCancelled(services) else { return false }
+                services = nil
+                return true
+            }
+            let isOwner = try lease.wait(isCancelled: isStopped) { reason in
                 if services == nil, lease.hasJoined, SystemTime().instant >= nextTry {
                     // The owner may still have to make the queues, and the database may be away.
                     do throws(AppError) {
@@ -83,13 +85,14 @@ final class Node: Sendable {
                     nextTry = SystemTime().instant + .seconds(1)
                 }
                 // The service manager must not take the wait for a start that hangs.
-                manager?.notify(["READY=1", "WATCHDOG=1", "STATUS=\(reason.printable())"])
+                let status = (services == nil ? "" : "Accepting messages; ") + reason
+                manager?.notify(["READY=1", "WATCHDOG=1", "STATUS=\(status.printable())"])
                 _ = listeners.renewCertificates()
                 guard reason != known else { return }
                 known = reason
                 main.wait(because: reason)
                 admin.wait(because: reason)
-                logger.notice("store is not available yet", metadata: ["reason": "\(reason)"])
+                logger.notice("not the owner of the store", metadata: ["reason": "\(reason)"])
             }
             return isOwner ? lease : nil
         } catch {

@@ -30,8 +30,8 @@ final class Services: Sendable {
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
     /// - Parameters:
-    ///   - lease: That of the store, if it is shared. As long as another gateway owns it, this one answers what needs no owner,
-    ///     and sends nothing (`Outbox.isOwner`).
+    ///   - lease: That of the store, if it is shared. As long as another gateway owns it, this one sends nothing, and relays
+    ///     what needs the owner (`Outbox.isOwner`).
     ///   - node: What listens already, if the store is shared.
     init(
         _ loaded: ConfigurationLoader.LoadedConfiguration, _ options: App.Options,
@@ -121,6 +121,7 @@ final class Services: Sendable {
         do throws(SystemLimitError) { try workerGroup.start() } catch { throw .system("\(error).") }
         watchForAlerts()
         context.resumeReplays()
+        if node != nil { handler.answerRelayed() }
         let ports: (main: UInt16, admin: UInt16?)
         if let node {
             node.pass(to: handler, hasAdminListener: configuration.server.admin.isOn)
@@ -133,14 +134,15 @@ final class Services: Sendable {
     }
 
     /// Answers, as a gateway that does not own the store.
-    func startWithoutStore() { node?.lend(to: handler, hasAdminListener: configuration.server.admin.isOn) }
+    func startWithoutStore() { node?.pass(to: handler, hasAdminListener: configuration.server.admin.isOn) }
 
     /// Ends that. The lease goes on.
     func endWithoutStore() {
         node?.takeBack()
+        context.beginDraining()
+        outbox.close()
         context.stop()
         transport.stop()
-        outbox.close()
     }
 
     /// Closes what was opened, after a failed start.
@@ -185,10 +187,11 @@ final class Services: Sendable {
         logger.notice(
             "stopping", metadata: ["graceSeconds": .stringConvertible(configuration.server.shutdownGrace.inSeconds)])
         context.beginDraining()
+        outbox.answerRelayed(nil)
         listeners.stopAccepting()
         workerGroup.beginStopping()
         wait(until: deadline, or: isHurried) {
-            listeners.runningRequests == 0 && context.areOperationsIdle
+            listeners.runningRequests == 0 && context.areOperationsIdle && outbox.relayedRequests == 0
         }
         listeners.stop()
         wait(until: deadline, or: isHurried) { workerGroup.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
@@ -323,11 +326,13 @@ final class Services: Sendable {
                 }
                 let served = try ServedUpstream(upstream, settings, dependencies)
                 outbox.share(served.queue, as: plan.configuration, logger)
-                do throws(StoreError) {
-                    try begin(served, settings)
-                } catch {
-                    try outbox.disable(served.queue)
-                    throw error
+                if outbox.isOwner {
+                    do throws(StoreError) {
+                        try begin(served, settings)
+                    } catch {
+                        try outbox.disable(served.queue)
+                        throw error
+                    }
                 }
                 upstreamsInForce.withLock { $0.append(served) }
             } catch {
@@ -356,7 +361,7 @@ final class Services: Sendable {
         upstreamsInForce.withLock { upstreams in upstreams.removeAll { $0.name == name } }
         workerGroup.retire(name)
         // The worker ends later, and its queue follows then.
-        guard !workerGroup.isRetiring(name) else { return }
+        guard !workerGroup.isRetiring(name), outbox.isOwner else { return }
         do throws(StoreError) {
             try outbox.disable(removed.queue)
         } catch {

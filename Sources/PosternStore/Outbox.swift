@@ -26,6 +26,8 @@ public final class Outbox: Sendable {
     /// The result of the key rotation for the credentials of earlier runs.
     public let keyRotation: KeyRotationReport
     let health = StoreHealth()
+    let relays = Relays()
+    let exchange = EventExchange()
 
     private let shared: Mutex<Shared>
     private let configuredCallbacks = Mutex<[Callback]?>(nil)
@@ -98,8 +100,11 @@ public final class Outbox: Sendable {
     }
 
     /// Whether this process works on the queues. If not, it only adds messages, with records of their requests: what needs the
-    /// state of an upstream is refused (`StoreError.notOwner`). That does not change.
+    /// state of an upstream is refused (`StoreError.notOwner`), and can be relayed to the owner (`relay`). That does not change.
     public var isOwner: Bool { engine.isOwner }
+
+    /// The name of the node that works on the queues, if the store is shared and one was seen. Any thread.
+    public var ownerName: String? { engine.ownerName }
 
     /// Whether nothing is written or read any more.
     public var isClosed: Bool { writer.hasClosed }
@@ -144,11 +149,14 @@ public final class Outbox: Sendable {
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        guard isOwner || messages.allSatisfy(\.needsNoState) else {
+        guard !needsOwner(messages) else {
             return completion(.failure(.store(.notOwner)))
         }
         writer.append(messages, recording: record, completion: completion)
     }
+
+    /// Whether only the owner of the store can store these messages, because they need a state that it changes; false on the owner.
+    public func needsOwner(_ messages: [NewMessage]) -> Bool { !isOwner && !messages.allSatisfy(\.needsNoState) }
 
     /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled. Zero while it waits for a
     /// database that cannot be reached.

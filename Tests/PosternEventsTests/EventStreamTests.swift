@@ -311,7 +311,8 @@ import Testing
         let ids = [MessageID(rawValue: 257), MessageID(rawValue: 513)]
         func data(_ named: NamedEvent?) -> String {
             var ring = EventRing(run: 1)
-            ring.append(Event(.messageFailed, UpstreamName("seer")!, ids: ids, count: 3, named: named), at: .never)
+            let event = Event(.messageFailed, UpstreamName("seer")!, ids: ids, count: 3, named: named)
+            ring.append(PublishedEvent(event), at: .never)
             let text = String(decoding: ring[1].text, as: UTF8.self)
             return text.split(separator: "\n").first { $0.hasPrefix("data: ") }.map { String($0.dropFirst(6)) } ?? ""
         }
@@ -336,7 +337,7 @@ import Testing
         var ring = EventRing(run: 1, maxBytes: 10_000)
         for number in 0..<10_000 {
             let event = Event(.messageQueued, UpstreamName("one")!, ids: [MessageID(rawValue: Int64(number))])
-            ring.append(event, at: .never)
+            ring.append(PublishedEvent(event), at: .never)
             _ = ring.trim()
             #expect(ring.entries.reduce(0) { $0 + $1.text.count } <= 10_000)
         }

@@ -90,6 +90,17 @@ final class Gatekeeper: Sendable {
         if case .caller(let caller) = authenticate(head, at: time) { caller } else { nil }
     }
 
+    /// The caller of a request that another node has received, by the name of its key. Throws the problem if it may not send
+    /// the request here: the nodes may be configured differently.
+    func caller(named name: String, _ head: RequestHead, _ match: RouteMatch) throws(Problem) -> Caller? {
+        guard !keys.isEmpty, !isOpen(match) else { return nil }
+        guard let caller = keys.all.first(where: { $0.key.name == name }) else {
+            throw Self.unauthorized("The gateway that owns the store has no key \(name); give both the same keys.")
+        }
+        if let problem = refusal(of: caller, head, match) { throw problem }
+        return caller
+    }
+
     private func isOpen(_ match: RouteMatch?) -> Bool { match?.route.access == .open || isOpenMetrics(match) }
 
     private func isOpenMetrics(_ match: RouteMatch?) -> Bool {

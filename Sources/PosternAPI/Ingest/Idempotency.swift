@@ -142,12 +142,12 @@ extension Problem {
 
 extension HTTPResponse {
     /// Status, headers, and body as they are stored: lines up to an empty one, then the body.
-    fileprivate var stored: [UInt8] {
+    var stored: [UInt8] {
         let lines = ["\(status)"] + headers.map { "\($0.name): \($0.value)" }
         return Array((lines.joined(separator: "\n") + "\n\n").utf8) + body
     }
 
-    fileprivate init?(stored: [UInt8]) {
+    init?(stored: [UInt8]) {
         guard let end = stored.indices.dropLast().first(where: { stored[$0] == 10 && stored[$0 + 1] == 10 }) else {
             return nil
         }

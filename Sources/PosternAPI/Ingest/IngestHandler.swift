@@ -113,7 +113,11 @@ struct IngestHandler: Sendable {
                 }
             }
             try parsed.mapError { Problem($0, in: body, form: responder.request.form ?? .json) }.get()
-            conclude(validation.request, responder)
+            if context.outbox.needsOwner(validation.request.messages), !validation.request.isDryRun {
+                responder.relay(body)
+            } else {
+                conclude(validation.request, responder)
+            }
         } catch {
             responder.refuse(error)
         }

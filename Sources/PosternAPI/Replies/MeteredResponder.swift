@@ -56,7 +56,7 @@ struct MeteredResponder: Sendable {
     }
 
     private func withLimits(_ response: HTTPResponse) -> HTTPResponse {
-        guard let caller, caller.isLimited else { return response }
+        guard let caller, caller.isLimited, !request.isRelayed else { return response }
         var response = response
         response.headers += caller.limitHeaders
         return response
@@ -91,6 +91,7 @@ struct MeteredResponder: Sendable {
 
     private func record(_ status: Int, _ slug: ProblemSlug? = nil, isCarriedOut: Bool = false) {
         idempotent?.end()
+        guard !request.isRelayed else { return }
         let (match, handler) = (request.match, request.handler)
         let now = handler.context.time.instant
         match.metrics.count(status, took: now - since)

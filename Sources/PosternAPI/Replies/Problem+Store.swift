@@ -59,7 +59,7 @@ extension Problem {
     }
 
     private static let unknownOutcome =
-        "so it is not known whether this was stored. If the request had an `Idempotency-Key`, send it again with the same "
+        "so it is not known whether this was done. If the request had an `Idempotency-Key`, send it again with the same "
         + "one: it is stored once. Otherwise look for the `key` of its messages before you send them again; without either, "
         + "expect them twice."
 
@@ -70,11 +70,21 @@ extension Problem {
             headers: [("Retry-After", String(Int.random(in: 1...5)))])
     }
 
-    /// A request to a gateway that waits for the store.
+    /// A request to a gateway that has not opened the store yet.
+    static var waitingForStore: Problem {
+        Problem(storeUnavailable: "The store is not available here yet; nothing was changed. Send the request again.")
+    }
+
+    /// A request that the owner of the store may have carried out, or not.
+    static var unansweredByOwner: Problem {
+        Problem(storeUnavailable: "The gateway that owns the store was lost before it has answered, \(unknownOutcome)")
+    }
+
+    /// A request that only the gateway that owns the store can answer.
     static var otherOwner: Problem {
         Problem(
             storeUnavailable:
-                "Another gateway works on the queues of the store, or the store cannot be reached, and this one cannot do that; "
-                + "nothing was changed. Send the request to that gateway, or again.")
+                "Only the gateway that owns the store can do that, and none has answered; nothing was changed. "
+                + "Send the request again.")
     }
 }

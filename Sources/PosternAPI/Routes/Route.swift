@@ -109,11 +109,15 @@ final class Route: Sendable {
         return access == .scope(.admin) && method != .get
     }
 
-    /// Whether a gateway refuses it as long as another one owns the store. Of messages, only some need the owner
-    /// (`Outbox.isOwner`).
+    /// Whether a gateway relays it to the one that owns the store. Of messages, only some need the owner
+    /// (`Outbox.needsOwner`).
     var needsOwner: Bool {
-        if case .upstreamRoute = action { return true }
-        return template.text == "/v1/stream" || method != .get && !body.holdsMessages
+        if case .upstreamRoute(let route) = action {
+            if case .read = route.response { return false } else { return true }
+        }
+        // What is kept in the memory of the owner.
+        let isOfOwner = template.text == "/v1/history" || template.text.hasPrefix("/v1/operations")
+        return isOfOwner || method != .get && !body.holdsMessages
     }
 
     /// The statuses that the route usually responds with, whose series exist from the start. Others, which an upstream or
@@ -222,6 +226,7 @@ final class Route: Sendable {
         Route(.delete, "/v1/operations/{operation}", .scope(.admin), .operation { $0.operations.stop($1, $2) }),
 
         Route(.get, "/v1/gateway", .scope(.read), .plain { $0.probes.gateway($2) }),
+        Route(.get, "/v1/nodes", .scope(.read), .plain { $0.nodes.list($2) }),
         Route(
             .get, "/v1/history", query: ["since"], readsQuery: true, .scope(.read), .plain { $0.upstreams.history($2) }),
         Route(

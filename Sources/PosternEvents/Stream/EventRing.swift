@@ -1,4 +1,4 @@
-import PosternCore
+package import PosternCore
 
 /// The latest events, each in the form in which it is sent (WHATWG HTML, section 9.2), for listeners that lag behind or
 /// come back. Bounded by the size of that text.
@@ -34,18 +34,10 @@ struct EventRing {
 
     subscript(_ number: Int) -> Entry { entries[number - first] }
 
-    mutating func append(_ event: Event, at moment: Timestamp) {
-        let ids = event.ids.map { "\"\($0)\"" }.joined(separator: ",")
-        let sdk = event.named.map { ",\"sdk\":\($0.json(event.ids))" } ?? ""
-        let upstream = event.upstream.map { "\"\($0)\"" } ?? "null"
-        let operation = event.operation.map { ",\"operation\":\(JSONEscapes.quoted($0))" } ?? ""
-        let requests = event.requests > 0 ? ",\"requests\":\(event.requests)" : ""
-        let by = event.by.map { ",\"by\":\(JSONEscapes.quoted($0))" } ?? ""
-        let data =
-            "{\"upstream\":\(upstream),\"ids\":[\(ids)],\"count\":\(event.count)\(requests)\(sdk)\(operation)\(by)}"
+    mutating func append(_ event: PublishedEvent, at moment: Timestamp) {
         var text = Array("id: \(id(next))\nevent: \(event.type.rawValue)\ndata: ".utf8)
         let start = text.count
-        text += data.utf8
+        text += event.data.utf8
         let end = text.count
         text += "\n\n".utf8
         entries.append(Entry(type: event.type, upstream: event.upstream, text: text, at: moment, data: start..<end))
@@ -114,4 +106,29 @@ struct EventRing {
     /// What a listener gets that has missed events. It has the id of the latest event, so that a listener that comes back
     /// misses nothing more.
     var gap: [UInt8] { Array("id: \(id(next - 1))\nevent: gap\ndata: {}\n\n".utf8) }
+}
+
+/// An event in the form in which clients get it, here or at another gateway.
+package struct PublishedEvent: Sendable, Equatable {
+    package let type: EventType
+    /// Nil if it concerns more than one.
+    package let upstream: UpstreamName?
+    /// A JSON object.
+    package let data: String
+
+    package init(type: EventType, upstream: UpstreamName?, data: String) {
+        (self.type, self.upstream, self.data) = (type, upstream, data)
+    }
+
+    init(_ event: Event) {
+        (type, upstream) = (event.type, event.upstream)
+        let ids = event.ids.map { "\"\($0)\"" }.joined(separator: ",")
+        let sdk = event.named.map { ",\"sdk\":\($0.json(event.ids))" } ?? ""
+        let upstream = event.upstream.map { "\"\($0)\"" } ?? "null"
+        let operation = event.operation.map { ",\"operation\":\(JSONEscapes.quoted($0))" } ?? ""
+        let requests = event.requests > 0 ? ",\"requests\":\(event.requests)" : ""
+        let by = event.by.map { ",\"by\":\(JSONEscapes.quoted($0))" } ?? ""
+        data =
+            "{\"upstream\":\(upstream),\"ids\":[\(ids)],\"count\":\(event.count)\(requests)\(sdk)\(operation)\(by)}"
+    }
 }

@@ -26,6 +26,10 @@ package final class EventStream: Sendable {
         var ring: EventRing
         var listeners: [StreamListener] = []
         var isCollecting = false
+        /// Gets what happens, as long as clients listen at other gateways.
+        var publish: (@Sendable ([PublishedEvent]) -> Void)?
+        /// Told whether clients listen at this gateway.
+        var onListening: (@Sendable (Bool) -> Void)?
         /// Heartbeats since there were listeners.
         var heartbeatsAlone = 0
         var isClosed = false
@@ -76,9 +80,30 @@ package final class EventStream: Sendable {
         guard !state.isCollecting else { return false }
         state.isCollecting = true
         state.ring.interrupt()
-        feed.open { [weak self] in self?.scheduleRound() }
+        if state.publish == nil { feed.open { [weak self] in self?.scheduleRound() } }
+        state.onListening?(true)
         return true
     }
+
+    // MARK: Other gateways
+
+    /// Calls `body`, under a lock, when clients begin to listen at this gateway, and when events are collected for them no longer.
+    package func onListening(_ body: @escaping @Sendable (Bool) -> Void) { state.withLock { $0.onListening = body } }
+
+    /// Has `body` get what happens at this gateway from now on, because clients listen at others; nil ends that.
+    package func publish(_ body: (@Sendable ([PublishedEvent]) -> Void)?) {
+        state.withLock { state in
+            guard !state.isClosed else { return }
+            let wasOpen = state.isCollecting || state.publish != nil
+            state.publish = body
+            let isOpen = state.isCollecting || body != nil
+            if isOpen, !wasOpen { feed.open { [weak self] in self?.scheduleRound() } }
+            if wasOpen, !isOpen { feed.close() }
+        }
+    }
+
+    /// Tells the listeners what has happened at other gateways.
+    package func receive(_ events: [PublishedEvent]) { tell(events) }
 
     // MARK: Listeners
 
@@ -129,8 +154,14 @@ package final class EventStream: Sendable {
     private func sendDue() {
         // Before the events are taken: the next one to be recorded schedules the next round by it.
         nextRound.store((time.instant + Self.roundTime).nanoseconds, ordering: .relaxed)
-        let events = feed.take()
+        let events = feed.take().map { PublishedEvent($0) }
+        state.withLock(\.publish)?(events)
+        tell(events)
+    }
+
+    private func tell(_ events: [PublishedEvent]) {
         let (woken, slow) = state.withLock { state in
+            guard state.isCollecting else { return ([StreamListener](), [StreamListener]()) }
             let (first, now) = (state.ring.next, time.now)
             for listener in state.listeners where listener.hasExpired(at: now) { listener.finish() }
             for event in events { state.ring.append(event, at: now) }
@@ -147,7 +178,8 @@ package final class EventStream: Sendable {
             state.heartbeatsAlone = state.listeners.isEmpty ? state.heartbeatsAlone + 1 : 0
             guard !state.isClosed, state.heartbeatsAlone <= Self.heartbeatsAlone else {
                 state.isCollecting = false
-                feed.close()
+                state.onListening?(false)
+                if state.publish == nil { feed.close() }
                 return ([StreamListener](), false)
             }
             for listener in state.listeners { listener.owesHeartbeat = true }
@@ -182,6 +214,7 @@ package final class EventStream: Sendable {
         if feed.isCollecting { sendDue() }
         let (woken, areAllGone) = state.withLock { state in
             state.isClosed = true
+            state.publish = nil
             feed.close()
             for listener in state.listeners where listener.end == nil { listener.finish(at: state.ring.next) }
             return (state.takeWaiting(), state.listeners.isEmpty)

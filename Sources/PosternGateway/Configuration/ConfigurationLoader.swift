@@ -56,6 +56,7 @@ public struct ConfigurationLoader: Sendable {
     /// A configuration without problems, and the enabled upstreams of it, ordered by name.
     public struct LoadedConfiguration: Sendable {
         public var configuration: GatewayConfiguration
+        let digest: String
         /// Enabled ones only, ordered by name.
         public let upstreams: [any Upstream]
         /// Warnings: likely mistakes that do not prevent a start.
@@ -78,7 +79,8 @@ public struct ConfigurationLoader: Sendable {
         let found = try settings()
         guard found.problems.isEmpty else { throw ConfigurationProblems(found.problems) }
         return LoadedConfiguration(
-            configuration: found.configuration, upstreams: try makeUpstreams(of: found.configuration),
+            configuration: found.configuration, digest: ConfigurationDigest(of: try parsedFile(), environment).text,
+            upstreams: try makeUpstreams(of: found.configuration),
             warnings: found.warnings)
     }
 

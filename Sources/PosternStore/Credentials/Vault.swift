@@ -54,6 +54,30 @@ final class Vault: Sendable {
         return Array(value)
     }
 
+    // MARK: Between nodes
+
+    /// Encrypts what another node reads with the same key: the length of the key's id, the id, the nonce, and the box. Without a
+    /// key, a zero and the value.
+    func seal(_ value: [UInt8], for purpose: String) throws -> [UInt8] {
+        guard let current else { return [0] + value }
+        let box = try AES.GCM.seal(value, using: current.key, authenticating: Array("postern \(purpose) 1".utf8))
+        let id = Array(current.id.utf8)
+        return [UInt8(id.count)] + id + Array(box.nonce) + Array(box.ciphertext) + Array(box.tag)
+    }
+
+    /// What was sealed for the same purpose; nil if no configured key decrypts it.
+    func open(_ sealed: [UInt8], for purpose: String) -> [UInt8]? {
+        guard let length = sealed.first.map(Int.init), sealed.count > length else { return nil }
+        let rest = sealed.dropFirst(1 + length)
+        guard length > 0 else { return current == nil ? Array(rest) : nil }
+        guard let key = key(String(decoding: sealed[1...length], as: UTF8.self)),
+            let box = try? AES.GCM.SealedBox(combined: rest)
+        else { return nil }
+        return (try? AES.GCM.open(box, using: key, authenticating: Array("postern \(purpose) 1".utf8))).map {
+            Array($0)
+        }
+    }
+
     private func key(_ id: String) -> SymmetricKey? {
         if current?.id == id { return current?.key }
         return previous.first { $0.id == id }?.key

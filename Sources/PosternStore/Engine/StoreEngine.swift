@@ -30,6 +30,14 @@ protocol StoreEngine: AnyObject, Sendable {
     func startError(_ error: any Error) -> StoreError
     /// Whether this process works on the queues. If not, it only adds messages, and tells the process that does (`Arrival`).
     var isOwner: Bool { get }
+    /// Whether other processes may use the store, too.
+    var isShared: Bool { get }
+    /// The name of the node that works on the queues, if the store is shared and one was seen.
+    var ownerName: String? { get }
+    /// The number of this process among those that share the store; nil if there are none.
+    var node: Int64? { get }
+    /// Shows other processes whether clients listen to events here.
+    func listen(_ listens: Bool)
     /// How often the writer looks for what others have added, or for the state of the queues if it is not the owner; nil if
     /// there are no others.
     var pollInterval: Duration? { get }
@@ -45,6 +53,10 @@ protocol StoreEngine: AnyObject, Sendable {
 
 extension StoreEngine {
     var isOwner: Bool { true }
+    var isShared: Bool { false }
+    var ownerName: String? { nil }
+    var node: Int64? { nil }
+    func listen(_ listens: Bool) {}
     var pollInterval: Duration? { nil }
     var mayStillSend: Bool { true }
     var keepsDeleted: Bool { false }

@@ -109,6 +109,11 @@ final class PostgresEngine: StoreEngine {
     /// Whether the store is being closed, and the database has had its time.
     var waitsNoLonger: Bool { SystemTime().instant.nanoseconds > waitsUntil.load(ordering: .acquiring) }
 
+    var isShared: Bool { true }
+    // The node may own the store, while this still is what it had before.
+    var ownerName: String? { isOwner || !lease.isOwner ? lease.ownerName : nil }
+    var node: Int64? { (try? lease.liveNode()) ?? nil }
+    func listen(_ listens: Bool) { lease.listen(listens) }
     var place: String { options.place }
     var failure: StoreError? { nil }
     var pollInterval: Duration? { .seconds(options.pollSeconds) }

@@ -21,6 +21,8 @@ public struct PostgresOptions: Sendable, Equatable, CustomStringConvertible, Cus
     /// How long a request waits for a commit whose outcome is unknown.
     public var commitTimeoutSeconds = 5.0
     public var migrate = Migrate.auto
+    /// Shown to operators, so that they see that nodes are configured differently.
+    public var configDigest = ""
     /// Whether the server may lose commits in a power cut; for tests.
     var acceptsUnsafeServer = false
 

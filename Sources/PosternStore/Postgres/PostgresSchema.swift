@@ -30,7 +30,9 @@ enum PostgresSchema {
     ///
     /// `store.owner` is the node that works on all queues. `nodes` has a row for each life of a process, `writers` for each of
     /// its connections that write, and `log` for each of their transactions (`Fence`). `arrivals` has one for each upstream to
-    /// which a transaction of a node that is not the owner has added messages (`Arrival`).
+    /// which a transaction of a node that is not the owner has added messages (`Arrival`). `requests` has those that other
+    /// nodes relay to the owner (`Relay`); they are not logged, because they mean nothing after a crash. Nor is `events`
+    /// (`EventExchange`).
     private static let shared: StaticString = """
         CREATE TABLE store (
           isOnly BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (isOnly),
@@ -46,7 +48,13 @@ enum PostgresSchema {
           node INTEGER PRIMARY KEY,
           name TEXT NOT NULL,
           beat INTEGER NOT NULL,
-          state INTEGER NOT NULL
+          state INTEGER NOT NULL,
+          version TEXT NOT NULL,
+          configDigest TEXT NOT NULL,
+          -- By how much its clock is ahead of that of the database.
+          clockOffsetMs INTEGER,
+          -- Whether clients listen to events there.
+          isListening INTEGER NOT NULL DEFAULT 0
         ) WITH (fillfactor = 50);
         CREATE TABLE writers (
           writer INTEGER PRIMARY KEY,
@@ -78,6 +86,24 @@ enum PostgresSchema {
           readyBytes INTEGER NOT NULL,
           dueAtMs INTEGER,
           PRIMARY KEY (upstream, writer, n)
+        );
+        CREATE UNLOGGED TABLE requests (
+          number INTEGER PRIMARY KEY,
+          asker INTEGER NOT NULL,
+          askedAt INTEGER NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000),
+          request BLOB NOT NULL,
+          -- The node that carries it out.
+          owner INTEGER,
+          response BLOB
+        );
+        CREATE UNLOGGED TABLE events (
+          node INTEGER NOT NULL,
+          n INTEGER NOT NULL,
+          at INTEGER NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000),
+          type TEXT NOT NULL,
+          upstream TEXT,
+          data TEXT NOT NULL,
+          PRIMARY KEY (node, n)
         );
         CREATE SEQUENCE ids INCREMENT BY 256 CACHE 1;
         CREATE SEQUENCE batches INCREMENT BY 1000 CACHE 1;

@@ -21,6 +21,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
     /// Until when this node may send, in nanoseconds since boot. 0: not at all.
     private let end = Atomic<Int64>(0)
     private let replaced = Atomic(0)
+    private let listens = Atomic<Bool>(false)
     private let shared = Mutex(Shared())
     private let running = Mutex<(any RunningLoop)?>(nil)
 
@@ -35,6 +36,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
         var condition = Condition.waiting(reason: "connecting to the database")
         /// The number of this life; nil before it has begun.
         var node: Int64?
+        /// The name of the last node that was seen to own the store.
+        var ownerName: String?
         /// Gets why beats fail, nil once they do not, and at last why the lease is over.
         var observer: (@Sendable (StoreError?) -> Void)?
     }
@@ -44,6 +47,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private var node: Int64?
     private var beat: Int64 = 0
     private var clock: LeaseClock
+    private var clockOffset: Duration?
     private var beatDueAt = MonotonicInstant.distantPast
     private var trimDueAt = MonotonicInstant.distantPast
     private var others: [Int64: ObservedNode] = [:]
@@ -130,6 +134,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
     /// Whether `wait` has found that this node owns the store. Any thread.
     public var isOwner: Bool { isTaken.load(ordering: .acquiring) }
 
+    /// The name of the node that owns the store; nil if none was seen. Any thread.
+    public var ownerName: String? { isOwner ? options.node : shared.withLock(\.ownerName) }
+
     /// How long it may, without another beat; zero if it may not. Any thread.
     public var left: Duration {
         max(.zero, MonotonicInstant(nanoseconds: end.load(ordering: .acquiring)) - .sinceBoot)
@@ -161,6 +168,12 @@ public final class StoreLease: Loop, @unchecked Sendable {
     func check() {
         mustBeat.store(true, ordering: .releasing)
         requests.nudge()
+    }
+
+    /// Shows the other nodes whether clients listen to events here. Any thread.
+    func listen(_ listens: Bool) {
+        self.listens.store(listens, ordering: .releasing)
+        check()
     }
 
     /// Tells `body`, on the thread of the lease, why beats fail, nil once they do not, and at last why the lease is over.
@@ -248,8 +261,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private func join(_ sql: SQL) throws -> Int64 {
         let number = try sql.value(
             """
-            INSERT INTO nodes (node, name, beat, state) VALUES (nextval('nodeNumbers'), ?, 0, ?) RETURNING node
-            """, options.node, PostgresSchema.up, as: Int64.self)
+            INSERT INTO nodes (node, name, beat, state, version, configDigest)
+            VALUES (nextval('nodeNumbers'), ?, 0, ?, ?, ?) RETURNING node
+            """, options.node, PostgresSchema.up, PosternVersion.current, options.configDigest, as: Int64.self)
         guard let number else { throw StoreError.failed(detail: "the node has no number") }
         (node, beat, beatDueAt, others) = (number, 0, .distantPast, [:])
         shared.withLock { $0.node = number }
@@ -259,10 +273,14 @@ public final class StoreLease: Loop, @unchecked Sendable {
     /// Shows the others that this node lives.
     private func beat(_ node: Int64, with sql: SQL) throws {
         let start = MonotonicInstant.sinceBoot
-        let found = try sql.value(
-            "UPDATE nodes SET beat = beat + 1 WHERE node = ? AND state = ? RETURNING beat", node, PostgresSchema.up,
-            as: Int64.self)
-        guard let found, found > beat else {
+        let row = try sql.first(
+            """
+            UPDATE nodes SET beat = beat + 1, clockOffsetMs = ?, isListening = ? WHERE node = ? AND state = ?
+            RETURNING beat, (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
+            """, clockOffset?.wholeMilliseconds, listens.load(ordering: .acquiring), node, PostgresSchema.up
+        ) { (beat: $0[0] as Int64, time: $0[1] as Timestamp) }
+        if let row { clockOffset = SystemTime().now - (MonotonicInstant.sinceBoot - start) / 2 - row.time }
+        guard let found = row?.beat, found > beat else {
             // Another one has ended this life, or the database has lost it. As long as it owns nothing, it may begin again.
             guard !owns else { throw StoreError.ownershipLost }
             self.node = nil
@@ -302,6 +320,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
             var observed = others[other.number] ?? ObservedNode(lease: lease)
             let isSilent = observed.see(other.beat, from: start, to: end)
             others[other.number] = observed
+            if other.isOwner { shared.withLock { $0.ownerName = other.name } }
             if isSilent || other.state == PostgresSchema.dead {
                 try replace(other, with: sql)
             } else if isFormerLife(other), observed.isAlive {
@@ -396,6 +415,10 @@ public final class StoreLease: Loop, @unchecked Sendable {
             ), gone AS (DELETE FROM log WHERE writer IN (SELECT writer FROM old))
             DELETE FROM writers WHERE writer IN (SELECT writer FROM old)
             """)
+        try sql.run("DELETE FROM events WHERE at < extract(epoch FROM clock_timestamp()) * 1000 - 10000")
+        // Of processes that have ended.
+        try sql.run(
+            "DELETE FROM requests WHERE askedAt < extract(epoch FROM clock_timestamp()) * 1000 - 3600000")
         try sql.run(
             """
             DELETE FROM nodes WHERE state = ? AND node NOT IN (SELECT node FROM writers)

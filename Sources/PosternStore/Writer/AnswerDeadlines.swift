@@ -2,11 +2,9 @@ import PosternCore
 import PosternThreads
 import Synchronization
 
-/// Answers appends whose commit takes too long: its outcome is not known yet. What the commit says later is dropped.
+/// Answers jobs whose commit takes too long: its outcome is not known yet. What the commit says later is dropped.
 final class AnswerDeadlines: Loop, @unchecked Sendable {
     // @unchecked: `known` belongs to the thread that turns.
-    typealias Completion = @Sendable (Result<AppendReceipt, AppendError>) -> Void
-
     let name = "postern-answers"
     private let timeout: Duration
     private let threads: any Threads
@@ -17,23 +15,26 @@ final class AnswerDeadlines: Loop, @unchecked Sendable {
     private var known: ArraySlice<Pending> = []
 
     private struct Added {
-        var appends: [Pending] = []
+        var jobs: [Pending] = []
         /// Whether the loop waits for nothing else.
         var isIdle = true
     }
 
-    /// An append that is to be answered once.
+    /// A job that is to be answered once.
     private final class Pending: Sendable {
         let deadline: MonotonicInstant
-        private let completion: Mutex<Completion?>
+        /// Nil once it is answered.
+        private let failure: Mutex<(@Sendable () -> Void)?>
 
-        init(_ completion: @escaping Completion, by deadline: MonotonicInstant) {
-            self.completion = Mutex(completion)
+        init(by deadline: MonotonicInstant, failure: @escaping @Sendable () -> Void) {
+            self.failure = Mutex(failure)
             self.deadline = deadline
         }
 
-        var isAnswered: Bool { completion.withLock { $0 == nil } }
-        func answer(_ result: Result<AppendReceipt, AppendError>) { completion.withLock { $0.take() }?(result) }
+        var isAnswered: Bool { failure.withLock { $0 == nil } }
+        func fail() { failure.withLock { $0.take() }?() }
+        /// Returns whether this is the first answer.
+        func answer() -> Bool { failure.withLock { $0.take() } != nil }
     }
 
     init(after timeout: Duration, by threads: any Threads) { (self.timeout, self.threads) = (timeout, threads) }
@@ -50,37 +51,40 @@ final class AnswerDeadlines: Loop, @unchecked Sendable {
     }
 
     /// Returns what to call instead of `completion`.
-    func add(_ completion: @escaping Completion) -> Completion {
-        let pending = Pending(completion, by: threads.instant + timeout)
+    func add<Success, Failure: Error>(
+        _ completion: @escaping @Sendable (Result<Success, Failure>) -> Void,
+        failingWith failure: @escaping @Sendable (StoreError) -> Failure
+    ) -> @Sendable (Result<Success, Failure>) -> Void {
+        let pending = Pending(by: threads.instant + timeout) { [timeout] in
+            completion(.failure(failure(.unresolved(detail: "no answer to the commit within \(timeout)"))))
+        }
         let wasIdle = added.withLock { added in
-            added.appends.append(pending)
+            added.jobs.append(pending)
             defer { added.isIdle = false }
             return added.isIdle
         }
         if wasIdle { nudges.nudge() }
-        return { pending.answer($0) }
+        return { if pending.answer() { completion($0) } }
     }
 
     func wait(until deadline: MonotonicInstant) -> Bool { nudges.wait(until: deadline) }
 
-    /// Deadlines are in the order of the appends, and most appends are answered long before theirs: so this turns about once in
+    /// Deadlines are in the order of the jobs, and most jobs are answered long before theirs: so this turns about once in
     /// a timeout, whatever the rate.
     func turn(at now: MonotonicInstant) -> MonotonicInstant? {
         _ = nudges.takeAll()
         guard !isStopping.load(ordering: .acquiring) else { return nil }
         added.withLock { added in
-            known += added.appends
-            added.appends = []
+            known += added.jobs
+            added.jobs = []
         }
         // Without effect on those that are answered.
-        let isOver = { (append: Pending) in append.isAnswered || append.deadline <= now }
-        for append in known.prefix(while: isOver) {
-            append.answer(.failure(.store(.unresolved(detail: "no answer to the commit within \(timeout)"))))
-        }
+        let isOver = { (job: Pending) in job.isAnswered || job.deadline <= now }
+        known.prefix(while: isOver).forEach { $0.fail() }
         known = known.drop(while: isOver)
         guard known.isEmpty else { return known[known.startIndex].deadline }
         return added.withLock { added in
-            added.isIdle = added.appends.isEmpty
+            added.isIdle = added.jobs.isEmpty
             return added.isIdle ? .distantFuture : now
         }
     }

@@ -64,6 +64,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         }
         if let interval = outbox.engine.pollInterval, instant >= nextPoll {
             let hasMore = outbox.engine.isOwner ? hear() : refresh()
+            if outbox.exchangeEvents() { lastArrival = instant }
             let isQuiet = instant - lastArrival > Self.quietTime
             nextPoll = instant + (hasMore ? .zero : isQuiet ? max(interval, Self.quietPoll) : interval)
         }
@@ -74,6 +75,16 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     private func end() -> MonotonicInstant? {
         commitAll(inbox.takeAll())
+        let unanswered = outbox.relays.numbers
+        if !unanswered.isEmpty {
+            commit([
+                .change {
+                    try $0.removeRequests([], unanswered)
+                } failed: { _ in
+                }
+            ])
+        }
+        outbox.relays.close()
         overwrites.close()
         writer.end()
         return nil
@@ -131,14 +142,24 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     // MARK: Other processes
 
-    /// Counts what others have added. Returns whether there may be more.
+    /// Counts what others have added, and takes what they relay. Returns whether there may be more.
     private func hear() -> Bool {
         hasMoreArrivals = false
-        guard (try? outbox.read { try $0.exists("SELECT 1 FROM arrivals LIMIT 1") }) == true else { return false }
+        let hasNews = try? outbox.read {
+            try $0.exists(
+                """
+                SELECT 1 WHERE EXISTS (SELECT 1 FROM arrivals) OR EXISTS (SELECT 1 FROM requests WHERE owner IS NULL)
+                """)
+        }
+        guard hasNews == true else { return false }
         lastArrival = instant
         let job = OutboxWriter.Job.change { transaction in
             let hasMore = try transaction.hear()
-            return { [self] in hasMoreArrivals = hasMore }
+            let answer = try transaction.takeRelayed()
+            return { [self] in
+                hasMoreArrivals = hasMore
+                answer()
+            }
         } failed: { _ in
         }
         writer.maintain { commit([job]) }
@@ -147,6 +168,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     /// Reads what others have done to the queues, which limits what is accepted here.
     private func refresh() -> Bool {
+        collectResponses()
         guard let summaries = try? outbox.read({ try UpstreamSummary.all(with: $0) }) else { return false }
         for summary in summaries {
             let writeState = writeStates[summary.number]
@@ -156,6 +178,20 @@ final class CommitLoop: Loop, @unchecked Sendable {
         outbox.publish(summaries)
         outbox.lookForSettled()
         return false
+    }
+
+    /// Looks for the responses to what was relayed.
+    private func collectResponses() {
+        guard outbox.relays.areWaiting else { return }
+        lastArrival = instant
+        let (done, untaken) = outbox.collectResponses()
+        guard !done.isEmpty || !untaken.isEmpty else { return }
+        commit([
+            .change {
+                try $0.removeRequests(done, untaken)
+            } failed: { _ in
+            }
+        ])
     }
 
     // MARK: One commit

@@ -57,19 +57,20 @@ final class OutboxWriter: Sendable {
         _ messages: [NewMessage], recording record: RequestRecord? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        let completion = deadlines?.add(completion) ?? completion
+        let completion = deadlines?.add(completion) { .store($0) } ?? completion
         if let error = put(.append(messages, record, completion)) { completion(.failure(.store(error))) }
     }
 
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
     /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
     ///
-    /// - Parameter needsOwner: Whether only the process that works on the queues may do it.
+    /// - Parameter needsOwner: False for what any node may do. That is answered in time, as an append.
     func change<Value: Sendable>(
         needsOwner: Bool = true, _ body: @escaping @Sendable (Transaction) throws -> Value,
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {
         guard !needsOwner || isOwner.load(ordering: .relaxed) else { return completion(.failure(.notOwner)) }
+        let completion = needsOwner ? completion : deadlines?.add(completion) { $0 } ?? completion
         let job = Job.change { transaction in
             let value = try body(transaction)
             return { completion(.success(value)) }

@@ -1,3 +1,4 @@
+import Crypto
 import Foundation
 import Glibc
 import PosternConformance
@@ -9,7 +10,7 @@ import Synchronization
 import Testing
 
 extension EndToEnd {
-    /// Gateways that share a store in PostgreSQL: one works, the others wait.
+    /// Gateways that share a store in PostgreSQL: each accepts, and one works on the queues.
     @Suite struct Standby {
         private static let lease = 3.0
         /// One that syncs, as a gateway requires.
@@ -17,11 +18,13 @@ extension EndToEnd {
 
         /// A gateway that listens, whether or not it owns the store.
         private struct Node {
+            let name: String
             let process: ChildProcess
             let port: UInt16
             let directory: GatewayDirectory
 
             init(_ name: String, _ settings: Settings, environment: [String: String] = [:]) async throws {
+                self.name = name
                 var settings = settings
                 var postgres = settings.outbox["postgres"] as? [String: Any] ?? [:]
                 postgres["node"] = name
@@ -41,6 +44,16 @@ extension EndToEnd {
             func timeUntilReady() throws -> Duration {
                 let start = ContinuousClock.now
                 try #require(eventually(every: .milliseconds(10)) { (try? ready().status) == 200 }, "it is not ready")
+                return ContinuousClock.now - start
+            }
+
+            /// The name of the gateway that works on the queues, as this one knows it.
+            func owner() throws -> String? { try client().get("/v1/upstreams/samsara").json["owner"].string }
+
+            /// The time until it works on the queues.
+            func timeUntilOwner() throws -> Duration {
+                let start = ContinuousClock.now
+                try #require(eventually(every: .milliseconds(10)) { (try? owner()) == name }, "it owns nothing")
                 return ContinuousClock.now - start
             }
 
@@ -93,9 +106,10 @@ extension EndToEnd {
             let samsara = try HostedSimulator(faults: "delay=5ms:0.2,status=503:0.05")
             let settings = try Self.settings(samsara.url)
             let active = try await Node("west", settings)
-            _ = try active.timeUntilReady()
+            _ = try active.timeUntilOwner()
             let standby = try await Node("east", settings)
-            #expect(eventually { (try? standby.ready().json["reasons"].strings) == ["node west owns the store"] })
+            _ = try standby.timeUntilReady()
+            #expect(try standby.owner() == "west")
 
             let writers = (0..<3).map { Writer("device-\($0)") }
             let threads = try writers.map { writer in
@@ -137,9 +151,9 @@ extension EndToEnd {
             let samsara = try HostedSimulator(faults: "delay=20ms:1")
             let settings = try Self.settings(samsara.url)
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let standby = try await Node("east", settings)
-            #expect(eventually { (try? standby.ready().status) == 503 })
+            _ = try standby.timeUntilReady()
             let client = try owner.client()
             for first in stride(from: 0, to: 2000, by: 100) {
                 let events = (first..<first + 100).map { event($0, source: "device-\($0 % 10)") }
@@ -149,7 +163,7 @@ extension EndToEnd {
             owner.process.signal(SIGSTOP)
             #expect(isHalfway)
             let waiting = try standby.client()
-            _ = try standby.timeUntilReady()
+            _ = try standby.timeUntilOwner()
             #expect(
                 try eventually(every: .milliseconds(20)) {
                     let upstream = try waiting.get("/v1/upstreams/samsara").json
@@ -167,22 +181,21 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10))) func standby_takesOverAtOnce_whenTheOwnerStops() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let first = try await Node("west", settings)
-            _ = try first.timeUntilReady()
+            _ = try first.timeUntilOwner()
             let posted = try first.client().post(eventPath, event(0))
             #expect(posted.status == 202 && posted.header("Postern-Node") == "west")
             let second = try await Node("east", settings)
             let client = try second.client()
             #expect(try client.get("/livez").status == 200)
-            // It answers what needs no owner.
-            #expect(eventually { (try? client.get("/v1/messages").status) == 200 })
+            _ = try second.timeUntilReady()
             #expect(try client.get("/v1/messages").header("Postern-Node") == "east")
-            #expect(try client.get("/readyz").status == 503)
-            for answer in try [client.post("/v1/upstreams/samsara/pause", ""), client.get("/v1/stream")] {
-                #expect(answer.json["type"].string == "urn:postern:problem:store-unavailable", "\(answer)")
-            }
+            let nodes = try client.get("/v1/nodes").json["nodes"].array
+            #expect(nodes.map { $0["name"].string } == ["east", "west"])
+            #expect(nodes.map { $0["queues"].strings } == [[], ["samsara"]])
+            #expect(nodes[0]["configDigest"].string == nodes[1]["configDigest"].string)
             #expect(try await first.stop().exitCode == 0)
             // As the lease is three seconds, it has not waited for its end.
-            #expect(try second.timeUntilReady() < .seconds(Self.lease) || Binary.isSanitized)
+            #expect(try second.timeUntilOwner() < .seconds(Self.lease) || Binary.isSanitized)
             #expect(try second.client().get("/v1/messages").json["messages"].array.count == 1)
             let metrics = try second.client().get("/metrics").text
             #expect(metrics.contains("\npostern_store_up 1\n"))
@@ -195,8 +208,9 @@ extension EndToEnd {
                 try await Node("west", settings), try await Node("east", settings), try await Node("south", settings),
             ]
             func ready() -> Int { nodes.filter { (try? $0.ready().status) == 200 }.count }
-            func reading() -> Int { nodes.filter { (try? $0.client().get("/v1/messages").status) == 200 }.count }
-            #expect(eventually { ready() == 1 && reading() == 3 })
+            #expect(eventually { ready() == 3 })
+            #expect(eventually { Set(nodes.map { try? $0.owner() }).count == 1 })
+            #expect(nodes.filter { (try? $0.owner()) == $0.name }.count == 1)
             for node in nodes { #expect(try node.client().post(eventPath, event(0)).status == 202) }
             for node in nodes { #expect(try await node.stop().exitCode == 0) }
         }
@@ -205,10 +219,10 @@ extension EndToEnd {
             let samsara = try HostedSimulator()
             let settings = try Self.settings(samsara.url)
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let other = try await Node("east", settings)
             let client = try other.client()
-            #expect(eventually { (try? client.get("/v1/messages").status) == 200 })
+            _ = try other.timeUntilReady()
             for index in 0..<20 {
                 let answer = try (index % 2 == 0 ? other : owner).client().post(eventPath, event(index))
                 #expect(answer.status == 202, "\(answer.text)")
@@ -222,7 +236,7 @@ extension EndToEnd {
             owner.process.signal(SIGKILL)
             _ = try await owner.process.end()
             let late = try #require(try client.post(eventPath, event(21)).json["id"].string)
-            _ = try other.timeUntilReady()
+            _ = try other.timeUntilOwner()
             for id in [id, late] {
                 let path = "/v1/messages/\(id)"
                 #expect(eventually { (try? other.client().get(path).json["state"].string) == "delivered" })
@@ -232,15 +246,103 @@ extension EndToEnd {
             #expect(try await other.stop().exitCode == 0)
         }
 
+        /// It passes what needs the owner to the owner, with the rights of the caller.
+        @Test(.timeLimit(.minutes(10))) func request_isAnswered_whicheverGatewayReceivesIt() async throws {
+            func digest(_ key: String) -> String { SHA256.hash(data: Array(key.utf8)).hexadecimal }
+            var settings = try Self.settings("http://127.0.0.1:9")
+            settings.auth = [
+                "keys": [
+                    ["name": "app", "sha256": digest("app-key"), "scopes": ["write"]],
+                    ["name": "ops", "sha256": digest("ops-key"), "scopes": ["read", "write", "admin"]],
+                ]
+            ]
+            settings.upstreams = [
+                "samsara": ["url": "http://127.0.0.1:9"],
+                "curio": ["serverURL": "http://127.0.0.1:9", "apiKey": "key", "trackingCode": "GW7DEM01"],
+            ]
+            let (ops, app) = ([("Authorization", "Bearer ops-key")], [("Authorization", "Bearer app-key")])
+            let owner = try await Node("west", settings)
+            func isOwner(_ node: Node) -> Bool {
+                (try? node.client().ask("GET", "/v1/upstreams/samsara", headers: ops).json["owner"].string) == node.name
+            }
+            #expect(eventually { isOwner(owner) })
+            let other = try await Node("east", settings)
+            _ = try other.timeUntilReady()
+            let client = try other.client()
+
+            // What steers.
+            #expect(try client.post("/v1/upstreams/samsara/pause", "", headers: app).status == 403)
+            #expect(try client.post("/v1/upstreams/samsara/pause", "", headers: ops).status == 202)
+            let upstream = try owner.client().ask("GET", "/v1/upstreams/samsara", headers: ops).json
+            #expect(upstream["health"].string == "paused" && upstream["pausedBy"]["key"].string == "ops")
+
+            // Messages that the state of their upstream decides about.
+            let visitor = Curio.Visitor(0)
+            let started = try client.post("/v1/curio/session_start", visitor.actions[0].members, headers: app)
+            #expect(started.status == 202 && started.header("Postern-Node") == "east", "\(started.text)")
+            let keyed = app + [("Idempotency-Key", "screen")]
+            let screens = try (0..<2).map { _ in
+                try client.post("/v1/curio/screen_start", visitor.actions[1].members, headers: keyed)
+            }
+            #expect(screens.allSatisfy { $0.status == 202 } && screens[0].text == screens[1].text)
+            #expect(screens[1].header("Idempotent-Replay") == "true")
+
+            // A bulk request, and its operation.
+            for index in 0..<3 {
+                #expect(try client.post(eventPath, event(index), headers: app).status == 202)
+            }
+            let id = try #require(try client.post(eventPath, event(3), headers: app).json["id"].string)
+            #expect(try client.ask("DELETE", "/v1/messages/\(id)", headers: ops).status == 200)
+            let cancelled = try client.post("/v1/messages/cancel", #"{"upstream":"samsara"}"#, headers: ops)
+            #expect(cancelled.status == 200 && cancelled.json["cancelled"].int == 3, "\(cancelled.text)")
+            #expect(try client.ask("GET", "/v1/operations", headers: ops).status == 200)
+            // What happens at one is told at the other one.
+            for (listener, poster) in [(owner, other), (other, owner)] {
+                var ids: Set<String> = []
+                #expect(
+                    eventually {
+                        let posted = try? poster.client().post(eventPath, event(4), headers: app).json["id"].string
+                        ids.formUnion([posted].compactMap { $0 })
+                        let json = [("Accept", "application/json")]
+                        let told = try? listener.client().ask("GET", "/v1/stream", headers: ops + json).json["events"]
+                        return told?.array.contains {
+                            $0["type"].string == "message.queued" && !ids.isDisjoint(with: $0["data"]["ids"].strings)
+                        } ?? false
+                    })
+            }
+            #expect(try await owner.stop().exitCode == 0)
+            #expect(eventually { isOwner(other) })
+            #expect(try client.post("/v1/upstreams/samsara/resume", "", headers: ops).status == 202)
+            #expect(try await other.stop().exitCode == 0)
+        }
+
+        /// The gateways are configured differently.
+        @Test(.timeLimit(.minutes(10))) func request_isRefused_ifTheOwnerDoesNotKnowItsCaller() async throws {
+            var settings = try Self.settings("http://127.0.0.1:9")
+            let other = settings
+            let digest = SHA256.hash(data: Array("ops-key".utf8)).hexadecimal
+            settings.auth = ["keys": [["name": "ops", "sha256": digest, "scopes": ["read", "admin"]]]]
+            let owner = try await Node("west", settings)
+            #expect(eventually { (try? owner.ready().status) == 200 })
+            let open = try await Node("east", other)
+            _ = try open.timeUntilReady()
+            #expect(try open.owner() == "west")
+            let refused = try open.client().post("/v1/upstreams/samsara/pause", "")
+            #expect(refused.status == 401, "\(refused.text)")
+            #expect(try open.client().get("/v1/upstreams/samsara").json["health"].string == "up")
+            #expect(try await open.stop().exitCode == 0)
+            #expect(try await owner.stop().exitCode == 0)
+        }
+
         @Test(.timeLimit(.minutes(10)))
         func keyedRequestsAndEvents_areStoredOnce_atWhicheverGatewaysTheyArrive() async throws {
             let samsara = try HostedSimulator()
             let settings = try Self.settings(samsara.url)
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let other = try await Node("east", settings)
             let members = [other, try await Node("south", settings)]
-            #expect(eventually { members.allSatisfy { (try? $0.client().get("/v1/messages").status) == 200 } })
+            for member in members { _ = try member.timeUntilReady() }
 
             // At all of them at once, and again at another one.
             let nodes = members + [owner]
@@ -286,7 +388,7 @@ extension EndToEnd {
                 node.process.signal(SIGKILL)
                 _ = try await node.process.end()
             }
-            _ = try members[1].timeUntilReady()
+            _ = try members[1].timeUntilOwner()
             let again = try members[1].client().post(eventPath, event(41), headers: last)
             #expect(again.text == kept.text && again.header("Idempotent-Replay") == "true")
             #expect(eventually { (try? Set(samsara.values(of: "seq").map(\.value)).count) == 42 })
@@ -305,7 +407,7 @@ extension EndToEnd {
             postgres["url"] = proxy.url
             settings.outbox["postgres"] = postgres
             let gateway = try await Node("west", settings)
-            _ = try gateway.timeUntilReady()
+            _ = try gateway.timeUntilOwner()
             #expect(try gateway.client().post(eventPath, event(0)).status == 202)
             proxy.isRefusing = true
             proxy.cutAll()
@@ -328,7 +430,7 @@ extension EndToEnd {
         /// PostgreSQL stores U+0000 in no text: it would fail a statement, and what is in the same transaction.
         @Test(.timeLimit(.minutes(10))) func textWithU0000_failsNothing_andErasingSaysWhatStays() async throws {
             let gateway = try await Node("west", Self.settings("http://127.0.0.1:9"))
-            _ = try gateway.timeUntilReady()
+            _ = try gateway.timeUntilOwner()
             let client = try gateway.client()
             let sources = [#"a\u0000b"#, "ab"]
             for source in sources {
@@ -354,7 +456,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10))) func waitingGateway_endsCleanly_onSIGTERM() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let waiting = try await Node("east", settings)
             let ended = try await waiting.stop()
             #expect(ended.exitCode == 0, "\(ended.errors)")
@@ -362,28 +464,66 @@ extension EndToEnd {
             #expect(try await owner.stop().exitCode == 0)
         }
 
+        @Test(.timeLimit(.minutes(10))) func gatewayThatDoesNotOwnTheStore_reloads_andStopsProperly() async throws {
+            func digest(_ key: String) -> String { SHA256.hash(data: Array(key.utf8)).hexadecimal }
+            var settings = try Self.settings("http://127.0.0.1:9")
+            func use(_ key: String) {
+                settings.auth = ["keys": [["name": "app", "sha256": digest(key), "scopes": ["write"]]]]
+            }
+            use("former")
+            let owner = try await Node("west", settings)
+            #expect(eventually { (try? owner.ready().status) == 200 })
+            let other = try await Node("east", settings)
+            _ = try other.timeUntilReady()
+            let client = try other.client()
+            func status(_ key: String) throws -> Int {
+                try client.post(eventPath, event(0), headers: [("Authorization", "Bearer \(key)")]).status
+            }
+            #expect(try status("former") == 202)
+            use("present")
+            var named = settings
+            var postgres = named.outbox["postgres"] as? [String: Any] ?? [:]
+            postgres["node"] = "east"
+            named.outbox["postgres"] = postgres
+            try other.directory.configure(named)
+            other.process.signal(SIGHUP)
+            #expect(eventually { (try? status("present")) == 202 })
+            #expect(try status("former") == 401)
+            // What waits is answered before it ends.
+            let waiting = try other.client()
+            waiting.sendRequest(
+                "POST", eventPath, Array(event(1).utf8),
+                headers: [("Authorization", "Bearer present"), ("Prefer", "wait=60")])
+            #expect(eventually { (try? other.client().get("/metrics").status) != nil })
+            usleep(200_000)
+            other.process.signal(SIGTERM)
+            #expect(try waiting.answer().status == 202)
+            let ended = try await other.process.end()
+            #expect(ended.exitCode == 0, "\(ended.errors)")
+            #expect(try await owner.stop().exitCode == 0)
+        }
+
         /// However long it waits: it is neither a start that hangs nor a process that stalls.
         @Test(.timeLimit(.minutes(10))) func serviceManager_takesAGatewayThatWaits_forOneThatHasStarted() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let name = "@postern-test-\(getpid())-standby"
             let manager = try ServiceManagers.Manager(name)
             let waiting = try await Node(
                 "east", settings, environment: ["NOTIFY_SOCKET": name, "WATCHDOG_USEC": "600000"])
-            _ = try manager.wait { $0 == "STATUS=node west owns the store" }
+            _ = try manager.wait { $0 == "STATUS=Accepting messages; node west owns the store" }
             #expect(manager.received.first == "READY=1")
             _ = try manager.wait { $0 == "WATCHDOG=1" }
             #expect(try await owner.stop().exitCode == 0)
-            _ = try waiting.timeUntilReady()
-            _ = try manager.wait { $0.hasPrefix("STATUS=Accepting messages; ") }
+            _ = try manager.wait { $0.hasPrefix("STATUS=Accepting messages; ") && !$0.contains("west") }
             #expect(try await waiting.stop().exitCode == 0)
         }
 
         @Test(.timeLimit(.minutes(10))) func nameOfALiveGateway_isRefused_with75() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let other = try await Node("west", settings)
             let ended = try await other.process.end()
             #expect(ended.exitCode == 75 && ended.errors.contains("outbox.postgres.node"), "\(ended.errors)")
@@ -405,7 +545,7 @@ extension EndToEnd {
         @Test(.timeLimit(.minutes(10))) func commands_readTheDatabase_orSayWhatToUse() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let owner = try await Node("west", settings)
-            _ = try owner.timeUntilReady()
+            _ = try owner.timeUntilOwner()
             let id = try #require(try owner.client().post(eventPath, event(0)).json["id"].string)
             #expect(try await owner.stop().exitCode == 0)
             let config = ["--config", owner.directory.config]

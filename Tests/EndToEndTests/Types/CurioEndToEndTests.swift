@@ -12,7 +12,7 @@ extension EndToEnd {
     /// gateway that is killed.
     @Suite struct Curio {
         /// One visitor's forty actions, each with what tells it apart.
-        private struct Visitor {
+        struct Visitor {
             let name: String
             let actions: [(kind: String, members: String, mark: String)]
 

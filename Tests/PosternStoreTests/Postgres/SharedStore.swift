@@ -28,16 +28,21 @@ struct SharedStore: Sendable {
     }
 
     /// Opens the store as one of its nodes, once it is free.
-    func open(_ options: PostgresOptions) throws -> TestStore { try TestStore { $0.engine = .postgres(options) } }
+    func open(_ options: PostgresOptions, keys: EncryptionKeys = EncryptionKeys()) throws -> TestStore {
+        try TestStore { ($0.engine, $0.encryptionKeys) = (.postgres(options), keys) }
+    }
 
     /// Joins the nodes of the store, which another one owns, and opens it to add messages.
-    func join(_ options: PostgresOptions) throws -> (store: TestStore, lease: StoreLease) {
+    func join(
+        _ options: PostgresOptions, keys: EncryptionKeys = EncryptionKeys()
+    ) throws -> (store: TestStore, lease: StoreLease) {
         var outbox = OutboxOptions()
         outbox.engine = .postgres(options)
         let joined = try StoreLease.join(
             outbox, threads: DedicatedThreads(), logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
-        guard let joined else { throw StoreError.closed }
-        return (try TestStore(lease: joined) { $0.engine = .postgres(options) }, joined)
+        guard let joined, eventually({ joined.hasJoined }) else { throw StoreError.closed }
+        let store = try TestStore(lease: joined) { ($0.engine, $0.encryptionKeys) = (.postgres(options), keys) }
+        return (store, joined)
     }
 
     func wait(

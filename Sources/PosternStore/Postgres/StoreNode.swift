@@ -1,0 +1,32 @@
+/// A process that shares a store with others, as of its last beat.
+public struct StoreNode: Sendable, Equatable {
+    /// The setting `outbox.postgres.node`.
+    public let name: String
+    public let version: String
+    /// Differs if the nodes are configured differently.
+    public let configDigest: String
+    /// Whether it works on the queues.
+    public let isOwner: Bool
+    /// By how much its clock is ahead of that of the database; nil before it was measured.
+    public let clockOffset: Duration?
+}
+
+extension Outbox {
+    /// The nodes that share the store, by name; a silent one until it is ended. Empty for a store that no other process can use.
+    /// Blocks.
+    public func nodes() throws(StoreError) -> [StoreNode] {
+        guard engine.isShared else { return [] }
+        return try read { sql in
+            try sql.all(
+                """
+                SELECT name, version, configDigest, node IS NOT DISTINCT FROM owner, clockOffsetMs
+                FROM nodes CROSS JOIN store WHERE state = ? ORDER BY name
+                """, PostgresSchema.up
+            ) {
+                StoreNode(
+                    name: $0[0], version: $0[1], configDigest: $0[2], isOwner: $0[3],
+                    clockOffset: ($0[4] as Int?).map { .milliseconds($0) })
+            }
+        }
+    }
+}
