@@ -17,6 +17,13 @@ TESTS = TOP / "deploy/prometheus/alerts.test.yaml"
 
 # Title, unit of Grafana, and queries with their legends. `$s` is the selector of the dashboard's variables, `$u` the
 # same with the upstream; `$r` is the interval of a rate.
+def whole(gauge, *labels):
+    """The sum of a gauge of the store over all stores: gateways with PostgreSQL, which share one, export the same values."""
+    by = ", ".join(labels)
+    return (f"sum by ({by}) ({gauge} unless on (job, instance) postern_store_up)"
+            f" or max by ({by}) ({gauge} and on (job, instance) postern_store_up)")
+
+
 PANELS = [
     ("Traffic", [
         ("Accepted", "cps", [("sum by (upstream) (rate(postern_messages_accepted_total{$u}[$r]))", "{{upstream}}")]),
@@ -29,13 +36,13 @@ PANELS = [
            "{{upstream}}: {{state}}")]),
     ]),
     ("Queue", [
-        ("Queued messages", "short", [('sum by (upstream) (postern_outbox_messages{$u,state="queued"})', "{{upstream}}")]),
-        ("Queued payloads", "bytes", [("sum by (upstream) (postern_outbox_bytes{$u})", "{{upstream}}")]),
+        ("Queued messages", "short", [(whole('postern_outbox_messages{$u,state="queued"}', "upstream"), "{{upstream}}")]),
+        ("Queued payloads", "bytes", [(whole("postern_outbox_bytes{$u}", "upstream"), "{{upstream}}")]),
         ("Age of the oldest message that is due", "s",
          [("max by (upstream) (postern_outbox_oldest_queued_seconds{$u})", "{{upstream}}")]),
         ("Until the queue is empty", "s",
          [("max by (upstream) (postern_outbox_drain_seconds{$u})", "{{upstream}}")]),
-        ("Dead letters", "short", [('sum by (upstream) (postern_outbox_messages{$u,state="failed"})', "{{upstream}}")]),
+        ("Dead letters", "short", [(whole('postern_outbox_messages{$u,state="failed"}', "upstream"), "{{upstream}}")]),
     ]),
     ("Upstreams", [
         ("Health", "short", [("max by (upstream, health) (postern_upstream_health{$u}) == 1", "{{upstream}}: {{health}}")]),
@@ -73,10 +80,13 @@ PANELS = [
                            ("postern_store_free_bytes{$s}", "free {{instance}}")]),
         ("Messages erased", "cps", [("sum by (upstream) (rate(postern_messages_erased_total{$u}[$r])) > 0", "{{upstream}}")]),
         ("Ledger that does not balance", "short",
-         [("sum by (upstream) (postern_outbox_unbalanced_messages{$u})", "{{upstream}}")]),
+         [(whole("postern_outbox_unbalanced_messages{$u}", "upstream"), "{{upstream}}")]),
     ]),
     ("PostgreSQL", [
-        ("Gateways that own the store and reach it", "short", [("postern_store_up{$s}", "{{instance}}")]),
+        ("Gateways that reach the database", "short", [("postern_store_up{$s}", "{{instance}}")]),
+        ("Queues that a gateway works on", "short", [("postern_queues_owned{$s}", "{{instance}}")]),
+        ("Queues that changed hands", "cps",
+         [("sum by (instance, reason) (rate(postern_queue_moves_total{$s}[$r])) > 0", "{{instance}}: {{reason}}")]),
         ("Lease", "s", [("postern_node_lease_seconds{$s}", "{{instance}}")]),
         ("Time of a round trip, 99 of 100", "s",
          [("histogram_quantile(0.99, sum by (instance, le) (rate(postern_store_round_trip_seconds_bucket{$s}[$r])))",
@@ -85,6 +95,8 @@ PANELS = [
          [("sum by (instance) (rate(postern_store_reconnects_total{$s}[$r]))", "{{instance}}")]),
         ("Transactions that were run again", "cps",
          [("sum by (code) (rate(postern_store_retries_total{$s}[$r]))", "{{code}}")]),
+        ("Until commits of others are counted", "s", [("postern_commit_log_lag_seconds{$s}", "{{instance}}")]),
+        ("Clock, ahead of that of the database", "s", [("postern_clock_offset_seconds{$s}", "{{instance}}")]),
         ("Commits in doubt or lost, and takeovers", "cps",
          [("sum by (outcome) (rate(postern_store_unknown_commits_total{$s}[$r]))", "in doubt: {{outcome}}"),
           ("sum(rate(postern_store_lost_commits_total{$s}[$r]))", "lost"),
@@ -173,14 +185,24 @@ FIRES = {
         ('postern_commit_duration_seconds_bucket{instance="b",le="0.5"}', "0+20x20"),
         ('postern_commit_duration_seconds_bucket{instance="b",le="+Inf"}', "0+20x20")],
     "PosternStoreUnreachable": [('postern_store_up{instance="a"}', "1 0x9", 3, 'instance="a"',
-         "a cannot reach the store, or does not own it any more.")],
+         "a cannot reach the database of its store.")],
+    "PosternQueuesWithoutOwner": [
+        ('postern_queues_owned{job="postern",instance="a"}', "3 0x9", 4, 'job="postern"',
+         "No gateway works on the queues of postern."),
+        ('postern_queues_owned{job="postern",instance="b"}', "0x9"),
+        ('postern_queues_owned{job="other",instance="c"}', "0 3x9"),
+        ('postern_queues_owned{job="other",instance="d"}', "0x9")],
+    "PosternClockOff": [
+        ('postern_clock_offset_seconds{instance="a"}', "0 -20x9", 7, 'instance="a"',
+         "The clock of a differs by -20s from that of the database."),
+        ('postern_clock_offset_seconds{instance="b"}', "3x9")],
     "PosternCommitsLost": [
         ('postern_store_lost_commits_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
          "The database of a lost confirmed commits."),
         ('postern_store_lost_commits_total{instance="b"}', "0x9")],
     "PosternFenced": [
         ('postern_fenced_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
-         "a took over the store from a gateway that was silent."),
+         "a has ended a gateway that was silent."),
         ('postern_fenced_total{instance="b"}', "0x9")],
     "PosternCertificateExpires": [
         ('postern_tls_certificate_expiry_seconds{instance="a"}', f"{13 * 86400}-60x90", 70, 'instance="a"',

@@ -56,9 +56,11 @@ final class Services: Sendable {
         var mayStillSend: (@Sendable () -> Bool)?
         if let lease {
             mayStillSend = { lease.mayStillSend }
-            metrics.database.fenced.add(lease.replacedNodes)
             metrics.database.begin(
-                isUp: { [outbox] in outbox.failure?.isOfDatabase != true }, leaseSeconds: { lease.left.inSeconds })
+                .init(
+                    isUp: { [outbox] in outbox.failure?.isOfDatabase != true }, leaseSeconds: { lease.left.inSeconds },
+                    clockOffsetSeconds: { lease.clockOffset.inSeconds }, queues: { [outbox] in outbox.ownedQueues },
+                    fenced: { lease.replacedNodes }))
         }
         do throws(AppError) {
             transport = try environment.makeTransport(mayStillSend)
@@ -91,6 +93,7 @@ final class Services: Sendable {
                 try outbox.registerStored()
                 try outbox.markDisabled()
             }
+            if let lease { metrics.database.queueMoves(lease.hasReplacedOwner ? "takeover" : "free").add(workers.count) }
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
             do throws(SystemLimitError) {

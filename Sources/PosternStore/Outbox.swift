@@ -103,6 +103,9 @@ public final class Outbox: Sendable {
     /// state of an upstream is refused (`StoreError.notOwner`), and can be relayed to the owner (`relay`). That does not change.
     public var isOwner: Bool { engine.isOwner }
 
+    /// How many queues this process works on. Any thread.
+    public var ownedQueues: Int { queues.adoptedCount }
+
     /// The name of the node that works on the queues, if the store is shared and one was seen. Any thread.
     public var ownerName: String? { engine.ownerName }
 

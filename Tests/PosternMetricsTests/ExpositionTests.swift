@@ -76,17 +76,21 @@ import Testing
         let names = [
             "postern_store_up", "postern_store_round_trip_seconds", "postern_store_reconnects_total",
             "postern_store_retries_total", "postern_store_unknown_commits_total", "postern_store_lost_commits_total",
-            "postern_node_lease_seconds", "postern_fenced_total",
+            "postern_node_lease_seconds", "postern_fenced_total", "postern_clock_offset_seconds",
+            "postern_queues_owned", "postern_queue_moves_total", "postern_commit_log_lag_seconds",
         ]
         #expect(names.allSatisfy { !text().contains($0) })
-        metrics.database.begin(isUp: { true }, leaseSeconds: { 7.5 })
+        metrics.database.begin(
+            .init(
+                isUp: { true }, leaseSeconds: { 7.5 }, clockOffsetSeconds: { -0.25 }, queues: { 3 }, fenced: { 2 }))
         metrics.database.retries("40001").add()
         let exported = text()
         #expect(names.allSatisfy { exported.contains("# TYPE \($0) ") })
         // Each series is there from the start: a rate leaves out the first event of one that begins with it.
         for line in [
             "postern_store_up 1", "postern_node_lease_seconds 7.5", #"postern_store_retries_total{code="40001"} 1"#,
-            #"postern_store_retries_total{code="55P03"} 0"#, "postern_fenced_total 0",
+            #"postern_store_retries_total{code="55P03"} 0"#, "postern_fenced_total 2", "postern_queues_owned 3",
+            "postern_clock_offset_seconds -0.25", #"postern_queue_moves_total{reason="takeover"} 0"#,
             #"postern_store_unknown_commits_total{outcome="notStored"} 0"#,
         ] {
             #expect(exported.contains("\n\(line)\n"))

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternMetrics
 
 /// What a transaction of another node has added to a queue. Its row stays until the owner has counted it, and has told the
 /// queue; it is the only thing besides rows of messages that such a node writes.
@@ -101,6 +102,12 @@ extension Transaction {
         growth = nil
         // Their queues were told after an earlier transaction.
         try sql.run("DELETE FROM arrivals USING writers WHERE arrivals.writer = writers.writer AND n <= heard")
+        let lag = try sql.value(
+            """
+            SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - min(log.at)
+            FROM arrivals JOIN writers USING (writer) JOIN log USING (writer, n) WHERE n > heard
+            """, as: Int?.self)
+        outbox.metrics.database.logLagMilliseconds = max(0, (lag ?? nil) ?? 0)
         let arrivals = try Arrival.take(with: sql)
         for arrival in arrivals {
             let writeState = writeStates[arrival.upstream]

@@ -22,6 +22,9 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private let end = Atomic<Int64>(0)
     private let replaced = Atomic(0)
     private let listens = Atomic<Bool>(false)
+    private let tookOver = Atomic<Bool>(false)
+    /// In milliseconds.
+    private let offset = Atomic<Int64>(0)
     private let shared = Mutex(Shared())
     private let running = Mutex<(any RunningLoop)?>(nil)
 
@@ -47,7 +50,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private var node: Int64?
     private var beat: Int64 = 0
     private var clock: LeaseClock
-    private var clockOffset: Duration?
+    private var hasOffset = false
     private var beatDueAt = MonotonicInstant.distantPast
     private var trimDueAt = MonotonicInstant.distantPast
     private var others: [Int64: ObservedNode] = [:]
@@ -141,6 +144,12 @@ public final class StoreLease: Loop, @unchecked Sendable {
     public var left: Duration {
         max(.zero, MonotonicInstant(nanoseconds: end.load(ordering: .acquiring)) - .sinceBoot)
     }
+
+    /// By how much the clock of this process is ahead of that of the database, as of the last beat. Any thread.
+    public var clockOffset: Duration { .milliseconds(offset.load(ordering: .relaxed)) }
+
+    /// Whether this node has ended the one that owned the store. Any thread.
+    public var hasReplacedOwner: Bool { tookOver.load(ordering: .acquiring) }
 
     /// How many silent nodes this one has ended. Any thread.
     public var replacedNodes: Int { replaced.load(ordering: .acquiring) }
@@ -277,9 +286,13 @@ public final class StoreLease: Loop, @unchecked Sendable {
             """
             UPDATE nodes SET beat = beat + 1, clockOffsetMs = ?, isListening = ? WHERE node = ? AND state = ?
             RETURNING beat, (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
-            """, clockOffset?.wholeMilliseconds, listens.load(ordering: .acquiring), node, PostgresSchema.up
+            """, hasOffset ? offset.load(ordering: .relaxed) : nil, listens.load(ordering: .acquiring), node, PostgresSchema.up
         ) { (beat: $0[0] as Int64, time: $0[1] as Timestamp) }
-        if let row { clockOffset = SystemTime().now - (MonotonicInstant.sinceBoot - start) / 2 - row.time }
+        if let row {
+            let found = SystemTime().now - (MonotonicInstant.sinceBoot - start) / 2 - row.time
+            offset.store(found.wholeMilliseconds, ordering: .relaxed)
+            hasOffset = true
+        }
         guard let found = row?.beat, found > beat else {
             // Another one has ended this life, or the database has lost it. As long as it owns nothing, it may begin again.
             guard !owns else { throw StoreError.ownershipLost }
@@ -353,6 +366,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
             "UPDATE nodes SET state = ? WHERE node = ? AND state = ? AND beat = ?", PostgresSchema.dead, other.number,
             PostgresSchema.up, other.beat)
         replaced.add(ended, ordering: .releasing)
+        if ended > 0, other.isOwner { tookOver.store(true, ordering: .releasing) }
         let state = try sql.value("SELECT state FROM nodes WHERE node = ?", other.number, as: Int.self)
         // Otherwise it has beaten since.
         guard state == PostgresSchema.dead else { return }

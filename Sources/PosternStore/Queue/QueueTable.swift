@@ -9,6 +9,9 @@ final class QueueTable: Sendable {
     func target(_ number: UpstreamNumber) -> QueueTarget? { queues.withLock { $0.targets[number] } }
     func adopted(_ number: UpstreamNumber) -> UpstreamQueue? { queues.withLock { $0.adopted[number] } }
 
+    /// The number of those that this process has adopted.
+    var adoptedCount: Int { queues.withLock { $0.adopted.count } }
+
     func register(_ target: QueueTarget) { queues.withLock { $0.targets[target.number] = target } }
 
     func adopt(_ queue: UpstreamQueue) {
