@@ -244,7 +244,8 @@ def check_manifests(work):
     rendered = work / "kubernetes.yaml"
     rendered.write_text(run("kubectl", "kustomize", directory))
     validate = ROOT / ".build/python/bin/kubernetes-validate"
-    run(validate, "--strict", "--quiet", rendered, directory / "secret.example.yaml", directory / "backup.yaml")
+    run(validate, "--strict", "--quiet", rendered, directory / "secret.example.yaml", directory / "backup.yaml",
+        directory / "deployment.yaml")
     check(True, "Kubernetes would take the manifests")
     for number, overlay in enumerate(overlays()):
         place = work / f"overlay-{number}"
@@ -258,7 +259,8 @@ def check_manifests(work):
     parsed = lambda file: json.loads(run(ROOT / ".build/python/bin/python", "-c", to_json, file))
     gateway = next(one for one in parsed(rendered) if one["kind"] == "StatefulSet")["spec"]["template"]["spec"]
     backup = parsed(directory / "backup.yaml")[0]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    for pod in gateway, backup:
+    several = parsed(directory / "deployment.yaml")[0]["spec"]["template"]["spec"]
+    for pod in gateway, several, backup:
         check_restricted(pod)
     # Refused because there is no store here, not because of its options.
     command = [argument.replace("/data/", f"{work}/none/") for argument in backup["containers"][0]["args"]]

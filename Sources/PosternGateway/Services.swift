@@ -93,7 +93,9 @@ final class Services: Sendable {
                 try outbox.registerStored()
                 try outbox.markDisabled()
             }
-            if let lease { metrics.database.queueMoves(lease.hasReplacedOwner ? "takeover" : "free").add(workers.count) }
+            if let lease {
+                metrics.database.queueMoves(lease.hasReplacedOwner ? "takeover" : "free").add(workers.count)
+            }
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
             do throws(SystemLimitError) {

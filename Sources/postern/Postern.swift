@@ -18,6 +18,7 @@ import PosternThreads
             Config.self,
             Outbox.self,
             Upstreams.self,
+            Nodes.self,
             Failures.self,
             Operations.self,
             ReplayMessages.self,

@@ -286,7 +286,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
             """
             UPDATE nodes SET beat = beat + 1, clockOffsetMs = ?, isListening = ? WHERE node = ? AND state = ?
             RETURNING beat, (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
-            """, hasOffset ? offset.load(ordering: .relaxed) : nil, listens.load(ordering: .acquiring), node, PostgresSchema.up
+            """, hasOffset ? offset.load(ordering: .relaxed) : nil, listens.load(ordering: .acquiring), node,
+            PostgresSchema.up
         ) { (beat: $0[0] as Int64, time: $0[1] as Timestamp) }
         if let row {
             let found = SystemTime().now - (MonotonicInstant.sinceBoot - start) / 2 - row.time
@@ -389,6 +390,27 @@ public final class StoreLease: Loop, @unchecked Sendable {
             UPDATE store SET owner = NULL
             WHERE owner = ?1 AND NOT EXISTS (SELECT 1 FROM writers WHERE node = ?1 AND NOT isEnded)
             """, node)
+    }
+
+    /// Ends a node that is up, in the middle of whatever it does, so that another one takes over. Blocks, for some seconds at
+    /// most. Returns false if none of that name is up, or the store is one that no other process can use.
+    public static func evict(_ name: String, from options: OutboxOptions, logger: Logger) throws(StoreError) -> Bool {
+        guard case .postgres(let options) = options.engine else { return false }
+        let lease = StoreLease(options, threads: DedicatedThreads(), logger: logger)
+        do {
+            let connection = try PostgresConnection(options)
+            connection.patience = .seconds(options.commitTimeoutSeconds)
+            let sql = SQL(postgres: connection)
+            defer { try? sql.close() }
+            let nodes = try sql.all(
+                "UPDATE nodes SET state = ? WHERE name = ? AND state = ? RETURNING node", PostgresSchema.dead, name,
+                PostgresSchema.up
+            ) { $0[0] as Int64 }
+            for node in nodes { try lease.free(node, with: sql) }
+            return !nodes.isEmpty
+        } catch {
+            throw StoreError(postgres: error)
+        }
     }
 
     // MARK: The end

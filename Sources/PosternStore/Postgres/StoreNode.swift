@@ -16,17 +16,21 @@ extension Outbox {
     /// Blocks.
     public func nodes() throws(StoreError) -> [StoreNode] {
         guard engine.isShared else { return [] }
-        return try read { sql in
-            try sql.all(
-                """
-                SELECT name, version, configDigest, node IS NOT DISTINCT FROM owner, clockOffsetMs
-                FROM nodes CROSS JOIN store WHERE state = ? ORDER BY name
-                """, PostgresSchema.up
-            ) {
-                StoreNode(
-                    name: $0[0], version: $0[1], configDigest: $0[2], isOwner: $0[3],
-                    clockOffset: ($0[4] as Int?).map { .milliseconds($0) })
-            }
+        return try read { try StoreNode.all(with: $0) }
+    }
+}
+
+extension StoreNode {
+    static func all(with sql: SQL) throws -> [StoreNode] {
+        try sql.all(
+            """
+            SELECT name, version, configDigest, node IS NOT DISTINCT FROM owner, clockOffsetMs
+            FROM nodes CROSS JOIN store WHERE state = ? ORDER BY name
+            """, PostgresSchema.up
+        ) {
+            StoreNode(
+                name: $0[0], version: $0[1], configDigest: $0[2], isOwner: $0[3],
+                clockOffset: ($0[4] as Int?).map { .milliseconds($0) })
         }
     }
 }

@@ -37,6 +37,9 @@ public final class StoreView: Sendable {
         }
     }
 
+    /// The processes that share the store, by name. Only for one in PostgreSQL.
+    public func nodes() throws(StoreError) -> [StoreNode] { try read { try StoreNode.all(with: $0.sql) } }
+
     /// Counts every row on one snapshot.
     public func audit() throws(StoreError) -> Audit { try read { try Audit.run(with: $0.sql) } }
 

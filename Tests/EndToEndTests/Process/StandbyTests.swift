@@ -464,6 +464,31 @@ extension EndToEnd {
             #expect(try await owner.stop().exitCode == 0)
         }
 
+        /// For a gateway that reaches the database and nothing else.
+        @Test(.timeLimit(.minutes(10))) func evictedOwner_endsWith74_andAnotherOneTakesOver() async throws {
+            let settings = try Self.settings("http://127.0.0.1:9")
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilOwner()
+            let other = try await Node("east", settings)
+            _ = try other.timeUntilReady()
+            let config = ["--config", other.directory.config]
+            let list = try await Binary.run(["nodes"] + config)
+            #expect(list.exitCode == 0, "\(list.errors)")
+            let lines = list.output.split(separator: "\n")
+            #expect(lines.count == 3 && lines[1].hasPrefix("east") && lines[2].hasSuffix("samsara"), "\(list.output)")
+            let json = try await Binary.run(["nodes", "list", "--json"] + config)
+            #expect(json.output.contains(#""name":"west","version":"#), "\(json.output)")
+            let unknown = try await Binary.run(["nodes", "evict", "south"] + config)
+            #expect(unknown.exitCode == 1)
+            let evicted = try await Binary.run(["nodes", "evict", "west"] + config)
+            #expect(evicted.exitCode == 0, "\(evicted.errors)")
+            #expect(try other.timeUntilOwner() < .seconds(Self.lease) || Binary.isSanitized)
+            #expect(try await owner.process.end().exitCode == 74)
+            let file = try GatewayDirectory(Settings())
+            #expect(try await Binary.run(["nodes", "--config", file.config]).exitCode == 64)
+            #expect(try await other.stop().exitCode == 0)
+        }
+
         @Test(.timeLimit(.minutes(10))) func gatewayThatDoesNotOwnTheStore_reloads_andStopsProperly() async throws {
             func digest(_ key: String) -> String { SHA256.hash(data: Array(key.utf8)).hexadecimal }
             var settings = try Self.settings("http://127.0.0.1:9")
