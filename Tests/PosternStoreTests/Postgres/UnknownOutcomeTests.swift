@@ -83,12 +83,10 @@ import Testing
     func request_isStoredOnce_ifItsClientRepeatsItsKey(
         fault: PostgresProxy.Fault, direction: PostgresProxy.Direction
     ) throws {
-        var requests: UInt8 = 0
         try atEachByte(fault, direction) {
         } _: { offset, _ in
             let payload = offset.map { "\($0)" } ?? "whole"
-            requests &+= 1
-            let record = ResponseRecord(key: [requests], fingerprint: []) { Array("\($0.ids)".utf8) }
+            let record = ResponseRecord(key: Array(payload.utf8), fingerprint: []) { Array("\($0.ids)".utf8) }
             var responses: [[UInt8]] = []
             #expect(
                 eventually {
