@@ -36,6 +36,8 @@ protocol StoreEngine: AnyObject, Sendable {
     var ownerName: String? { get }
     /// The number of this process among those that share the store; nil if there are none.
     var node: Int64? { get }
+    /// What other processes have done; nil if there are none, or this one has not joined them. Blocks.
+    func glance() throws -> Glance?
     /// Shows other processes whether clients listen to events here.
     func listen(_ listens: Bool)
     /// How often the writer looks for what others have added, or for the state of the queues if it is not the owner; nil if
@@ -56,6 +58,7 @@ extension StoreEngine {
     var isShared: Bool { false }
     var ownerName: String? { nil }
     var node: Int64? { nil }
+    func glance() throws -> Glance? { nil }
     func listen(_ listens: Bool) {}
     var pollInterval: Duration? { nil }
     var mayStillSend: Bool { true }

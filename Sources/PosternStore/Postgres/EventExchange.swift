@@ -34,7 +34,7 @@ final class EventExchange: Sendable {
     fileprivate func begin(
         isListenedTo: @escaping @Sendable (Bool) -> Void, receive: @escaping @Sendable ([SharedEvent]) -> Void
     ) {
-        state.withLock { ($0.isListenedTo, $0.receive) = (isListenedTo, receive) }
+        state.withLock { ($0.isListenedTo, $0.receive, $0.isHeard) = (isListenedTo, receive, false) }
     }
 
     fileprivate func listen(_ listens: Bool) { state.withLock { ($0.listens, $0.places) = (listens, nil) } }
@@ -50,15 +50,21 @@ final class EventExchange: Sendable {
         }
     }
 
-    /// Looks whether others listen, and reads what has happened at them. Returns whether anything has. The writer's thread.
+    /// Whether clients listen at other nodes.
+    fileprivate func isHeard(_ isHeard: Bool) {
+        let told = state.withLock { state in
+            defer { state.isHeard = isHeard }
+            return state.isHeard == isHeard ? nil : state.isListenedTo
+        }
+        told?(isHeard)
+    }
+
+    /// Whether clients listen here.
+    fileprivate var listens: Bool { state.withLock { $0.receive != nil && $0.listens } }
+
+    /// Reads what has happened at other nodes. Returns whether anything has. The writer's thread.
     fileprivate func poll(as node: Int64, with sql: SQL) throws -> Bool {
-        let (wasHeard, listens, places) = state.withLock { ($0.isHeard, $0.receive != nil && $0.listens, $0.places) }
-        let isHeard = try sql.exists(
-            "SELECT 1 FROM nodes WHERE isListening AND state = ? AND node <> ? LIMIT 1", PostgresSchema.up, node)
-        if isHeard != wasHeard { state.withLock(\.isListenedTo)?(isHeard) }
-        state.withLock { $0.isHeard = isHeard }
-        guard listens else { return false }
-        guard var places else {
+        guard var places = state.withLock(\.places) else {
             let found = try sql.all("SELECT node, max(n) FROM events GROUP BY node") {
                 ($0[0] as Int64, $0[1] as Int64)
             }
@@ -120,8 +126,9 @@ extension Outbox {
     }
 
     /// The writer's thread. Returns whether anything has happened at other nodes.
-    func exchangeEvents() -> Bool {
-        guard let node = engine.node else { return false }
+    func exchangeEvents(isListenedTo: Bool) -> Bool {
+        exchange.isHeard(isListenedTo)
+        guard exchange.listens, let node = engine.node else { return false }
         let wasReady = exchange.isReady
         let found = try? read { [exchange] in try exchange.poll(as: node, with: $0) }
         if !wasReady, exchange.isReady { engine.listen(true) }

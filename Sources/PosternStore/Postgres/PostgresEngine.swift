@@ -14,6 +14,8 @@ final class PostgresEngine: StoreEngine {
     let lease: StoreLease
     let isOwner: Bool
     let readers: Readers
+    /// A connection of the writer's thread, which must not wait for as long as a read may.
+    private let glances: Readers
     let laneAdmission = LaneAdmission.byOwner(after: .zero)
     /// What `init` has written with. The commit loop goes on with it.
     private nonisolated(unsafe) var writer: PostgresWriter?
@@ -53,6 +55,7 @@ final class PostgresEngine: StoreEngine {
         }
         isOwner = self.lease.isOwner
         readers = Self.view(settings)
+        glances = Self.view(settings, patience: .seconds(settings.commitTimeoutSeconds))
         let writer = PostgresWriter(of: self)
         do {
             if isOwner { try prepareStore(with: writer, time, prepare) }
@@ -83,10 +86,10 @@ final class PostgresEngine: StoreEngine {
     }
 
     /// Connections that only read. The node need not own the store.
-    static func view(_ options: PostgresOptions) -> Readers {
+    static func view(_ options: PostgresOptions, patience: Duration = readPatience) -> Readers {
         Readers {
             let connection = try PostgresConnection(options)
-            connection.patience = readPatience
+            connection.patience = patience
             return SQL(postgres: connection)
         }
     }
@@ -98,6 +101,7 @@ final class PostgresEngine: StoreEngine {
 
     func close() {
         readers.close()
+        glances.close()
         // A node that does not own the store may open it again, and in the end as its owner.
         if isOwner { lease.leave() }
     }
@@ -114,6 +118,9 @@ final class PostgresEngine: StoreEngine {
     var ownerName: String? { isOwner || !lease.isOwner ? lease.ownerName : nil }
     var node: Int64? { (try? lease.liveNode()) ?? nil }
     func listen(_ listens: Bool) { lease.listen(listens) }
+    func glance() throws -> Glance? {
+        try node.flatMap { node in try glances.readOnce { try Glance(as: node, with: $0) } }
+    }
     var place: String { options.place }
     var failure: StoreError? { nil }
     var pollInterval: Duration? { .seconds(options.pollSeconds) }

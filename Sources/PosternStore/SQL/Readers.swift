@@ -39,6 +39,13 @@ final class Readers: Sendable {
         return try reader.readSnapshot(body)
     }
 
+    /// Runs a single statement. Blocks.
+    func readOnce<Result>(_ body: (SQL) throws -> Result) throws -> Result {
+        let reader = try take()
+        defer { giveBack(reader) }
+        return try body(reader.sql)
+    }
+
     /// Runs `body` on one snapshot, which begins when `body` reads for the first time. Blocks then.
     func readLazily<Result>(_ body: (LazySnapshot) throws -> Result) rethrows -> Result {
         let snapshot = LazySnapshot(of: self)

@@ -23,6 +23,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
     /// When to look next for what other processes have done; never if there are none.
     private var nextPoll = MonotonicInstant.distantFuture
     private var hasMoreArrivals = false
+    /// The writers of all nodes, as of the last refresh.
+    private var seenWriters: String?
     /// When something was found the last time.
     private var lastArrival = MonotonicInstant.distantPast
     private var overwrites = OverwriteRounds()
@@ -63,8 +65,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
             nextMaintenance = instant + (hasMore ? Maintenance.pause : idleInterval)
         }
         if let interval = outbox.engine.pollInterval, instant >= nextPoll {
-            let hasMore = outbox.engine.isOwner ? hear() : refresh()
-            if outbox.exchangeEvents() { lastArrival = instant }
+            let hasMore = poll()
             let isQuiet = instant - lastArrival > Self.quietTime
             nextPoll = instant + (hasMore ? .zero : isQuiet ? max(interval, Self.quietPoll) : interval)
         }
@@ -142,16 +143,19 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     // MARK: Other processes
 
+    /// Looks for what others have done. Returns whether there may be more.
+    private func poll() -> Bool {
+        collectResponses()
+        guard let glance = try? outbox.engine.glance() else { return false }
+        if outbox.exchangeEvents(isListenedTo: glance.isListenedTo) { lastArrival = instant }
+        if outbox.engine.isOwner { return (glance.hasArrivals || glance.hasRequests) && hear() }
+        if glance.writers != seenWriters, refresh() { seenWriters = glance.writers }
+        return false
+    }
+
     /// Counts what others have added, and takes what they relay. Returns whether there may be more.
     private func hear() -> Bool {
         hasMoreArrivals = false
-        let hasNews = try? outbox.read {
-            try $0.exists(
-                """
-                SELECT 1 WHERE EXISTS (SELECT 1 FROM arrivals) OR EXISTS (SELECT 1 FROM requests WHERE owner IS NULL)
-                """)
-        }
-        guard hasNews == true else { return false }
         lastArrival = instant
         let job = OutboxWriter.Job.change { transaction in
             let hasMore = try transaction.hear()
@@ -166,9 +170,8 @@ final class CommitLoop: Loop, @unchecked Sendable {
         return hasMoreArrivals
     }
 
-    /// Reads what others have done to the queues, which limits what is accepted here.
+    /// Reads what others have done to the queues, which limits what is accepted here. Returns whether that was possible.
     private func refresh() -> Bool {
-        collectResponses()
         guard let summaries = try? outbox.read({ try UpstreamSummary.all(with: $0) }) else { return false }
         for summary in summaries {
             let writeState = writeStates[summary.number]
@@ -177,7 +180,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         }
         outbox.publish(summaries)
         outbox.lookForSettled()
-        return false
+        return true
     }
 
     /// Looks for the responses to what was relayed.
