@@ -4,6 +4,7 @@ import PosternTestKit
 import Testing
 
 @testable import PosternStore
+@testable import PosternUpstream
 
 /// The connection is cut, or stops to deliver, after each number of bytes of what the gateway sends and gets: what callers are
 /// told is what the database has, then and later. `make postgres-faults` tries all of them, `make test` a few.
@@ -31,9 +32,10 @@ import Testing
     /// Calls `work` once for each number of bytes that it sends or gets, with the fault after them, and with what `prepare` has
     /// made before.
     private func atEachByte<Made>(
-        _ fault: PostgresProxy.Fault, _ direction: PostgresProxy.Direction, prepare: () throws -> Made,
-        _ work: (Int?, Made) throws -> Void
+        _ fault: PostgresProxy.Fault, _ direction: PostgresProxy.Direction, of member: Member? = nil,
+        prepare: () throws -> Made, _ work: (Int?, Made) throws -> Void
     ) throws {
+        let (node, proxy) = (member?.store ?? node, member?.proxy ?? proxy)
         let made = try prepare()
         let before = proxy.forwarded(direction)
         try work(nil, made)
@@ -49,8 +51,33 @@ import Testing
         }
     }
 
-    private func stored(_ payload: String) throws -> Int {
-        try store.connect().value(
+    /// A node that does not own the store, with a proxy of its own.
+    private struct Member {
+        let owner: TestStore
+        let queue: UpstreamQueue
+        let store: TestStore
+        let target: QueueTarget
+        let proxy: PostgresProxy
+
+        init(_ shared: SharedStore) throws {
+            owner = try shared.open(shared.options("a"))
+            queue = try owner.register()
+            proxy = try shared.server.proxy()
+            var options = shared.options("b", timeout: 0.3, through: proxy)
+            options.pollSeconds = 60
+            store = try shared.join(options).store
+            target = try store.outbox.register(PlainUpstream(), type: "plain", cap: QueueCap())
+        }
+
+        func append(_ payload: String) throws {
+            let message = NewMessage(
+                queue: target, kind: target.upstream.kinds[0], acceptedAt: ManualTime().now, bytes: Array(payload.utf8))
+            _ = try store.threads.result { store.outbox.append([message], completion: $0) }
+        }
+    }
+
+    private func stored(_ payload: String, in store: SharedStore? = nil) throws -> Int {
+        try (store ?? self.store).connect().value(
             "SELECT count(*) FROM queue_1 WHERE payload = ?", Array(payload.utf8), as: Int.self) ?? 0
     }
 
@@ -76,6 +103,45 @@ import Testing
         #expect(eventually { (try? node.append("last", to: queue)) != nil })
         for (payload, told) in told { #expect(try stored(payload) == told, "after \(payload) bytes, later") }
         #expect(try node.isBalanced())
+    }
+
+    /// The same at a node that does not own the store; and the owner delivers what it has told.
+    @Test(arguments: [PostgresProxy.Fault.cut, .blackHole], PostgresProxy.Direction.allCases)
+    func appendOfAnotherNode_isToldWhatTheDatabaseHas(
+        fault: PostgresProxy.Fault, direction: PostgresProxy.Direction
+    ) throws {
+        let shared = try SharedStore()
+        let member = try Member(shared)
+        for _ in 0..<3 { try member.append("first") }
+        var told: [String: Int] = [:]
+        try atEachByte(fault, direction, of: member) {
+        } _: { offset, _ in
+            let payload = offset.map { "\($0)" } ?? "whole"
+            do {
+                try member.append(payload)
+                told[payload] = 1
+            } catch AppendError.store(.unresolved) {
+                told[payload] = nil
+            } catch AppendError.store(.unavailable) {
+                told[payload] = 0
+            }
+            if let told = told[payload] { #expect(try stored(payload, in: shared) == told, "after \(payload) bytes") }
+        }
+        #expect(told.values.contains(1))
+        member.proxy.cutAll()
+        #expect(eventually { (try? member.append("last")) != nil })
+        for (payload, told) in told {
+            #expect(try stored(payload, in: shared) == told, "after \(payload) bytes, later")
+        }
+        let count = try shared.run("SELECT count(*) FROM queue_1")
+        var delivered = 0
+        #expect(
+            try eventually {
+                delivered += try member.owner.drain(member.queue).count
+                return delivered == count
+            })
+        #expect(try shared.run("SELECT count(*) FROM queue_1") == 0)
+        #expect(eventually { (try? member.owner.isBalanced()) == true })
     }
 
     /// Whatever the client was told, and whether the first one is still on its way.
