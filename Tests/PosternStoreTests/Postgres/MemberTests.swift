@@ -1,3 +1,4 @@
+import Logging
 import PosternCore
 import PosternTestKit
 import PosternThreads
@@ -197,6 +198,25 @@ import Testing
         #expect(try next.isBalanced())
         // Its end would end the life of both.
         withExtendedLifetime(member) {}
+    }
+
+    /// Each makes the tables, or finds them half made.
+    @Test func nodesThatStartAtOnce_onAnEmptyDatabase_allJoin_andOneOwnsTheStore() throws {
+        for _ in 0..<20 {
+            let empty = try SharedStore()
+            let leases = try (0..<8).map { index in
+                var options = OutboxOptions()
+                options.engine = .postgres(empty.options("node-\(index)"))
+                let lease = try StoreLease.join(
+                    options, threads: DedicatedThreads(),
+                    logger: Logger(label: "test") { _ in SwiftLogNoOpLogHandler() })
+                return try #require(lease)
+            }
+            #expect(eventually { leases.allSatisfy(\.hasJoined) && leases.count { $0.mayStillSend } == 1 })
+            #expect(try empty.run("SELECT count(*) FROM nodes WHERE state = 1") == 8)
+            leases.forEach { $0.leave() }
+            #expect(try empty.run("SELECT count(*) FROM nodes WHERE state = 1") == 0)
+        }
     }
 
     /// As long as the owner has not made the queue, a node cannot open the store, and tries again.
