@@ -49,8 +49,9 @@ def schema(number="7"):
     made = re.compile(r"\b(CREATE TABLE|CREATE INDEX|ALTER TABLE (?!\w+_#)|ADD COLUMN laneName)")
     texts = [text.replace("\\(scope)", "").replace("\\(number)", number) for _, _, text in literals(source)]
     texts = [text for text in texts if made.search(text) and "CREATE TABLE reserve" not in text]
-    # By these, several processes share the others.
-    texts += [text for _, _, text in literals((STORE / "Postgres/PostgresSchema.swift").read_text()) if made.search(text)]
+    # By these, several processes share the others. They are made first.
+    shared = (STORE / "Postgres/PostgresSchema.swift").read_text()
+    texts = [text for _, _, text in literals(shared) if made.search(text)] + texts
     text = ";\n".join(text for text in texts if "migrations" not in text).replace("#", number)
     for pattern, replacement in [
         (r"\b(is[A-Z]\w*) INTEGER NOT NULL", r"\1 boolean NOT NULL"),

@@ -28,7 +28,8 @@ public struct CommandFailure: Error, Sendable, Equatable, CustomStringConvertibl
     init(_ error: StoreError) {
         let exitCode =
             switch error {
-            case .alreadyRunning, .nodeRunning: Self.running
+            case .alreadyRunning, .nodeRunning, .inUse: Self.running
+            case .sealed: CheckReport.configurationError
             case .systemLimit: SystemLimitError.exitCode
             default: Self.noStore
             }

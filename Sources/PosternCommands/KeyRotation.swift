@@ -1,4 +1,3 @@
-import Glibc
 import Logging
 import PosternCore
 public import PosternGateway
@@ -11,12 +10,7 @@ import PosternThreads
 public enum KeyRotation {
     /// Throws if a gateway is using the store, or if the configuration has no current key.
     public static func run(_ loader: ConfigurationLoader) throws(CommandFailure) -> KeyRotationReport {
-        let settings: OutboxOptions
-        do throws(ConfigurationProblems) {
-            settings = try loader.load().configuration.outbox
-        } catch {
-            throw CommandFailure(CheckReport.configurationError, CheckReport.text(loader.file, error.problems))
-        }
+        let settings = try loader.outbox()
         guard settings.encryptionKeys.current != nil else {
             throw CommandFailure(
                 CheckReport.configurationError,
@@ -29,14 +23,10 @@ public enum KeyRotation {
                 "The store is in PostgreSQL. Restart its gateways with this configuration: the one that owns the store "
                     + "encrypts the credentials with the current key.")
         }
-        guard access(settings.absolutePath, F_OK) == 0 else {
-            throw CommandFailure(
-                CommandFailure.noStore,
-                "There is no store at \(settings.absolutePath): \(String(cString: strerror(errno))).")
-        }
+        try settings.requireFile()
         return try onStore { () throws(StoreError) in
             let outbox = try Outbox(
-                settings.located, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
+                settings, time: SystemTime(), threads: DedicatedThreads(), metrics: Metrics(),
                 logger: Logger(label: "postern.keys"))
             defer { outbox.close() }
             return outbox.keyRotation

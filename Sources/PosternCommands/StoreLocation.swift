@@ -1,3 +1,4 @@
+import Glibc
 import PosternCore
 public import PosternGateway
 import PosternStore
@@ -51,6 +52,27 @@ public struct StoreLocation: Sendable {
                 """)
         }
         return options.path
+    }
+}
+
+extension ConfigurationLoader {
+    /// The settings of the store, without a look at anything else.
+    func outbox() throws(CommandFailure) -> OutboxOptions {
+        do throws(ConfigurationProblems) {
+            return try load().configuration.outbox.located
+        } catch {
+            throw CommandFailure(CheckReport.configurationError, CheckReport.text(file, error.problems))
+        }
+    }
+}
+
+extension OutboxOptions {
+    /// Throws if there is no SQLite file.
+    func requireFile() throws(CommandFailure) {
+        guard access(path, F_OK) == 0 else {
+            throw CommandFailure(
+                CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")
+        }
     }
 }
 

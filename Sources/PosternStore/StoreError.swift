@@ -13,6 +13,16 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
     case foreign(path: String)
     /// Written by a later version.
     case newer(path: String)
+    /// The store was moved from this file to a database.
+    case moved(path: String, to: String)
+    /// A move of another store to this place has not ended.
+    case moving(place: String, from: String)
+    /// The place to which a store is to be moved holds another one.
+    case occupied(place: String)
+    /// A process uses the place to which a store is to be moved.
+    case inUse(place: String, by: String)
+    /// The encryption keys of a configuration do not open that many of the stored credentials.
+    case sealed(credentials: Int, configuration: String)
     /// The write-ahead log is damaged: its recovery would lose answered commits.
     case logDamaged(path: String, detail: String)
     /// There is no room for more messages.
@@ -57,6 +67,18 @@ public enum StoreError: Error, Sendable, Equatable, CustomStringConvertible {
             "\(path) is not a Postern store; it was not changed. Set outbox.path to another file"
         case .newer(let path):
             "the store at \(path) was written by a later version of Postern; it was not changed. Run that version"
+        case .moved(let path, let place):
+            "the store at \(path) was moved to \(place). Set outbox.engine to postgres, with that database"
+        case .moving(let place, let path):
+            "the store at \(place) is not complete, because it is still being moved there from \(path). If nothing does that "
+                + "any more, run postern outbox migrate-store again"
+        case .occupied(let place):
+            "there is a store at \(place), to which this one would have to be added. Name an empty schema in "
+                + "outbox.postgres.schema"
+        case .inUse(let place, let user): "\(user) is using the store at \(place). Stop it first"
+        case .sealed(let credentials, let configuration):
+            "the encryption keys of the \(configuration) configuration do not open \(credentials) stored credentials. Add "
+                + "their key to outbox.previousEncryptionKeys"
         case .logDamaged(let path, let detail):
             "the store at \(path) was not opened: \(detail). All files were left as they are. Start with --recover, "
                 + "which keeps a copy and restores those commits as far as they are intact"

@@ -41,7 +41,8 @@ extension Problem {
             self.init(
                 slug: .shuttingDown, status: 503, detail: "The gateway is stopping; nothing was changed.",
                 headers: [("Retry-After", "5")])
-        case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .otherType, .systemLimit, .failed,
+        case .cannotCreate, .alreadyRunning, .corrupt, .logDamaged, .foreign, .newer, .moved, .moving, .occupied,
+            .inUse, .sealed, .otherType, .systemLimit, .failed,
             .nodeRunning, .unsuitable:
             self.init(
                 slug: .storeFailed, status: 503,

@@ -1,4 +1,3 @@
-import Glibc
 import Logging
 import PosternAPI
 import PosternCore
@@ -16,10 +15,7 @@ struct OfflineStore {
     init?(_ location: OutboxOptions) throws(CommandFailure) {
         guard location.kind == .sqlite else { return nil }
         let path = location.path
-        guard access(path, F_OK) == 0 else {
-            throw CommandFailure(
-                CommandFailure.noStore, "There is no store at \(path): \(String(cString: strerror(errno))).")
-        }
+        try location.requireFile()
         // Only the gateway removes old messages, by its own settings.
         let forever = Duration.seconds(100 * 365 * 86_400)
         var options = OutboxOptions(path: path)

@@ -13,13 +13,7 @@ public struct KeyRotationReport: Sendable, Equatable {
     static func run(with sql: SQL, vault: Vault) throws -> KeyRotationReport {
         try sql.run("DELETE FROM credentials WHERE sealed IS NULL AND NOT isRefused")
         var result = KeyRotationReport()
-        let held = try sql.all(
-            "SELECT upstream, owner, version, keyId, nonce, sealed FROM credentials WHERE sealed IS NOT NULL"
-        ) { row in
-            let credentialKey = Vault.CredentialKey(upstream: row[0], owner: row[1], version: row[2])
-            return (credentialKey, Vault.Sealed(keyID: row[3], nonce: row[4], box: row[5]))
-        }
-        for (credentialKey, sealed) in held {
+        for (credentialKey, sealed) in try sealed(with: sql) {
             guard let value = vault.value(sealed, at: credentialKey) else {
                 result.unreadable += 1
                 continue
@@ -40,5 +34,21 @@ public struct KeyRotationReport: Sendable, Equatable {
             }
         }
         return result
+    }
+
+    /// How many credentials none of the keys opens.
+    static func unreadable(with sql: SQL, vault: Vault) throws -> Int {
+        try sealed(with: sql).count { vault.value($0.sealed, at: $0.key) == nil }
+    }
+
+    private static func sealed(with sql: SQL) throws -> [(key: Vault.CredentialKey, sealed: Vault.Sealed)] {
+        try sql.all(
+            "SELECT upstream, owner, version, keyId, nonce, sealed FROM credentials WHERE sealed IS NOT NULL"
+        ) { row in
+            (
+                Vault.CredentialKey(upstream: row[0], owner: row[1], version: row[2]),
+                Vault.Sealed(keyID: row[3], nonce: row[4], box: row[5])
+            )
+        }
     }
 }

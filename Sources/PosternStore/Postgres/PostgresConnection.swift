@@ -141,6 +141,50 @@ final class PostgresConnection {
         try didSend(values)
     }
 
+    /// Runs a `COPY … FROM STDIN`, waits for it and for what was sent, and returns how many rows were stored.
+    ///
+    /// - Parameter body: Passes the bytes of the rows to its parameter, in parts of any size. If it throws, nothing is stored.
+    func copy(_ text: String, _ body: (_ send: ([UInt8]) throws -> Void) throws -> Void) throws -> Int {
+        try flush()
+        guard handle != nil, PQsendQuery(handle, text) == 1 else { throw lost() }
+        try waitForResult(until: .distantFuture)
+        guard let begun = PQgetResult(handle) else { throw lost() }
+        let failure =
+            PQresultStatus(begun) == PGRES_COPY_IN ? nil : PostgresError(result: begun, masking: mask)
+        PQclear(begun)
+        if let failure {
+            // What follows the error is of no interest.
+            _ = try? results(upToSynchronization: false)
+            throw failure
+        }
+        do {
+            try body(sendCopy)
+        } catch {
+            if handle != nil, PQputCopyEnd(handle, "the sender has failed") == 1 {
+                _ = try? results(upToSynchronization: false)
+            }
+            throw error
+        }
+        guard PQputCopyEnd(handle, nil) == 1 else { throw lost() }
+        return try results(upToSynchronization: false).changedRows
+    }
+
+    private func sendCopy(_ bytes: [UInt8]) throws(PostgresError) {
+        let isTaken = bytes.withUnsafeBytes { bytes in
+            PQputCopyData(handle, bytes.bindMemory(to: CChar.self).baseAddress, Int32(bytes.count)) == 1
+        }
+        // The server has ended it, and said why.
+        if !isTaken, handle != nil { _ = try results(upToSynchronization: false) }
+        guard isTaken else { throw lost() }
+        while true {
+            let unsent = PQflush(handle)
+            if unsent == 0 { return }
+            if unsent < 0 { throw lost() }
+            _ = Self.wait(for: POLLIN | POLLOUT, on: PQsocket(handle), until: .distantFuture)
+            if PQconsumeInput(handle) == 0 { throw lost() }
+        }
+    }
+
     private func begin(text: String, _ values: borrowing PostgresValues) throws(PostgresError) {
         try beginPipeline()
         let isSent = values.withPointers { PQsendQueryParams(handle, text, $0, values.types, $1, $2, $3, 1) == 1 }

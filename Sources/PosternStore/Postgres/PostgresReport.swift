@@ -54,6 +54,12 @@ extension PostgresOptions {
         {
             report.problems.append("cannot be used: \(StoreError.newer(path: place))")
         }
+        // A store of an earlier format has no such column.
+        if report.hasTables,
+            let file = try sql.value("SELECT to_jsonb(store) ->> 'movingfrom' FROM store", as: String?.self) ?? nil
+        {
+            report.problems.append("cannot be used: \(StoreError.moving(place: place, from: file))")
+        }
         return report
     }
 }

@@ -266,14 +266,17 @@ public final class StoreLease: Loop, @unchecked Sendable {
         sql = nil
     }
 
-    /// Begins a life.
+    /// Begins a life, unless the store is not complete.
     private func join(_ sql: SQL) throws -> Int64 {
         let number = try sql.value(
             """
             INSERT INTO nodes (node, name, beat, state, version, configDigest)
-            VALUES (nextval('nodeNumbers'), ?, 0, ?, ?, ?) RETURNING node
+            SELECT nextval('nodeNumbers'), ?, 0, ?, ?, ? FROM store WHERE movingFrom IS NULL RETURNING node
             """, options.node, PostgresSchema.up, PosternVersion.current, options.configDigest, as: Int64.self)
-        guard let number else { throw StoreError.failed(detail: "the node has no number") }
+        guard let number else {
+            let file = try sql.value("SELECT movingFrom FROM store", as: String.self) ?? ""
+            throw StoreError.moving(place: options.place, from: file)
+        }
         (node, beat, beatDueAt, others) = (number, 0, .distantPast, [:])
         shared.withLock { $0.node = number }
         return number

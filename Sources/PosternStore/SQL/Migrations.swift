@@ -43,6 +43,21 @@ enum Migrations {
     /// Whether the store has one that this version does not know.
     static func isNewer(_ sql: SQL) throws -> Bool { try !applied(with: sql).isSubset(of: all.map(\.identifier)) }
 
+    // MARK: A store that was moved
+
+    private static let moved = "moved to "
+
+    /// Marks a file whose store was moved. The mark is an entry of its migrations, so that versions that do not know it refuse
+    /// the file, too.
+    static func markAsMoved(to place: String, with sql: SQL) throws {
+        try sql.run("INSERT INTO grdb_migrations (identifier) VALUES (?)", moved + place)
+    }
+
+    /// Where the store was moved to; nil if it was not.
+    static func placeMovedTo(_ sql: SQL) throws -> String? {
+        try applied(with: sql).first { $0.hasPrefix(moved) }.map { String($0.dropFirst(moved.count)) }
+    }
+
     private static func applied(with sql: SQL) throws -> Set<String> {
         guard try sql.exists("SELECT 1 FROM sqlite_master WHERE name = 'grdb_migrations'") else { return [] }
         return Set(try sql.all("SELECT identifier FROM grdb_migrations") { $0[0] as String })
@@ -217,6 +232,10 @@ enum Migrations {
                 ALTER TABLE lanes DROP CONSTRAINT lanes_upstream_name_key;
                 CREATE INDEX lanesByName ON lanes USING hash (name);
                 """)
+        },
+        // The file from which the store is being moved here, until it is complete (`StoreMove`).
+        Migration(identifier: "11 move") { sql in
+            if sql.isPostgres { try sql.script("ALTER TABLE store ADD COLUMN movingFrom TEXT") }
         },
     ]
 

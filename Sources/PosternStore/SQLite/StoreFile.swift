@@ -169,6 +169,7 @@ enum StoreFile {
             if owner != Migrations.applicationID, try sql.exists("SELECT 1 FROM sqlite_master") {
                 throw StoreError.foreign(path: path)
             }
+            if let place = try Migrations.placeMovedTo(sql) { throw StoreError.moved(path: path, to: place) }
             if try Migrations.isNewer(sql) { throw StoreError.newer(path: path) }
         }
     }

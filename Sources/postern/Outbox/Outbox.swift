@@ -23,5 +23,6 @@ struct Outbox: ParsableCommand {
             OutboxBackup.self,
             OutboxRestore.self,
             OutboxVerify.self,
+            OutboxMigrateStore.self,
         ])
 }

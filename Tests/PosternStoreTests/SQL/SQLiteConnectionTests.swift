@@ -187,7 +187,8 @@ import Testing
         try Migrations.apply(with: sql)
         #expect(
             try identifiers() == [
-                "1 outbox", "10 long lanes", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails", "7 blocks",
+                "1 outbox", "10 long lanes", "11 move", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails",
+                "7 blocks",
                 "8 turns", "9 replay",
             ])
         let text = try sql.value("SELECT sql FROM sqlite_master WHERE name = 'grdb_migrations'", as: String.self)
