@@ -9,9 +9,8 @@ import PosternUpstream
 /// a claim has already reached is dropped, and what a claim has reached is removed. Whatever the order of the two, the
 /// rest is exactly what no claim has examined, and the first arrival after an idle time finds the value empty.
 ///
-/// Where several writers commit, an announcement can follow one with later ids. Claims may have passed such a late
-/// arrival, so they have to go back to it. That requires that a claim knows each commit that its snapshot contains
-/// before it reads: otherwise it could not distinguish a late arrival from one that it has seen.
+/// Where several writers commit, an announcement can follow one with later ids, or a claim that has seen later ids. Claims
+/// may have passed such a late arrival, so they have to go back to it. They recognize what they have seen already.
 struct Announcements {
     /// Commits that were announced together, or joined because there were too many.
     private struct Record {
@@ -33,7 +32,16 @@ struct Announcements {
     /// The newest id that was announced; ids up to it are in every later snapshot.
     private(set) var newest = MessageID(rawValue: 0)
 
-    init(newest: MessageID = MessageID(rawValue: 0)) { self.newest = newest }
+    /// Whether ids may be committed after later ones.
+    private let hasOtherWriters: Bool
+    /// No claim has examined an id after this one.
+    private var frontier = MessageID(rawValue: 0)
+    /// The oldest message that was announced since the current scan began; only with other writers.
+    private var firstSinceScan: MessageID?
+
+    init(newest: MessageID = MessageID(rawValue: 0), hasOtherWriters: Bool = false) {
+        (self.newest, self.hasOtherWriters) = (newest, hasOtherWriters)
+    }
 
     var isEmpty: Bool { records.isEmpty }
 
@@ -42,13 +50,14 @@ struct Announcements {
         /// `wakes`: whether the worker has to be woken, for the first arrival after an idle time, and when a full batch
         /// has been collected.
         case collected(wakes: Bool)
-        /// Later ids were announced before: claims have to go back to the first of these.
+        /// Later ids were announced or examined before: claims have to go back to the first of these.
         case late
     }
 
     /// Announces the messages of a commit.
     mutating func add(_ notice: AppendNotice, at instant: MonotonicInstant, limits: BatchLimits) -> Announcement {
-        if notice.first <= newest {
+        if hasOtherWriters, notice.messages > 0 { firstSinceScan = min(firstSinceScan ?? notice.first, notice.first) }
+        if notice.first <= newest || hasOtherWriters && notice.first <= frontier {
             newest = max(newest, notice.newest)
             return notice.messages > 0 ? .late : .collected(wakes: false)
         }
@@ -64,6 +73,17 @@ struct Announcements {
                 Record(newest: newest, messages: notice.messages, bytes: notice.bytes, since: instant))
         }
         return .collected(wakes: wasEmpty || (!wasFull && isFull(limits)))
+    }
+
+    /// A claim begins to read: what is announced after this may be missing from its snapshot.
+    mutating func beginScan() { firstSinceScan = nil }
+
+    /// The claim has examined no row after `id`. Returns the first message that was announced meanwhile, if it may have been
+    /// passed.
+    mutating func endScan(through id: MessageID) -> MessageID? {
+        guard hasOtherWriters else { return nil }
+        frontier = max(frontier, id)
+        return firstSinceScan.flatMap { $0 <= id ? $0 : nil }
     }
 
     /// A claim has examined every row up to `id`; these were `count` messages of `size` payload bytes.

@@ -18,6 +18,7 @@ struct CrossLaneClaims: QueueClaims {
     init(sendsKindsApart: Bool = false) { examined = ExaminedRows(sendsKindsApart: sendsKindsApart) }
 
     var cursor: MessageID { fresh.cursor }
+    var frontier: MessageID { max(fresh.cursor, examined.frontier) }
     var countInMemory: Int { examined.count }
     var isAtScanLimit: Bool { examined.isAtLimit }
     var mustScan: Bool {

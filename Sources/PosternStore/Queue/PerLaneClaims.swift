@@ -57,6 +57,7 @@ struct PerLaneClaims: QueueClaims {
     let isAtScanLimit = false
     let nextGroupDue: Timestamp? = nil
     let cursor = MessageID(rawValue: 0)
+    let frontier = MessageID(rawValue: 0)
     var countInMemory: Int { Set(inFlight.keys).union(splitBatches.keys).count }
     func isHeldUp(_ id: MessageID, in lane: Int64) -> Bool? { nil }
 

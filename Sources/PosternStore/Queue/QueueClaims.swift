@@ -15,6 +15,8 @@ protocol QueueClaims: Sendable {
     var nextGroupDue: Timestamp? { get }
     /// Every id up to this one has been examined.
     var cursor: MessageID { get }
+    /// No id after this one has been examined.
+    var frontier: MessageID { get }
     /// The number of lanes, or of skipped rows, in memory.
     var countInMemory: Int { get }
     /// Whether an earlier message of its lane keeps it waiting; nil if that has to be read from the rows.
@@ -64,9 +66,17 @@ enum ClaimEnd {
 extension LaneRule {
     /// The claims of a queue, and how its arrivals are counted: not at all if they are collected in the rows of their
     /// lanes.
-    func makeClaims(newest: MessageID, sendsKindsApart: Bool) -> (any QueueClaims, Announcements?) {
+    ///
+    /// `hasOtherWriters`: whether other processes add messages, too.
+    func makeClaims(
+        newest: MessageID, hasOtherWriters: Bool, sendsKindsApart: Bool
+    ) -> (any QueueClaims, Announcements?) {
         switch self {
-        case .acrossLanes: (CrossLaneClaims(sendsKindsApart: sendsKindsApart), Announcements(newest: newest))
+        case .acrossLanes:
+            (
+                CrossLaneClaims(sendsKindsApart: sendsKindsApart),
+                Announcements(newest: newest, hasOtherWriters: hasOtherWriters)
+            )
         case .perLane: (PerLaneClaims(), nil)
         }
     }

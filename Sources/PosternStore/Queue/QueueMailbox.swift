@@ -19,6 +19,11 @@ struct QueueMailbox {
         var suspended: [(ended: [Lease], history: BatchHistory)] = []
 
         mutating func rewind(to id: MessageID) { rewindsTo = min(rewindsTo ?? id, id) }
+
+        mutating func takeRewind() -> MessageID? {
+            defer { rewindsTo = nil }
+            return rewindsTo
+        }
     }
 
     /// The maximum number of removals that are kept for a worker that does not scan, for example because its upstream
@@ -96,6 +101,10 @@ struct QueueMailbox {
         return updates
     }
 
+    private mutating func endScan(through frontier: MessageID) {
+        if let late = announcements?.endScan(through: frontier) { updates.rewind(to: late) }
+    }
+
     /// When there is something new or scheduled to claim, or something else that is due at `otherDue`.
     func readiness(
         limits: BatchLimits, wait: Duration, now: Timestamp, instant: MonotonicInstant, otherDue: Timestamp = .never
@@ -114,20 +123,25 @@ struct QueueMailbox {
     /// Begins a scan. Returns the newest id that was announced, and when the next scheduled row was known to be due.
     mutating func beginScan() -> (newest: MessageID, due: Timestamp) {
         leases.beginScan()
+        announcements?.beginScan()
         return (announcements?.newest ?? MessageID(rawValue: .max), due.beginScan())
     }
 
     /// Leases what was found, and keeps only that in `scan`. Returns the messages that may not be leased, nil if all were.
-    mutating func endScan(_ scan: inout ClaimScan, through cursor: MessageID) -> [MessageID]? {
+    mutating func endScan(
+        _ scan: inout ClaimScan, through cursor: MessageID, frontier: MessageID
+    ) -> [MessageID]? {
         due.endScan(scan.nextDue ?? scan.due)
+        endScan(through: frontier)
         announcements?.looked(through: cursor, count: scan.lookedMessages, size: scan.lookedBytes)
         let refused = leases.endScan(taking: scan.messages) { scan.lane?.number ?? $0.lane.number }
         if refused != nil { scan.keep(leases.contains) }
         return refused
     }
 
-    mutating func abandonScan(_ scan: ClaimScan) {
+    mutating func abandonScan(_ scan: ClaimScan, frontier: MessageID) {
         due.endScan(scan.due)
+        endScan(through: frontier)
         leases.abandonScan()
     }
 }

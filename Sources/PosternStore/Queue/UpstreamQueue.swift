@@ -49,6 +49,7 @@ public final class UpstreamQueue: Sendable {
         let traits = target.upstream.traits
         let (made, announcements) = traits.laneRule.makeClaims(
             newest: MessageID(rawValue: Int64(outbox.ledger(of: target.number).lastID)),
+            hasOtherWriters: outbox.engine.isShared,
             sendsKindsApart: traits.sendsKindsApart)
         laneAdmission = announcements == nil ? outbox.engine.laneAdmission : .inAppend
         var claims = made
@@ -229,12 +230,12 @@ public final class UpstreamQueue: Sendable {
                     try claims.look(&scan, from: rows) { id in mailbox.withLock { $0.leases.contains(id) } }
                 }
             } catch {
-                mailbox.withLock { $0.abandonScan(scan) }
+                mailbox.withLock { $0.abandonScan(scan, frontier: claims.frontier) }
                 throw error
             }
             let found = scan.messages
             mailbox.withLock { mailbox in
-                let refused = mailbox.endScan(&scan, through: claims.cursor)
+                let refused = mailbox.endScan(&scan, through: claims.cursor, frontier: claims.frontier)
                 claims.end(scan, found: found, as: mailbox.leases, refused: refused.map(Set.init))
             }
             return (scan.claim, scan.staleLanes)
@@ -243,11 +244,14 @@ public final class UpstreamQueue: Sendable {
 
     /// Has the claims of a mixed queue begin with the messages that were committed behind others with later ids.
     private func goBackToArrivals(_ claims: inout any QueueClaims, with rows: QueueRows) throws {
-        guard laneAdmission == .inAppend,
-            let first = try unheard.withLock({ try $0.firstOfNew(in: number, with: rows.sql) })
-        else { return }
+        guard laneAdmission == .inAppend, engine.isShared else { return }
+        let first = try unheard.withLock { try $0.firstOfNew(in: number, with: rows.sql) }
+        // Messages of this process are announced before their clients can send others that follow them. The snapshot may
+        // have both.
+        let late = mailbox.withLock { $0.updates.takeRewind() }
+        guard let id = [first, late].compactMap(\.self).min() else { return }
         var updates = QueueMailbox.PendingUpdates()
-        updates.rewind(to: first)
+        updates.rewind(to: id)
         claims.apply(updates)
     }
 

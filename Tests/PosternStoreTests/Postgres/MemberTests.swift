@@ -91,6 +91,28 @@ import Testing
         #expect(try owner.isBalanced())
     }
 
+    /// The owner has not counted the later one, but has seen it.
+    @Test func messageOfTheOwner_whoseCommitWaited_isClaimed_afterALaterOneOfAnotherNode() throws {
+        let (owner, queue, member, target) = try open()
+        let gate = try shared.connect()
+        try gate.begin(.write)
+        // Only the owner changes the figures.
+        try gate.script("LOCK TABLE upstreams IN SHARE MODE")
+        let late = SharedValue<Result<AppendReceipt, AppendError>?>(nil)
+        owner.outbox.append([message("late", to: queue.target)]) { late.set($0) }
+        #expect(eventually { shared.isBlocked })
+        let passed = try append("passed", to: target, at: member)
+        let first = try owner.claim(queue)
+        #expect(first.messages.map(\.id) == [passed])
+        gate.rollBack()
+        #expect(eventually { late.value != nil })
+        let id = try #require(try late.value?.get().ids.first)
+        #expect(id < passed)
+        #expect(try owner.drain(queue) == [id])
+        try owner.deliver(first.messages, of: queue)
+        #expect(try owner.isBalanced())
+    }
+
     @Test(.timeLimit(.minutes(1)), arguments: [0.02, 60])
     func lane_staysInOrder_whicheverNodeStoresItsMessages(poll: Double) throws {
         let (owner, queue, member, target) = try open(PlainUpstream(laneRule: .perLane), poll: poll)
