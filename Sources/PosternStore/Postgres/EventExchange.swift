@@ -23,12 +23,12 @@ final class EventExchange: Sendable {
     private struct State {
         var isListenedTo: (@Sendable (Bool) -> Void)?
         var receive: (@Sendable ([SharedEvent]) -> Void)?
-        /// Whether clients listen at this node, and at others as far as is known.
+        /// Whether clients listen at this node, and at others, as `isListenedTo` was told.
         var (listens, isHeard) = (false, false)
         /// The number of the last event of each node that was read; nil before the first look.
         var places: [Int64: Int64]?
-        /// The number of the last event of this node.
-        var last: Int64 = 0
+        /// The number of the last event of this node, which may open the store again as its owner.
+        var last = MonotonicInstant.sinceBoot.nanoseconds
     }
 
     fileprivate func begin(
@@ -43,7 +43,7 @@ final class EventExchange: Sendable {
     fileprivate var isReady: Bool { state.withLock { $0.listens && $0.places != nil } }
 
     /// The next numbers of events of this node.
-    fileprivate func numbers(_ count: Int) -> ClosedRange<Int64> {
+    func numbers(_ count: Int) -> ClosedRange<Int64> {
         state.withLock { state in
             state.last += Int64(count)
             return state.last - Int64(count) + 1...state.last

@@ -22,9 +22,7 @@ public struct RelayedRequest: Sendable {
         outbox.relays.taken.wrappingSubtract(1, ordering: .relaxed)
         do {
             let sealed = try response.map { try outbox.vault.seal($0, for: Relays.responses) } ?? []
-            outbox.writer.change { [number] transaction in
-                try transaction.sql.run("UPDATE requests SET response = ? WHERE number = ?", sealed, number)
-            }
+            outbox.store(sealed, for: number)
         } catch {
             outbox.logger.error("cannot encrypt the response to another node", metadata: ["error": "\(error)"])
         }
@@ -64,6 +62,24 @@ extension Outbox {
         relays.answer.withLock { $0 = answer }
     }
 
+    /// Stores a response for the node that waits for it, later if the database cannot be reached.
+    fileprivate func store(_ response: [UInt8], for number: Int64) {
+        writer.change { transaction in
+            try transaction.sql.run("UPDATE requests SET response = ? WHERE number = ?", response, number)
+        } completion: { [relays] result in
+            if case .failure = result { relays.unstored.withLock { $0.append((number, response)) } }
+        }
+    }
+
+    /// Stores the responses for which the database could not be reached.
+    func storeResponses() {
+        let unstored = relays.unstored.withLock { unstored in
+            defer { unstored = [] }
+            return unstored
+        }
+        for (number, response) in unstored { store(response, for: number) }
+    }
+
     /// How many requests of other nodes have not been answered.
     public var relayedRequests: Int { relays.taken.load(ordering: .relaxed) }
 }
@@ -81,6 +97,8 @@ final class Relays: Sendable {
     let asker = Int64.random(in: 1...Int64.max)
     fileprivate let waiting = Mutex<[Int64: Waiting]>([:])
     fileprivate let answer = Mutex<(@Sendable (RelayedRequest) -> Void)?>(nil)
+    /// Responses that could not be stored.
+    fileprivate let unstored = Mutex<[(number: Int64, response: [UInt8])]>([])
     /// The number of those that were taken and not answered.
     fileprivate let taken = Atomic<Int>(0)
 

@@ -148,7 +148,10 @@ final class CommitLoop: Loop, @unchecked Sendable {
         collectResponses()
         guard let glance = try? outbox.engine.glance() else { return false }
         if outbox.exchangeEvents(isListenedTo: glance.isListenedTo) { lastArrival = instant }
-        if outbox.engine.isOwner { return (glance.hasArrivals || glance.hasRequests) && hear() }
+        if outbox.engine.isOwner {
+            outbox.storeResponses()
+            return (glance.hasArrivals || glance.hasRequests) && hear()
+        }
         if glance.writers != seenWriters, refresh() { seenWriters = glance.writers }
         return false
     }

@@ -12,16 +12,18 @@ import Testing
 
     init() throws { shared = try SharedStore() }
 
-    private func open(key: UInt8? = nil, memberKey: UInt8? = nil) throws -> (owner: TestStore, member: TestStore) {
-        func options(_ node: String) -> PostgresOptions {
-            var options = shared.options(node)
+    private func open(
+        key: UInt8? = nil, memberKey: UInt8? = nil, through proxy: PostgresProxy? = nil
+    ) throws -> (owner: TestStore, member: TestStore) {
+        func options(_ node: String, through proxy: PostgresProxy? = nil) -> PostgresOptions {
+            var options = shared.options(node, through: proxy)
             options.pollSeconds = 0.01
             return options
         }
         func keys(_ key: UInt8?) -> EncryptionKeys {
             EncryptionKeys(current: key.map { [UInt8](repeating: $0, count: 32) })
         }
-        let owner = try shared.open(options("a"), keys: keys(key))
+        let owner = try shared.open(options("a", through: proxy), keys: keys(key))
         _ = try owner.register()
         return (owner, try shared.join(options("b"), keys: keys(memberKey ?? key)).store)
     }
@@ -116,6 +118,24 @@ import Testing
         #expect(try answer.value?.get() == Array("done".utf8))
     }
 
+    @Test func response_isPassedOn_ifTheDatabaseWasAwayWhenItWasMade() throws {
+        let proxy = try shared.server.proxy()
+        let (owner, member) = try open(through: proxy)
+        defer { withExtendedLifetime((owner, member)) {} }
+        let held = SharedValue<RelayedRequest?>(nil)
+        owner.outbox.answerRelayed { held.set($0) }
+        let answer = relay("request", at: member)
+        #expect(eventually { held.value != nil })
+        proxy.isRefusing = true
+        proxy.cutAll()
+        #expect(eventually { owner.outbox.failure != nil })
+        held.value?.respond(Array("done".utf8))
+        proxy.heal()
+        #expect(eventually { answer.value != nil })
+        #expect(try answer.value?.get() == Array("done".utf8))
+        #expect(eventually { rows() == 0 })
+    }
+
     @Test func outcome_isUnknown_ifTheOwnerIsLost_afterItHasTakenTheRequest() throws {
         let (owner, member) = try open()
         defer { withExtendedLifetime((owner, member)) {} }
@@ -175,6 +195,31 @@ import Testing
         member.outbox.listen(false)
         #expect(eventually { !isHeard.value })
         #expect(received.value.count == 49)
+    }
+
+    /// A store is open before there is an API.
+    @Test func listeners_areKnown_ifTheyCameBeforeThisNodeCanTell() throws {
+        let (owner, member) = try open()
+        defer { withExtendedLifetime((owner, member)) {} }
+        member.outbox.exchangeEvents(isListenedTo: { _ in }, receive: { _ in })
+        member.outbox.listen(true)
+        #expect(eventually { (try? shared.run("SELECT count(*) FROM nodes WHERE isListening::INTEGER = 1")) == 1 })
+        // The owner looks for listeners after it has looked for requests.
+        owner.outbox.answerRelayed { $0.respond([]) }
+        for _ in 0..<2 {
+            let answer = relay("request", at: member)
+            #expect(eventually { answer.value != nil })
+        }
+        let isHeard = SharedValue(false)
+        owner.outbox.exchangeEvents(isListenedTo: { isHeard.set($0) }, receive: { _ in })
+        #expect(eventually { isHeard.value })
+    }
+
+    /// Its node is the same.
+    @Test func events_ofAMemberThatBecomesTheOwner_haveNewNumbers() throws {
+        let first = EventExchange()
+        let numbers = first.numbers(3)
+        #expect(EventExchange().numbers(1).lowerBound > numbers.upperBound)
     }
 
     @Test func nodes_areListed_withTheOneThatWorks() throws {
