@@ -4,11 +4,12 @@ SWIFT ?= swift
 PREFIX ?= /usr/local
 CONFIG ?= config.example.json
 KILLS ?= 200
+FAULTS ?= 100
 SECONDS ?= 900
 STORM_SECONDS ?= 60
 SEEDS ?= 200
 SEED ?=
-# More arguments for bench.py, torture.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
+# More arguments for bench.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
 # Swift Testing starts all tests at once by default, and the time limit of one that waits for its turn runs on.
@@ -23,7 +24,7 @@ SOURCES = Package.swift Sources Tests
 SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies postgres bench-tools debug build test test-e2e test-soak torture erase memory storm scenarios simulate mutants toy-upstream \
+.PHONY: help dependencies postgres bench-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate mutants toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
@@ -101,6 +102,9 @@ test-soak: build bench-tools ## steady load for SECONDS=900: nothing may grow
 torture: build bench-tools ## kill -9 the gateway KILLS=200 times under load: nothing may be lost
 	scripts/torture.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)
 	scripts/storm.py --binary $(RELEASE_BINARY) --seconds $(STORM_SECONDS)
+
+torture-cluster: postgres build ## FAULTS=100 faults of gateways that share a store in PostgreSQL, their network and the server: nothing may be lost
+	scripts/torture_cluster.py --binary $(RELEASE_BINARY) --faults $(FAULTS) $(ARGS)
 
 erase: build ## kill -9 the gateway KILLS=200 times while it erases a person: nothing may be left in its files
 	scripts/erase.py --binary $(RELEASE_BINARY) --kills $(KILLS) $(ARGS)

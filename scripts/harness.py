@@ -200,14 +200,15 @@ def new_key(binary):
 
 
 class Gateway(Process):
-    """`postern serve` on a store of its own. Unless `keys` is false it requires an API key, which `call` presents."""
+    """`postern serve` on a store of its own. Unless `keys` is false it requires an API key, which `call` presents: one of
+    its own, or the result of `new_key`, for gateways that share a store."""
 
     def __init__(
         self, binary, directory, settings, port=None, wait=True, environment=None, keys=True, arguments=(), prefix=(),
         **options,
     ):
         self.binary = binary
-        self.key, self.entry = new_key(binary) if keys else (None, None)
+        self.key, self.entry = keys if isinstance(keys, tuple) else new_key(binary) if keys else (None, None)
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.port = port or free_port()
@@ -215,9 +216,10 @@ class Gateway(Process):
         self.config.write_text(json.dumps(merged(self.essentials(), settings), indent=2))
         certificate = settings.get("server", {}).get("tls", {}).get("certificateFile")
         for known, value in ((KEYS, self.key), (CERTIFICATES, certificate)):
-            known.pop(self.port, None)
             if value:
                 known[self.port] = value
+            else:
+                known.pop(self.port, None)
         self.started_at = time.monotonic()
         if environment:
             options["env"] = {**os.environ, **environment}
@@ -292,12 +294,22 @@ class Postgres(Process):
             [*user, programs / "initdb", "-D", self.folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
              "--no-locale", "--no-sync"], cwd=self.folder, check=True, capture_output=True)
         options = ["listen_addresses=", f"unix_socket_directories={self.folder}", *settings]
-        super().__init__(
-            [*user, programs / "postgres", "-D", self.folder / "data", *(part for one in options for part in ("-c", one))],
-            self.folder / "log", cwd=self.folder)
+        self.command = [
+            *user, programs / "postgres", "-D", self.folder / "data", *(part for one in options for part in ("-c", one))]
+        self.start()
+        psql(self.url("postgres"), "CREATE DATABASE postern")
+
+    def start(self):
+        """Starts the server, also again after its process has ended."""
+        super().__init__(self.command, self.folder / "log", cwd=self.folder)
         pid_file = self.folder / "data/postmaster.pid"
         until(lambda: self.check_alive() and pid_file.exists() and "ready" in pid_file.read_text(), LONGEST_WAIT, "PostgreSQL")
-        psql(self.url("postgres"), "CREATE DATABASE postern")
+
+    def sessions(self):
+        """The processes of its connections."""
+        children = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        titles = {int(pid): pathlib.Path(f"/proc/{pid}/cmdline") for pid in children}
+        return [pid for pid, title in titles.items() if title.exists() and b"postgres: postgres postern" in title.read_bytes()]
 
     def url(self, database="postern"):
         return f"postgres://postgres@/{database}?host={self.folder}"

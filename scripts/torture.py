@@ -42,24 +42,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from harness import ROOT, Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
+from verdict import Verdict, Write  # noqa: E402
 
 PATH = "/v1/samsara/event"
 FAULTS = "delay=100ms:0.1,status=503:0.08,reset-before:0.05,reset-after:0.05,truncate:0.03"
-SHOWN = 10  # examples in a report
-
-
-class Write:
-    """One request of a client: its events, and what is known of it."""
-
-    def __init__(self, source, first, count, key):
-        self.source, self.key = source, key
-        self.events = [(source, number) for number in range(first, first + count)]
-        texts = [
-            f'{{"timestamp":{1479988864057 + number},"sourceId":"{source}","eventName":"torture.event","seq":{number},"ratio":1.50e+2}}'
-            for _, number in self.events
-        ]
-        self.body = texts[0] if count == 1 else "[" + ",".join(texts) + "]"
-        self.ids = None  # until answered 202
 
 
 class Client(threading.Thread):
@@ -87,26 +73,28 @@ class Client(threading.Thread):
         count = self.random.randint(2, 20) if self.random.random() < 0.15 else 1
         first = self.next[source]
         self.next[source] += count
-        return Write(source, first, count, f"{source}-{first}" if self.keyed else None)
+        texts = [
+            f'{{"timestamp":{1479988864057 + number},"sourceId":"{source}","eventName":"torture.event","seq":{number},"ratio":1.50e+2}}'
+            for number in range(first, first + count)
+        ]
+        events = [(source, number) for number in range(first, first + count)]
+        body = texts[0] if count == 1 else "[" + ",".join(texts) + "]"
+        return Write(PATH, body, events, f"{source}-{first}" if self.keyed else None)
 
     def send(self, write):
         """True if nothing is left to do for it."""
-        headers = {"Content-Type": "application/json"}
-        if write.key:
-            headers["Idempotency-Key"] = f'"{write.key}"'
         try:
-            status, _, body = call(self.port, "POST", PATH, write.body, headers, timeout=30)
+            status, _, body = call(self.port, "POST", PATH, write.body, write.headers, timeout=30)
         except ConnectionRefusedError:
             return False  # Nothing was sent.
         except (OSError, http.client.HTTPException):
             self.unanswered += 1
             return not write.key
         if status == 202:
-            answer = json.loads(body)
-            write.ids = answer["ids"] if "ids" in answer else [answer["id"]]
+            write.ids = Write.ids_in(body)
             return True
         if status not in (409, 503, 507):
-            self.problems.append(f"{status} for {write.source} from {write.events[0][1]}: {body.decode()[:300]}")
+            self.problems.append(f"{status} for {write.events[0]}: {body.decode()[:300]}")
             return True
         return False
 
@@ -206,9 +194,15 @@ class Campaign:
                 self.drain(gateway)
                 self.note_ambiguous(gateway)
                 arrivals = [(source, int(number)) for source, number in simulator.arrivals("seq")]
-                verdict = Verdict(clients, arrivals)
+                verdict = Outcome(clients, arrivals)
+                verdict.check_losses()
+                verdict.check_order()
+                verdict.check_wholeness(verdict.times)
                 verdict.check_manners(simulator.received())
-                verdict.check_replays(self.port, self.random)
+                keyed = [write for write in verdict.acknowledged if write.key]
+                verdict.check_replays(
+                    lambda write: call(self.port, "POST", PATH, write.body, write.headers),
+                    self.random.sample(keyed, min(100, len(keyed))))
                 reported = [identifier for _, identifier in simulator.arrivals("id", "webhook")]
                 verdict.check_callbacks(self.messages("samsara"), self.messages("hook"), reported, self.options.faults > 0)
                 verdict.check_manners(simulator.received("webhook"))
@@ -254,62 +248,14 @@ class Campaign:
         return messages
 
 
-class Verdict:
-    """Compares what clients know with what arrived."""
+class Outcome(Verdict):
+    """What the clients know, with callbacks."""
 
     def __init__(self, clients, arrivals):
-        self.problems = [problem for client in clients for problem in client.problems]
-        self.writes = [write for client in clients for write in client.writes]
-        self.acknowledged = [write for write in self.writes if write.ids]
+        super().__init__(
+            [write for client in clients for write in client.writes], arrivals,
+            [problem for client in clients for problem in client.problems])
         self.unanswered = sum(client.unanswered for client in clients)
-        self.times = collections.Counter(arrivals)
-        self.arrivals = arrivals
-        self.check_losses()
-        self.check_order()
-        self.check_wholeness()
-
-    def complain(self, what, examples):
-        if examples:
-            listed = ", ".join(str(example) for example in examples[:SHOWN])
-            self.problems.append(f"{what}: {len(examples)}, e.g. {listed}")
-
-    def check_losses(self):
-        lost = [event for write in self.acknowledged for event in write.events if event not in self.times]
-        self.complain("LOST: answered 202, never arrived", lost)
-        sent = {event for write in self.writes for event in write.events}
-        self.complain("arrived, but was not sent", [event for event in self.times if event not in sent])
-        wrong = [write.key or write.source for write in self.acknowledged if len(write.ids) != len(write.events)]
-        self.complain("answered 202 with a wrong number of ids", wrong)
-        ids = collections.Counter(identifier for write in self.acknowledged for identifier in write.ids)
-        self.complain("id given to two messages", [identifier for identifier, count in ids.items() if count > 1])
-
-    def check_order(self):
-        newest, late = {}, []
-        for source, number in dict.fromkeys(self.arrivals):  # First arrivals, in order.
-            if number < newest.get(source, -1):
-                late.append((source, number, f"after {newest[source]}"))
-            newest[source] = max(number, newest.get(source, -1))
-        self.complain("OUT OF ORDER within a source", late)
-
-    def check_wholeness(self):
-        torn = []
-        for write in self.writes:
-            arrived = sum(event in self.times for event in write.events)
-            if arrived not in (0, len(write.events)):
-                torn.append((write.source, write.events[0][1], f"{arrived} of {len(write.events)}"))
-        self.complain("TORN: part of a request arrived", torn)
-
-    def check_replays(self, port, dice):
-        keyed = [write for write in self.acknowledged if write.key]
-        wrong = []
-        for write in dice.sample(keyed, min(100, len(keyed))):
-            headers = {"Content-Type": "application/json", "Idempotency-Key": f'"{write.key}"'}
-            status, answered, body = call(port, "POST", PATH, write.body, headers)
-            answer = json.loads(body)
-            ids = answer.get("ids") or [answer.get("id")]
-            if status != 202 or ids != write.ids or answered.get("Idempotent-Replay") != "true":
-                wrong.append((write.key, status, answered.get("Idempotent-Replay")))
-        self.complain("a repeated Idempotency-Key did not give the first answer", wrong)
 
     def check_callbacks(self, messages, callbacks, reported, disk_failed):
         settled = {message["id"] for message in messages if message["state"] != "queued"}
@@ -322,14 +268,6 @@ class Verdict:
         if not disk_failed:
             self.complain("a callback was dropped", sorted(dropped))
         self.callbacks, self.dropped = len(callbacks), len(dropped)
-
-    def check_manners(self, received):
-        self.complain("the upstream was sent what it should never be sent", received["violations"])
-
-    def check_audit(self, code, answer):
-        if code != 0:
-            self.problems.append(f"`postern outbox audit` exits with {code}: {answer}")
-        self.audit = answer
 
     def print(self, ambiguous):
         events = sum(len(write.events) for write in self.acknowledged)
