@@ -300,7 +300,8 @@ private struct PersistedState {
     init() {}
 
     init(_ sql: SQL) throws {
-        summaries = try UpstreamSummary.all(with: sql)
+        // What other nodes add from the start on is counted when it is heard of.
+        summaries = try UpstreamSummary.all(with: sql, withTails: !sql.isPostgres)
         kinds = try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1]) }
         hasReplays = try sql.exists("SELECT 1 FROM replays")
     }

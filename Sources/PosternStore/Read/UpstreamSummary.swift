@@ -28,8 +28,9 @@ public struct UpstreamSummary: Sendable, Equatable {
         return .otherType(upstream: "\(name)", former: self.type, type: type, messages: unsent)
     }
 
-    /// All upstreams, by name, without counting rows: quick however many messages are queued.
-    static func all(with sql: SQL) throws -> [UpstreamSummary] {
+    /// All upstreams, by name, without counting rows: quick however many messages are queued. `withTails`: with what their
+    /// rows do not count.
+    static func all(with sql: SQL, withTails: Bool = true) throws -> [UpstreamSummary] {
         let stored = try sql.all(
             """
             SELECT number, name, type, circuit, isPaused, flushedThrough,
@@ -53,6 +54,7 @@ public struct UpstreamSummary: Sendable, Equatable {
                 pause: (row[4] as Bool) ? Pause(by: row[21], at: row[22]) : nil, flushedThrough: row[5])
         }
         return try stored.compactMap { $0 }.map { summary in
+            guard withTails else { return summary }
             var summary = summary
             summary.ledger = try summary.ledger + .tail(of: summary.number, after: summary.ledger.lastID, with: sql)
             return summary

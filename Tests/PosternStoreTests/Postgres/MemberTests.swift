@@ -148,6 +148,29 @@ import Testing
         #expect(try next.isBalanced())
     }
 
+    @Test func message_isCountedOnce_ifItIsAddedWhileTheStoreIsOpened() throws {
+        let (owner, queue, member, target) = try open()
+        try append("{}", to: target, at: member)
+        owner.outbox.close()
+        member.close()
+        // Another one, once the start has counted the first.
+        try shared.run(
+            """
+            CREATE FUNCTION addAnother() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              INSERT INTO arrivals (writer, n, upstream, firstId, lastId, accepted, acceptedBytes, ready, readyBytes, dueAtMs)
+                SELECT writer, n + 1, upstream, firstId + 1, lastId + 1, accepted, 7777, ready, readyBytes, dueAtMs
+                FROM arrivals WHERE n = NEW.heard AND writer = NEW.writer
+                AND NOT EXISTS (SELECT 1 FROM arrivals WHERE acceptedBytes = 7777);
+              RETURN NEW;
+            END $$
+            """)
+        try shared.run("CREATE TRIGGER late AFTER UPDATE ON writers FOR EACH ROW EXECUTE FUNCTION addAnother()")
+        let next = try shared.open(shared.options("c"))
+        #expect(eventually { (try? shared.run("SELECT sum(queued) FROM upstreams")) == 2 })
+        #expect(eventually { next.outbox.ledger(of: queue.number).queued == 2 })
+        #expect(next.outbox.ledger(of: queue.number).accepted == 2)
+    }
+
     @Test func fullQueue_refuses_atEachNode() throws {
         let (owner, queue, member, target) = try open(cap: cap(2), poll: 0.02)
         try append("1", to: target, at: member)
