@@ -54,7 +54,7 @@ extension Problem {
     /// The problem that a client gets if the store cannot be read.
     init(reading error: StoreError) {
         switch error {
-        case .unavailable, .conflict, .ownershipLost: self.init(error)
+        case .unavailable, .conflict, .ownershipLost, .closed: self.init(error)
         default: self.init(slug: .internal, status: 500, detail: "The store cannot be read; see the log.")
         }
     }

@@ -186,6 +186,7 @@ import Testing
     @Test func readOfAStore_isAnswered503_onlyIfAnotherReadMaySucceedSoon() {
         #expect(Problem(reading: .unavailable(detail: "as the test demands")).slug == .storeUnavailable)
         #expect(Problem(reading: .ownershipLost).slug == .storeUnavailable)
+        #expect(Problem(reading: .closed).slug == .shuttingDown)
         #expect(Problem(reading: .failed(detail: "as the test demands")).status == 500)
     }
 
