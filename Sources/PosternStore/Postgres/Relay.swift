@@ -144,10 +144,16 @@ extension Transaction {
         ) { (number: $0[0] as Int64, request: $0[1] as [UInt8]) }
         return { [outbox] in
             for (number, request) in taken.sorted(by: { $0.number < $1.number }) {
-                outbox.relays.taken.wrappingAdd(1, ordering: .relaxed)
                 let bytes = outbox.vault.open(request, for: Relays.requests)
                 let relayed = RelayedRequest(number, bytes, of: outbox)
-                guard let answer = outbox.relays.answer.withLock({ $0 }) else { continue }
+                guard let answer = outbox.relays.answer.withLock({ $0 }) else {
+                    // This node has begun to stop: the next owner takes it.
+                    outbox.writer.change { transaction in
+                        try transaction.sql.run("UPDATE requests SET owner = NULL WHERE number = ?", number)
+                    }
+                    continue
+                }
+                outbox.relays.taken.wrappingAdd(1, ordering: .relaxed)
                 answer(relayed)
             }
         }

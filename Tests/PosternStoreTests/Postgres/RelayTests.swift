@@ -13,17 +13,17 @@ import Testing
     init() throws { shared = try SharedStore() }
 
     private func open(
-        key: UInt8? = nil, memberKey: UInt8? = nil, through proxy: PostgresProxy? = nil
+        key: UInt8? = nil, memberKey: UInt8? = nil, poll: Double = 0.01, through proxy: PostgresProxy? = nil
     ) throws -> (owner: TestStore, member: TestStore) {
-        func options(_ node: String, through proxy: PostgresProxy? = nil) -> PostgresOptions {
+        func options(_ node: String, poll: Double = 0.01, through proxy: PostgresProxy? = nil) -> PostgresOptions {
             var options = shared.options(node, through: proxy)
-            options.pollSeconds = 0.01
+            options.pollSeconds = poll
             return options
         }
         func keys(_ key: UInt8?) -> EncryptionKeys {
             EncryptionKeys(current: key.map { [UInt8](repeating: $0, count: 32) })
         }
-        let owner = try shared.open(options("a", through: proxy), keys: keys(key))
+        let owner = try shared.open(options("a", poll: poll, through: proxy), keys: keys(key))
         _ = try owner.register()
         return (owner, try shared.join(options("b"), keys: keys(memberKey ?? key)).store)
     }
@@ -116,6 +116,27 @@ import Testing
         held.value?.respond(Array("done".utf8))
         #expect(eventually { answer.value != nil })
         #expect(try answer.value?.get() == Array("done".utf8))
+    }
+
+    /// The owner has begun to stop since it took the request.
+    @Test func request_isGivenBack_ifItsOwnerStops() throws {
+        let (owner, member) = try open(poll: 60)
+        defer { withExtendedLifetime((owner, member)) {} }
+        let answer = relay("request", at: member)
+        #expect(eventually { rows() == 1 })
+        owner.outbox.answerRelayed { $0.respond([]) }
+        let follow = try owner.threads.result { [outbox = owner.outbox] completion in
+            outbox.writer.change {
+                try $0.takeRelayed()
+            } completion: {
+                completion($0)
+            }
+        }
+        #expect(try shared.run("SELECT count(*) FROM requests WHERE owner IS NULL") == 0)
+        owner.outbox.answerRelayed(nil)
+        follow()
+        #expect(eventually { (try? shared.run("SELECT count(*) FROM requests WHERE owner IS NULL")) == 1 })
+        #expect(owner.outbox.relayedRequests == 0 && answer.value == nil)
     }
 
     @Test func response_isPassedOn_ifTheDatabaseWasAwayWhenItWasMade() throws {
