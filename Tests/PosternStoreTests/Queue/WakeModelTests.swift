@@ -28,8 +28,7 @@ import Testing
 
     /// A look can have seen a later one before its announcement.
     @Test(arguments: [
-        (1, [[2], [1]]), (2, [[2], [1], [3]]), (10, [[3], [1], [2]]), (1, [[3], [2], [1]]), (2, [[2, 3], [1]]),
-        (10, [[1], [3], [2]]),
+        (1, [[2], [1]]), (2, [[2, 3], [1]]), (10, [[1], [3], [2]]),
     ])
     func committedMessage_isNeverForgotten_ifALookHasSeenALaterOneBefore(most: Int, commits: [[Int64]]) {
         var model = WakeModel<MailboxOfOneWriter>(maxPerClaim: most, commits: commits, announcements: .atAnyTime)
@@ -234,6 +233,8 @@ struct WakeModel<Value: WakeValue> {
     private let wait = Duration.milliseconds(50)
     /// What a look has seen before its announcement is looked for again, once more if it is announced during a look.
     private var maxVainLooks: Int { if case .atAnyTime = announcements { 2 } else { 1 } }
+    /// There are many more orders if a look announces nothing.
+    private var maxTicks: Int { if case .atAnyTime = announcements { 1 } else { 3 } }
     private var limits: BatchLimits { BatchLimits(maxMessages: maxPerClaim, maxBytes: 1000) }
 
     init(maxPerClaim: Int, commits: [[Int64]], announcements: Announcements) {
@@ -261,7 +262,7 @@ struct WakeModel<Value: WakeValue> {
         guard violations.isEmpty else { return }
         for next in writerSteps(world) { explore(next) }
         if let next = workerSteps(world) { explore(next) }
-        if world.ticks < 3 {
+        if world.ticks < maxTicks {
             var next = world
             next.ticks += 1
             next.instant = next.instant + wait
