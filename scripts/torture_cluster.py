@@ -185,7 +185,8 @@ class Operator(threading.Thread):
         upstream = self.random.choice(UPSTREAMS)
         self.ask("POST", f"/v1/upstreams/{upstream}/pause")
         time.sleep(self.random.uniform(0.1, 1))
-        self.ask("POST", f"/v1/upstreams/{upstream}/resume")
+        while self.ask("POST", f"/v1/upstreams/{upstream}/resume")[0] is None and not self.campaign.stopping.is_set():
+            time.sleep(0.2)
 
     def retry(self):
         body = json.dumps({"upstream": self.random.choice(UPSTREAMS), "state": "failed"})
@@ -591,7 +592,7 @@ class Campaign:
                 arrivals += [event(kind.upstream, *mark) for mark in marks if len(mark) > 1 and mark[1]]
         problems = [problem for thread in (*self.clients, operator) for problem in thread.problems]
         verdict = Outcome(requests, arrivals, problems, messages)
-        verdict.check(operator.cancelled)
+        verdict.check(operator.cancelled, lambda one: self.get(f"/v1/messages/{one}?include=attempts"))
         if verdict.problems or self.problems:
             (self.directory / "messages.json").write_text(json.dumps(messages))
             (self.directory / "arrivals.txt").write_text("".join(f"{item}\n" for item in arrivals))
@@ -652,9 +653,9 @@ class Campaign:
             label = labels[0] if len(labels) == 1 else "two at once"
             for sort, seconds in longest.items():
                 self.unavailable[label][sort].append(seconds)
-        # Half of them: the machine may be busy with other work at any moment.
+        # Half of them, with time to spare: the machine may be busy with other work at any moment.
         killed = self.unavailable.get("kill (owner)", {"plain": [], "stateful": []})
-        for sort, limit in (("plain", 1), ("stateful", LEASE_SECONDS + 2)):
+        for sort, limit in (("plain", 3), ("stateful", LEASE_SECONDS + 5)):
             if killed[sort] and (seconds := middle(killed[sort])) > limit:
                 verdict.problems.append(f"after a kill of the owner, no {sort} request was answered for {seconds:.1f} s")
 
@@ -689,8 +690,8 @@ class Outcome(Verdict):
                     # The mark of Samsara's messages is unique in their source only.
                     self.stored[event(kind.upstream, message["payload"].get("sourceId"), str(mark))].append(message)
 
-    def check(self, cancelled):
-        """`cancelled` are ids whose cancellation was confirmed."""
+    def check(self, cancelled, ask):
+        """`cancelled` are ids whose cancellation was confirmed; `ask` returns a message with all attempts."""
         states = {identifier: message["state"] for identifier, message in self.known.items()}
         removed = {
             item for request in self.acknowledged for item, identifier in zip(request.events, request.ids)
@@ -714,13 +715,12 @@ class Outcome(Verdict):
         self.complain("in the store with another id than in the response", other)
         refused = [item for request in self.writes if request.is_refused for item in request.events]
         self.complain("refused as not stored, but stored", [item for item in refused if item in self.stored])
-        sends = {
-            item: sum(may_have_arrived(entry) for one in found for entry in one["attemptLog"])
-            for item, found in self.stored.items()
-        }
-        self.complain(
-            "arrived more often than the attempts in the store allow",
-            [(item, count, sends.get(item)) for item, count in self.times.items() if count > sends.get(item, 0)])
+        # A list looks at some requests for each message only, so what is missing there is asked for.
+        often = [
+            (item, count) for item, count in self.times.items()
+            if count > sends(self.stored[item]) and count > sends([ask(one["id"]) for one in self.stored[item]])
+        ]
+        self.complain("arrived more often than the attempts in the store allow", often)
 
     def print(self):
         unanswered = [request for request in self.writes if not request.ids]
@@ -736,9 +736,10 @@ class Outcome(Verdict):
         print(f"books                   {'balanced' if self.audit['balanced'] else json.dumps(self.audit)}")
 
 
-def may_have_arrived(entry):
-    """Whether the upstream may have accepted what this request carried."""
-    return entry["outcome"] in ("delivered", "proceed", "unknown") or entry["status"] is None
+def sends(messages):
+    """How many requests carried these messages that the upstream may have accepted."""
+    entries = [entry for message in messages for entry in message["attemptLog"]]
+    return sum(entry["outcome"] in ("delivered", "proceed", "unknown") or entry["status"] is None for entry in entries)
 
 
 def event(upstream, key, text):
