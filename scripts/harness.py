@@ -150,7 +150,9 @@ class Simulator(Process):
     def __init__(self, binary, directory, faults="", keep="texts", seed=0):
         self.port = free_port(self.PORTS)
         super().__init__([binary, "simulate", "--port", self.port], pathlib.Path(directory) / "simulator.log")
-        until(lambda: self.check_alive() and listens(self.port), LONGEST_WAIT, "simulator listens")
+        # They begin to listen one after the other.
+        ports = range(self.port, self.port + self.PORTS)
+        until(lambda: self.check_alive() and all(map(listens, ports)), LONGEST_WAIT, "simulators listen")
         self.forget(keep)
         self.play(faults, seed)
 
