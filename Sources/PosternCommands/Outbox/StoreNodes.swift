@@ -13,27 +13,17 @@ public struct StoreNodes: Sendable {
         guard location.options.kind == .postgres else { throw Self.noNodes }
         let (nodes, queues) = try onStore { () throws(StoreError) in
             let view = try StoreView(location.options)
-            return (try view.nodes(), try view.summaries().map(\.name.description).sorted())
+            return (try view.nodes(), try view.summaries().map(\.name).sorted())
         }
-        func queuesOwned(_ node: StoreNode) -> [String] { node.isOwner ? queues : [] }
         guard !asJSON else {
-            let texts = nodes.map { node in
-                JSONWriter.object { json in
-                    json.string("name", node.name)
-                    json.string("version", node.version)
-                    json.string("state", "up")
-                    json.raw("queues", JSONWriter.array(queuesOwned(node).map(JSONEscapes.quoted)))
-                    json.decimal("clockOffsetSeconds", node.clockOffset?.inSeconds)
-                    json.string("configDigest", node.configDigest)
-                }
-            }
+            let texts = nodes.map { $0.json(queues: queues) }
             return JSONWriter.object { $0.raw("nodes", JSONWriter.array(texts)) }
         }
         var table = TextTable(["NODE", "STATE", "VERSION", .number("CLOCK S"), "CONFIG", "QUEUES"])
         for node in nodes {
             table.add([
                 node.name, "up", node.version, node.clockOffset.map { "\($0.inSeconds)" } ?? "", node.configDigest,
-                queuesOwned(node).joined(separator: ","),
+                (node.isOwner ? queues : []).map(\.description).joined(separator: ","),
             ])
         }
         return table.text

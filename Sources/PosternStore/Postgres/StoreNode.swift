@@ -1,3 +1,5 @@
+public import PosternCore
+
 /// A process that shares a store with others, as of its last beat.
 public struct StoreNode: Sendable, Equatable {
     /// The setting `outbox.postgres.node`.
@@ -9,6 +11,20 @@ public struct StoreNode: Sendable, Equatable {
     public let isOwner: Bool
     /// By how much its clock is ahead of that of the database; nil before it was measured.
     public let clockOffset: Duration?
+
+    /// As an object of the API.
+    ///
+    /// - Parameter queues: The upstreams of the store; shown if it works on their queues.
+    public func json(queues: [UpstreamName]) -> String {
+        JSONWriter.object { json in
+            json.string("name", name)
+            json.string("version", version)
+            json.string("state", "up")
+            json.raw("queues", JSONWriter.array((isOwner ? queues : []).map { JSONEscapes.quoted("\($0)") }))
+            json.decimal("clockOffsetSeconds", clockOffset?.inSeconds)
+            json.string("configDigest", configDigest)
+        }
+    }
 }
 
 extension Outbox {
