@@ -13,7 +13,7 @@ back by 20 minutes, the ledger of an upstream is made wrong, because a gateway h
 It also sees that every query of the dashboard finds its series.
 
 Needs Prometheus, PostgreSQL, openssl, a C compiler, and the right to mount: every store has a disk of its own, a tmpfs in a
-mount namespace.
+mount namespace, and that of PostgreSQL is in memory, too. A real disk that other programs use is at times as slow as an alert says.
 """
 
 import argparse
@@ -467,7 +467,7 @@ def main():
     options = parser.parse_args()
     if not options.database:
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-        with Postgres() as server:
+        with Postgres(in_memory=True) as server:
             command = ["unshare", "--mount", *user, sys.executable, __file__, *sys.argv[1:], "--database", server.url()]
             sys.exit(subprocess.run(command, check=False).returncode)
     for program in ("prometheus", "openssl", "cc"):

@@ -280,14 +280,18 @@ class Postgres(Process):
     """A PostgreSQL server in a folder of its own, with a socket there and no port, and the database `postern`.
 
     If this process is root's, the server is the user postgres, since it refuses to be root.
+
+    in_memory: The folder is one in memory, if there is room: then no commit waits for a disk that others use as well.
     """
 
-    def __init__(self, settings=()):
+    def __init__(self, settings=(), in_memory=False):
         servers = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
         if not servers:
             raise Failure("there is no PostgreSQL server; install postgresql-15")
         programs = servers[-1].parent
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="postern-postgres-", dir="/tmp"))
+        memory = pathlib.Path("/dev/shm")
+        has_room = in_memory and memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="postern-postgres-", dir=memory if has_room else "/tmp"))
         user = []
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
