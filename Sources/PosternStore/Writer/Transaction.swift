@@ -245,7 +245,8 @@ extension Transaction {
         do {
             let candidate = PendingMessage(
                 id: id, kind: message.kind, lane: message.lane, acceptedAt: message.acceptedAt,
-                payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner)
+                payload: Array(message.bytes[message.range]), credentialOwner: message.credential?.owner,
+                isScheduled: message.notBefore != nil)
             changes = try state(of: message.queue).decide {
                 try message.queue.upstream.validate(candidate, against: $0)
             }

@@ -63,9 +63,12 @@ public struct PendingMessage: Sendable {
     public let payload: [UInt8]
     /// The owner of the credential that was handed in with the message. The credential is stored already.
     let credentialOwner: String?
+    /// Whether it is not to be sent before a time of its own.
+    public let isScheduled: Bool
 
     public init(
-        id: MessageID, kind: Kind, lane: Lane, acceptedAt: Timestamp, payload: [UInt8], credentialOwner: String? = nil
+        id: MessageID, kind: Kind, lane: Lane, acceptedAt: Timestamp, payload: [UInt8], credentialOwner: String? = nil,
+        isScheduled: Bool = false
     ) {
         self.id = id
         self.kind = kind
@@ -73,6 +76,7 @@ public struct PendingMessage: Sendable {
         self.acceptedAt = acceptedAt
         self.payload = payload
         self.credentialOwner = credentialOwner
+        self.isScheduled = isScheduled
     }
 }
 

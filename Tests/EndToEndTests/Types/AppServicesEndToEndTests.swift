@@ -144,6 +144,62 @@ extension EndToEnd {
             try noTokenIsLeft(at: directory)
         }
 
+        /// Two users take turns on a device while the platform is away, and the gateway is killed in between: the platform
+        /// ends as the one that was always there.
+        @Test(.timeLimit(.minutes(5)))
+        func twoUsersOnADevice_endAsIfThePlatformHadAlwaysBeenThere() async throws {
+            let platform = try HostedSimulator("appservices")
+            let device = "c0ffee11-2233-4455-8677-8899aabbccdd"
+            func push(_ user: String) -> String { String(repeating: user == "ann" ? "a" : "b", count: 64) }
+            func item(_ kind: String, _ members: String, of user: String) -> PatientWriter.Step {
+                .init(
+                    path: "/v1/appservices/\(kind)", body: #"{\#(members),"auth":{"token":"PiTok-\#(user)"}}"#)
+            }
+            func login(_ user: String) -> [PatientWriter.Step] {
+                let on = #""deviceId":"\#(device)""#
+                return [
+                    item("device", #"\#(on),"deviceToken":"\#(push(user))","notifier":"apple""#, of: user),
+                    item("user", #""userId":"\#(user)""#, of: user),
+                    item("connect", #""userId":"\#(user)",\#(on)"#, of: user),
+                    item("preferences", #""userId":null,\#(on),"preferences":{"whitelist":{"\#(user)":[]}}"#, of: user),
+                    item("group_add", #""userId":"\#(user)","group":"all""#, of: user),
+                ]
+            }
+            func logout(_ user: String) -> [PatientWriter.Step] {
+                let on = #""deviceId":"\#(device)""#
+                return [
+                    item("disconnect", #""userId":"\#(user)",\#(on)"#, of: user),
+                    item("device_unregister", #"\#(on),"notifier":"apple""#, of: user),
+                ]
+            }
+            let directory = try GatewayDirectory(settings(platform))
+            var gateway = try await directory.start()
+            _ = try gateway.client().post("/v1/upstreams/appservices/pause")
+            for (index, steps) in [login("ann"), logout("ann"), login("bob"), logout("bob"), login("ann")].enumerated()
+            {
+                for step in steps {
+                    #expect(try gateway.client().post(step.path, step.body).status == 202, "\(step.path)")
+                }
+                guard index == 2 else { continue }
+                try await gateway.kill()
+                gateway = try await directory.start()
+            }
+            _ = try gateway.client().post("/v1/upstreams/appservices/resume")
+            try gateway.waitUntilDelivered(to: "appservices")
+            #expect(try gateway.client().get("/v1/messages?state=failed").json["messages"].array.isEmpty)
+            let state = try HTTPClient(port: platform.port).get("/control/state").json
+            #expect(state["connections"][device].array.map(\.string) == ["ann"])
+            #expect(state["devices"][device]["apple.notifier.id"].string == push("ann"))
+            #expect(state["devices"][device]["mobileplatform"].description.contains("ann"))
+            #expect(state["groups"]["all"].array.compactMap(\.string) == ["ann", "bob"])
+            #expect(state["users"].array.compactMap(\.string) == ["ann", "bob"])
+            let received = try platform.received
+            #expect(received["violationCount"].int == 0, "\(received["violations"])")
+            _ = try await gateway.stop()
+            #expect(try directory.audit().isBalanced)
+            try noTokenIsLeft(at: directory)
+        }
+
         private func posted(_ writers: [PatientWriter]) -> Int {
             writers.reduce(0) { $0 + $1.posted.load(ordering: .relaxed) }
         }

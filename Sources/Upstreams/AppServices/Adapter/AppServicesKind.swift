@@ -6,6 +6,10 @@ enum AppServicesKind: String, CaseIterable, Sendable {
     case addToGroup = "group_add"
     case removeFromGroup = "group_remove"
     case metrics, crash
+    /// The steps of the Apigee SDK, a message each.
+    case device, user, connect, disconnect
+    case unregisterDevice = "device_unregister"
+    case createGroup = "group"
 
     var kind: Kind { Kind(rawValue) }
 
@@ -18,9 +22,11 @@ enum AppServicesKind: String, CaseIterable, Sendable {
     /// The framework's error code for an item of this kind that is invalid as a whole (section 9).
     var code: Int {
         switch self {
-        case .register, .reregister: 9
-        case .unregister: 8
-        case .preferences, .metrics, .crash: 1
+        case .register, .reregister, .device: 9
+        case .unregister, .unregisterDevice: 8
+        case .user: 7
+        case .preferences, .metrics, .crash, .connect, .disconnect: 1
+        case .createGroup: 3
         case .addToGroup: 4
         case .removeFromGroup: 5
         }
@@ -36,6 +42,20 @@ enum AppServicesKind: String, CaseIterable, Sendable {
         case .removeFromGroup: [.findGroup, .removeFromGroup]
         case .metrics: [.fetchConfiguration, .uploadMetrics]
         case .crash: [.fetchConfiguration, .uploadCrashLog, .uploadMetrics]
+        case .device: [.registerDevice]
+        case .user: [.registerUser]
+        case .connect: [.connect]
+        case .disconnect: [.disconnect]
+        case .unregisterDevice: [.blankToken]
+        case .createGroup: [.createGroup]
+        }
+    }
+
+    /// Whether it is one step of the Apigee SDK. Its result has that step only, although others may be necessary for it.
+    var isStep: Bool {
+        switch self {
+        case .device, .user, .connect, .disconnect, .unregisterDevice, .createGroup: true
+        case .register, .reregister, .unregister, .preferences, .addToGroup, .removeFromGroup, .metrics, .crash: false
         }
     }
 
@@ -44,10 +64,22 @@ enum AppServicesKind: String, CaseIterable, Sendable {
 
     var isOfDevice: Bool {
         switch self {
-        case .register, .reregister, .unregister, .preferences: true
-        case .addToGroup, .removeFromGroup, .metrics, .crash: false
+        case .register, .reregister, .unregister, .preferences, .device, .connect, .disconnect, .unregisterDevice:
+            true
+        case .addToGroup, .removeFromGroup, .metrics, .crash, .user, .createGroup: false
         }
     }
+
+    var hasPreferences: Bool { self == .register || self == .reregister || self == .preferences }
+
+    /// Whether an item need not name its user. It then belongs to the one whose token it comes with.
+    var mayOmitUser: Bool { self == .device || self == .unregisterDevice || self == .createGroup }
+
+    /// Whether an item may have null for its user, which means the same.
+    var mayBeOfAnyUser: Bool { mayOmitUser || self == .preferences }
+
+    /// Whether it stops notifications for a user who has logged out. Such items are kept longer than others.
+    var silences: Bool { self == .unregister || self == .disconnect || self == .unregisterDevice }
 }
 
 /// One request of a sequence, by its letter in section 5 if it has one. The names appear in results, attempts, and metrics.

@@ -88,7 +88,16 @@ struct AppServicesProgress: Equatable {
 
     /// The steps of a sequence that has ended; `failed` is the one that it ended with.
     func results(of kind: AppServicesKind, failed: Step? = nil) -> [StepResult] {
-        kind.steps.map { step in
+        if kind.isStep, let step = kind.steps.first {
+            // Without a response to the step itself, the last one to what precedes it.
+            let mark = marks[failed ?? step] ?? marks.values.max { $0.at ?? .never < $1.at ?? .never }
+            return [
+                StepResult(
+                    step.rawValue, event: step.event, status: mark?.status,
+                    outcome: failed != nil ? .failed : mark == nil ? .skipped : .done, at: mark?.at)
+            ]
+        }
+        return kind.steps.map { step in
             let mark = marks[step]
             let hasFailed = step == failed || (step == .disconnect && disconnectRefusal != nil)
             return StepResult(

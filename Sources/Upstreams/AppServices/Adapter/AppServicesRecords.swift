@@ -38,13 +38,37 @@ struct Device: Equatable {
     var notifier = ""
     /// The registration by which its owner took it from another user. Earlier versions have not recorded it.
     var takeover: MessageID?
+    /// The latest message of the kind `device` that was accepted, and whose it is.
+    var step: MessageID?
+    var stepOwner = ""
+    /// The latest message by which it was registered, and the latest that has connected it.
+    var registered: MessageID?
+    var connected: MessageID?
+    /// The latest message that later ones of the device are sent after, and its lane (`DeviceOrder`).
+    var last: MessageID?
+    var lastLane = ""
 
     static func key(_ device: String) -> String { "device/" + device }
+
+    /// A registration by the user is accepted.
+    mutating func belongs(to user: String, by id: MessageID) {
+        if owner != user {
+            owner = user
+            isOwnerDone = false
+            takeover = id
+        }
+        registration = id
+    }
 
     /// Whether a registration counts as its owner's: one from before another user had the device does not.
     func isOwners(_ registration: MessageID, of user: String) -> Bool {
         (takeover ?? self.registration).map { owner == user && registration >= $0 } ?? false
     }
+}
+
+/// The payload of the latest message of the kind `device`: `registration/<device>`. What registers the device once more.
+enum Registration {
+    static func key(_ device: String) -> String { "registration/" + device }
 }
 
 /// The preferences of a device, for all its users: `prefs/<device>`.
@@ -98,12 +122,19 @@ extension Device {
         connectedUser = words[4]
         notifier = words[5]
         takeover = words.id(6)
+        step = words.id(7)
+        stepOwner = words[8]
+        registered = words.id(9)
+        connected = words.id(10)
+        last = words.id(11)
+        lastLane = words[12]
     }
 
     var stored: [UInt8] {
         Words.join([
             owner, Words.text(registration), isOwnerDone ? "1" : "0", exists ? "1" : "0", connectedUser, notifier,
-            Words.text(takeover),
+            Words.text(takeover), Words.text(step), stepOwner, Words.text(registered), Words.text(connected),
+            Words.text(last), lastLane,
         ])
     }
 }
@@ -144,6 +175,11 @@ extension UpstreamState {
     }
     func preferences(of device: String) -> Preferences? {
         Preferences(value(of: Preferences.key(device)))
+    }
+    /// What the device is registered with; nil if it was never registered by a message of the kind `device`.
+    func registration(of device: String) -> Item? {
+        guard let stored = value(of: Registration.key(device)) else { return nil }
+        return Item(stored, of: AppServicesKind.device.kind, in: .named("", group: ""))
     }
     func isUserKnown(_ owner: String) -> Bool { value(of: AppServicesUser.key(owner)) != nil }
 }

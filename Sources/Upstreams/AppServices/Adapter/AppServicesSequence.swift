@@ -36,6 +36,12 @@ struct AppServicesSequence {
         case .unregister: nextOfUnregistration()
         case .preferences: nextOfPreferences()
         case .addToGroup, .removeFromGroup: nextOfGroup()
+        case .device: nextOfDevice()
+        case .user: progress.done.contains(.registerUser) ? .finished(note: "registered") : .send(.registerUser)
+        case .connect: nextOfConnection()
+        case .disconnect: progress.done.contains(.disconnect) ? .finished(note: "disconnected") : .send(.disconnect)
+        case .unregisterDevice: nextOfBlanking()
+        case .createGroup: nextOfCreation()
         case .metrics, .crash: .impossible(reason: "monitoring does not depend on other items")
         }
     }
@@ -105,6 +111,58 @@ struct AppServicesSequence {
         return progress.done.contains(.blankToken) ? .finished(note: "unregistered") : .send(.blankToken)
     }
 
+    // MARK: Steps
+
+    private func nextOfDevice() -> Next {
+        if progress.done.contains(.registerDevice) { return .finished(note: "registered") }
+        let device = state.device(item.device)
+        if isUnsent, isLaterAndQueued(device.step) {
+            return .pointless(reason: "replaced by a later registration of the same device")
+        }
+        if let registered = device.registered, registered > id {
+            return .pointless(reason: "the device has been registered again since")
+        }
+        return .send(.registerDevice)
+    }
+
+    private func nextOfConnection() -> Next {
+        if progress.done.contains(.connect) { return .finished(note: "connected") }
+        let device = state.device(item.device)
+        if let connected = device.connected, connected > id, device.connectedUser != item.owner {
+            return .pointless(reason: "another user has been connected to the device since")
+        }
+        // The registration before it was replaced, or failed to find the device again.
+        if progress.isSecondRound || !device.exists, !progress.done.contains(.registerDevice),
+            state.registration(of: item.device) != nil
+        {
+            return .send(.registerDevice)
+        }
+        if progress.isSecondRound, !progress.done.contains(.registerUser) { return .send(.registerUser) }
+        return isUserQueued ? .wait : .send(.connect)
+    }
+
+    private func nextOfBlanking() -> Next {
+        if progress.done.contains(.blankToken) { return .finished(note: "unregistered") }
+        let device = state.device(item.device)
+        if let registered = device.registered, registered > id {
+            return .pointless(reason: "the device has been registered again since")
+        }
+        let user = state.user(of: item.owner, on: item.device)
+        // It would silence the new owner (5.4).
+        let isTaken = [(device.step, device.stepOwner), (device.registration, device.owner)].contains { other, owner in
+            isLaterAndQueued(other) && state.user(of: owner, on: item.device) != user
+        }
+        return isTaken ? .pointless(reason: "another user has registered the device since") : .send(.blankToken)
+    }
+
+    private func nextOfCreation() -> Next {
+        if !progress.done.isDisjoint(with: [.findGroup, .createGroup]) { return .finished(note: "exists") }
+        return .send(progress.lacksGroup ? .createGroup : .findGroup)
+    }
+
+    /// Whether a message is queued that registers the user alone.
+    private var isUserQueued: Bool { state.queued(inLane: item.userLane, atMost: 1) > 0 }
+
     // MARK: Preferences
 
     private func nextOfPreferences() -> Next {
@@ -115,14 +173,14 @@ struct AppServicesSequence {
             return .pointless(reason: "replaced by later preferences of the same device")
         }
         let device = state.device(item.device)
-        if device.exists { return .send(.savePreferences) }
+        if device.exists || item.user.isEmpty { return .send(.savePreferences) }
         let pair = state.pair(item.owner, item.device)
         // The item that replaced the previous registration, or made it pointless, is queued or done.
         if isLaterAndQueued(pair.latestRegistration) || isLaterAndQueued(pair.unregister) || device.isOwnerDone {
             return .pointless(reason: "the device is not registered yet; they are kept for its next registration")
         }
         // A PUT would create a device without a push token (4.4).
-        return device.registration.map(state.isQueued) ?? false
+        return [device.registration, device.step].contains { $0.map(state.isQueued) ?? false }
             ? .wait : .impossible(reason: "the device is not registered")
     }
 
@@ -137,6 +195,7 @@ struct AppServicesSequence {
     }
 
     private func isUserAboutToBeRegistered() -> Bool {
+        if isUserQueued { return true }
         guard !state.isUserKnown(item.owner) else { return false }
         return state.values(below: "pair/" + item.owner, atMost: 64).contains { _, value in
             Pair(value).latestRegistration.map(state.isQueued) ?? false

@@ -44,7 +44,8 @@ struct AppServicesSettings: SettingsSection {
         ),
         .wholeSeconds(
             "giveUpAfterSeconds", 0...315_360_000, \.giveUpAfter,
-            "How long an item may wait, for a token too, before it expires; four times as long for `unregister`; "
+            "How long an item may wait, for a token too, before it expires; four times as long for "
+                + "`unregister`, `disconnect` and `device_unregister`; "
                 + "0: no limit."),
         .optionalBool(
             "monitoring.enabled", \.monitoring.enabled,

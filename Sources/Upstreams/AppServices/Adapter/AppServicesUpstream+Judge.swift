@@ -22,6 +22,10 @@ extension AppServicesUpstream {
                 onlyExistingGroups: onlyExistingGroups)
             follower.follow(
                 meaning, version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
+            switch follower.outcome.judgement.verdict {
+            case .delivered, .reject, .park: follower.outcome.changes += state.wakes(behind: item, message.id)
+            default: break
+            }
             return follower.outcome
         }
     }
@@ -75,7 +79,7 @@ private struct AppServicesFollower {
         case .suspect:
             // A message that an operator retries starts from 0.
             let limit = min(progress.attempts, message.attempts) + Answer.junkLimit
-            if step == .disconnect, message.attempts + 1 >= limit {
+            if step == .disconnect, item.kind == .unregister, message.attempts + 1 >= limit {
                 return fail("HTTP \(mark.status ?? 0): not a response of AppServices")
             }
             outcome.judgement.verdict = .suspect(after: nil, rule: .afterTries(limit))
@@ -99,7 +103,7 @@ private struct AppServicesFollower {
         } else {
             settleDoubt()
         }
-        if let version { outcome.changes.append(.refuse(credentialOf: item.owner, version: version)) }
+        if let version { outcome.changes += state.refuse(version, of: item.owner, on: item.device) }
         outcome.judgement.verdict = .park
     }
 
@@ -122,7 +126,7 @@ private struct AppServicesFollower {
 
     /// Records requirements 2 to 4 (section 5.1) and the owner of the device.
     private mutating func record(success body: [UInt8]) {
-        var pair = state.pair(item.owner, item.device)
+        var pair = state.pair(user, item.device)
         var device = state.device(item.device)
         switch step {
         case .registerDevice:
@@ -131,11 +135,12 @@ private struct AppServicesFollower {
             // The setting may be another one by now.
             device.notifier = Requests.notifier(ofRegistration: body) ?? item.notifier ?? ""
             if device.isOwners(message.id, of: item.owner) { device.isOwnerDone = true }
+            device.registered = max(device.registered ?? message.id, message.id)
             keep(pair)
             keep(device)
         case .registerUser:
             outcome.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
-            outcome.changes.append(.wake(lane: item.groupsLane))
+            wakeWhatWaitsForUser()
         case .connect:
             // The last connection wins (4.3).
             if !device.connectedUser.isEmpty, device.connectedUser != item.owner {
@@ -145,6 +150,11 @@ private struct AppServicesFollower {
             }
             pair.isConnected = true
             device.connectedUser = item.owner
+            device.connected = max(device.connected ?? message.id, message.id)
+            if item.kind == .connect {
+                pair.isDeviceRegistered = pair.isDeviceRegistered || device.exists
+                if device.isOwners(message.id, of: item.owner) { device.isOwnerDone = true }
+            }
             keep(pair)
             keep(device)
         case .savePreferences:
@@ -169,8 +179,21 @@ private struct AppServicesFollower {
     }
 
     private mutating func keep(_ pair: Pair, of owner: String? = nil) {
-        outcome.changes.append(
-            .set(key: Pair.key(owner ?? item.owner, item.device), value: pair.stored))
+        guard !(owner ?? user).isEmpty else { return }
+        outcome.changes.append(.set(key: Pair.key(owner ?? user, item.device), value: pair.stored))
+    }
+
+    /// The item's user; empty if that is not known.
+    private var user: String { state.user(of: item.owner, on: item.device) ?? "" }
+
+    /// Group items wait for the registration of their user, and connections for one that was queued alone.
+    private mutating func wakeWhatWaitsForUser() {
+        outcome.changes.append(.wake(lane: item.groupsLane))
+        guard item.kind == .user else { return }
+        let pairs = state.values(below: "pair/" + item.owner, atMost: 64)
+        outcome.changes += pairs.compactMap { pair in
+            Item.device(ofLane: pair.key).map { .wake(lane: Item.lane(of: item.owner, on: $0)) }
+        }
     }
 
     private mutating func keep(_ device: Device) {
@@ -199,7 +222,7 @@ private struct AppServicesFollower {
     private mutating func missGroup() {
         if item.kind == .removeFromGroup {
             fail("there is no such group")
-        } else if onlyExistingGroups {
+        } else if onlyExistingGroups, item.kind == .addToGroup {
             fail("there is no such group, and onlyAddUserToExistingGroups is set")
         } else {
             proceed(progress.marking(.findGroup, mark).with { $0.lacksGroup = true })
@@ -213,7 +236,7 @@ private struct AppServicesFollower {
     // MARK: Refused
 
     private mutating func fail(_ reason: String) {
-        var pair = state.pair(item.owner, item.device)
+        var pair = state.pair(user, item.device)
         switch step {
         case .registerDevice:
             pair.isDeviceRegistered = false
@@ -221,19 +244,19 @@ private struct AppServicesFollower {
             outcome.changes.append(.wake(lane: item.groupsLane))
         case .registerUser:
             forgetUser()
-            outcome.changes.append(.wake(lane: item.groupsLane))
+            wakeWhatWaitsForUser()
         case .connect:
             pair.isConnected = false
             keep(pair)
         case .savePreferences where item.kind != .preferences:
             return reject("\(reason); the registration itself is complete")
-        case .disconnect:
+        case .disconnect where item.kind == .unregister:
             // F follows all the same (5.3). What is stored with the message is not masked.
             pair.isConnected = true
             keep(pair)
             proceed(progress.marking(.disconnect, mark).with { $0.disconnectRefusal = answer.plainReason })
             return
-        case .savePreferences, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
+        case .savePreferences, .disconnect, .blankToken, .findGroup, .createGroup, .addToGroup, .removeFromGroup,
             .fetchConfiguration, .uploadCrashLog, .uploadMetrics:
             break
         }

@@ -21,8 +21,8 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
     /// Items that stop notifications for a user who has logged out are kept this many times as long as others.
     static let patienceWithUnregister = 4
 
-    /// Group items check for the registration of their user after this time, if they are not notified.
-    private static let registrationCheck = Duration.seconds(5)
+    /// Items check for what they are sent after when this time has passed, if they are not notified.
+    private static let orderCheck = Duration.seconds(5)
 
     init(_ name: UpstreamName, _ settings: AppServicesSettings) {
         self.name = name
@@ -41,6 +41,8 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
             traits.steps = Step.allCases.map(\.rawValue)
             traits.routes = Resources.all(provider: settings.provider)
             traits.exclusion = { Item.device(ofLane: $0) }
+            // What follows waits for them.
+            traits.timedKinds = Set(AppServicesKind.allCases.filter { $0.isStep && $0 != .createGroup }.map(\.kind))
         }
     }
 
@@ -53,7 +55,7 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
             throw InvalidPayload([PayloadError("", "is not of a kind that AppServices accepts")])
         }
         let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
-        let item = Item(payload, of: kind)
+        let item = Item(payload, of: kind, alias: auth.map { TokenAlias.name(of: Array($0.token.utf8)) } ?? "")
         return ValidPayload(
             lane: item.lane, rewritten: auth.map { _ in Self.withoutToken(payload) },
             credential: auth?.credential(of: item.owner), expiresAt: expiry(of: kind, from: context.acceptedAt))
@@ -73,7 +75,7 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
 
     private func expiry(of kind: AppServicesKind, from acceptedAt: Timestamp) -> Timestamp? {
         guard settings.giveUpAfter > .zero else { return nil }
-        return acceptedAt + settings.giveUpAfter * (kind == .unregister ? Self.patienceWithUnregister : 1)
+        return acceptedAt + settings.giveUpAfter * (kind.silences ? Self.patienceWithUnregister : 1)
     }
 
     /// Records what was accepted: later items replace earlier ones, devices change owners, and preferences outlive
@@ -81,30 +83,36 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
     func validate(
         _ candidate: PendingMessage, against state: any UpstreamState
     ) throws(AcceptanceError) -> [StateChange] {
-        guard let item = Item(candidate.payload, of: candidate.kind), item.kind.isOfDevice else { return [] }
+        guard let item = Item(candidate), !item.kind.isMonitoring else { return [] }
+        let tokens = state.tokenChanges(accepting: item, at: candidate.acceptedAt)
+        guard item.kind.isOfDevice else { return tokens }
         var device = state.device(item.device)
         var pair = state.pair(item.owner, item.device)
         switch item.kind {
         case .register, .reregister:
             if item.kind == .register { pair.register = candidate.id } else { pair.reregister = candidate.id }
-            if device.owner != item.owner {
-                device.owner = item.owner
-                device.isOwnerDone = false
-                device.takeover = candidate.id
-            }
-            device.registration = candidate.id
+            device.belongs(to: item.owner, by: candidate.id)
+        case .connect: device.belongs(to: item.owner, by: candidate.id)
+        case .device: (device.step, device.stepOwner) = (candidate.id, item.owner)
         case .unregister: pair.unregister = candidate.id
-        case .preferences, .addToGroup, .removeFromGroup, .metrics, .crash:
-            // A device that was never registered cannot have preferences (4.4).
-            guard device.registration != nil else {
+        case .disconnect, .unregisterDevice: break
+        case .preferences, .addToGroup, .removeFromGroup, .metrics, .crash, .user, .createGroup:
+            // A device that was never registered cannot have preferences (4.4). An app that names no user has registered it
+            // by itself.
+            guard item.user.isEmpty || device.registration != nil || device.step != nil else {
                 throw AcceptanceError(.conflict, "the device was never registered here; send a register item first")
             }
         }
-        var changes: [StateChange] = [
-            .set(key: Pair.key(item.owner, item.device), value: pair.stored),
-            .set(key: Device.key(item.device), value: device.stored),
-        ]
-        if let change = item.preferences, item.kind != .unregister {
+        var changes = tokens
+        if item.isOrderedByDevice {
+            changes += DeviceOrder.accept(item, as: candidate, &device, in: state)
+        }
+        if !item.user.isEmpty { changes.append(.set(key: Pair.key(item.owner, item.device), value: pair.stored)) }
+        changes.append(.set(key: Device.key(item.device), value: device.stored))
+        if item.kind == .device {
+            changes.append(.set(key: Registration.key(item.device), value: candidate.payload))
+        }
+        if let change = item.preferences, item.kind.hasPreferences {
             let draft = state.draft as? PreferencesDraft ?? PreferencesDraft()
             try draft.apply(change, to: item.device, by: candidate.id, in: state)
             changes.append(.draft(draft))
@@ -126,15 +134,16 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
         let steps = sequence.progress.results(of: item.kind)
         switch sequence.next() {
         case .finished(let note):
-            return .settle(count: 1, as: .delivered, reason: note, steps: steps) { _ in item.wakes }
+            return .settle(count: 1, as: .delivered, reason: note, steps: steps) { item.wakes(message.id, $0) }
         case .pointless(let reason):
             return .settle(count: 1, as: .cancelled, reason: reason) { state in
-                item.wakes + Self.takenOver(by: message, item, in: state)
+                item.wakes(message.id, state) + Self.takenOver(by: message, item, in: state)
             }
         case .impossible(let reason):
-            return .settle(count: 1, as: .failed, reason: reason, steps: steps) { _ in item.wakes }
-        case .wait: return .wait(.order, until: context.now + Self.registrationCheck)
-        case .send(let step): return send(step, of: item, message.id, in: context)
+            return .settle(count: 1, as: .failed, reason: reason, steps: steps) { item.wakes(message.id, $0) }
+        case .send(let step) where !context.state.isBehind(item, message.id, at: context.now):
+            return send(step, of: item, message.id, in: context)
+        case .wait, .send: return .wait(.order, until: context.now + Self.orderCheck)
         }
     }
 
@@ -153,10 +162,13 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
         guard let held = context.state.credential(of: item.owner), held.isUsable(at: context.now) else {
             return .park
         }
+        // Only a message of the kind `device` has what a device is registered with.
+        let registration = step == .registerDevice && item.kind == .connect
+        let sent = registration ? context.state.registration(of: item.device) ?? item : item
         let device = item.kind.isOfDevice ? context.state.device(item.device) : Device()
         return .send(
             requests.request(
-                step, for: item, lists: lists(of: item, id, in: context.state),
+                step, for: sent, lists: lists(of: item, id, in: context.state),
                 registeredNotifier: device.notifier.isEmpty ? nil : device.notifier, credential: held),
             count: 1)
     }
@@ -172,8 +184,10 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
 }
 
 extension Item {
-    /// The lane that waits for this item is planned again.
-    fileprivate var wakes: [StateChange] { kind.isOfDevice ? [.wake(lane: groupsLane)] : [] }
+    /// The lanes that wait for this item are planned again.
+    fileprivate func wakes(_ id: MessageID, _ state: any UpstreamState) -> [StateChange] {
+        (kind.isOfDevice ? [.wake(lane: groupsLane)] : []) + state.wakes(behind: self, id)
+    }
 }
 
 extension UpstreamType {

@@ -4,9 +4,10 @@ import PosternUpstream
 /// An item that has passed `Rules`, with the values that its requests need.
 struct Item {
     let kind: AppServicesKind
-    /// The user as given, for use in paths.
+    /// The user as given, for use in paths. Empty if the item names none.
     let user: String
-    /// The user as AppServices compares names: without regard to case (section 4.2).
+    /// Whose token it waits for: the user as AppServices compares names, without regard to case (section 4.2), or the
+    /// `TokenAlias` of an item that names no user.
     let owner: String
     /// In lower case.
     let device: String
@@ -19,11 +20,12 @@ struct Item {
     let preferences: PreferencesChange?
     let group: String
 
-    init(_ payload: JSONValue, of kind: AppServicesKind) {
+    /// `alias`: its owner if it names no user.
+    init(_ payload: JSONValue, of kind: AppServicesKind, alias: @autoclosure () -> String) {
         func text(_ name: StaticString) -> String { payload[name]?.string ?? "" }
         self.kind = kind
         user = text("userId")
-        owner = user.lowercased()
+        owner = user.isEmpty && !kind.isMonitoring ? alias() : user.lowercased()
         device = text("deviceId").lowercased()
         deviceToken = text("deviceToken").lowercased()
         notifier = payload["notifier"]?.string
@@ -35,36 +37,49 @@ struct Item {
     }
 
     /// Nil for a message of another kind, or if its payload cannot be read.
-    init?(_ payload: [UInt8], of kind: Kind) {
-        guard let kind = AppServicesKind(rawValue: kind.description),
-            case .success(let item) = JSONParser.ofThisThread.parse(payload, { Item($0, of: kind) })
+    init?(_ payload: [UInt8], of kind: Kind, in lane: Lane) {
+        guard let kind = AppServicesKind(rawValue: kind.description), case .named(_, let group) = lane,
+            case .success(let item) = JSONParser.ofThisThread.parse(
+                payload, { Item($0, of: kind, alias: group ?? "") })
         else { return nil }
         self = item
     }
 
-    init?(_ message: Message) { self.init(message.payload, of: message.kind) }
+    init?(_ message: Message) { self.init(message.payload, of: message.kind, in: message.lane) }
+
+    init?(_ candidate: PendingMessage) { self.init(candidate.payload, of: candidate.kind, in: candidate.lane) }
 
     // MARK: Lanes
 
-    /// Per (user, device), and one for a user's groups; all of a user's are one group, so that they never run
-    /// concurrently and are parked together.
+    /// Per (user, device), one for a user's groups, and one for registrations of the user alone; all of a user's are one
+    /// group, so that they never run concurrently and are parked together.
     var lane: Lane {
         switch kind {
         case .metrics: .named("metrics")
         case .crash: .named("crashes")
-        case .addToGroup, .removeFromGroup: .named(groupsLane, group: owner)
-        case .register, .reregister, .unregister, .preferences: .named("\(owner)/\(device)", group: owner)
+        case .addToGroup, .removeFromGroup, .createGroup: .named(groupsLane, group: owner)
+        case .user: .named(userLane, group: owner)
+        case .register, .reregister, .unregister, .preferences, .device, .connect, .disconnect, .unregisterDevice:
+            .named(deviceLane, group: owner)
         }
     }
 
-    /// The id of a device is a UUID, so it is never equal to this name.
+    var laneName: String { if case .named(let name, _) = lane { name } else { "" } }
+    var deviceLane: String { Self.lane(of: owner, on: device) }
+    /// The id of a device is a UUID, so it is never equal to these names.
     var groupsLane: String { owner + "/groups" }
+    var userLane: String { owner + "/user" }
+
+    static func lane(of owner: String, on device: String) -> String { "\(owner)/\(device)" }
+
+    /// Whether it is sent after what was accepted before it for its device, also one of another user (`DeviceOrder`).
+    var isOrderedByDevice: Bool { kind.isStep && kind.isOfDevice || kind == .preferences }
 
     /// The device of a lane. Requests for one device are never in flight for two users at once, because the previous
     /// owner's late unregistration could silence the new one (section 5.4).
     static func device(ofLane name: String) -> String? {
         guard let slash = name.lastIndex(of: "/") else { return nil }
         let device = name[name.index(after: slash)...]
-        return device == "groups" ? nil : String(device)
+        return device == "groups" || device == "user" ? nil : String(device)
     }
 }

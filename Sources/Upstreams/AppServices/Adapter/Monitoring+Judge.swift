@@ -9,6 +9,9 @@ extension Monitoring {
         switch response.status {
         case 200..<300:
             if isUpload { return outcome(upload: response.body, answered) }
+            if answered.step == .uploadCrashLog, Self.namedCrash(batch.messages[0], answered.kind) != nil {
+                return Outcome(.delivered(), steps: answered.reached.results(of: answered.kind))
+            }
             return answered.step == .uploadCrashLog
                 ? Outcome(.proceed(progress: answered.reached.stored))
                 : outcome(configuration: response.body, answered)

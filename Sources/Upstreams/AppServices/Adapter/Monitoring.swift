@@ -30,6 +30,9 @@ struct Monitoring: Sendable {
         {
             return .wait(.schedule, until: end)
         }
+        if let named = Self.namedCrash(message, kind) {
+            return send(requests.crashRequest(named.text, file: named.file), .uploadCrashLog, progress)
+        }
         let stored = MonitoringConfiguration(stored: context.state.value(of: Self.configurationKey))
         guard let configuration = stored, configuration.isCurrent(at: context.now) else {
             return send(requests.configurationRequest, .fetchConfiguration, progress)
@@ -48,6 +51,14 @@ struct Monitoring: Sendable {
         }
         let body = item.body(configuration, at: context.now)
         return send(requests.metricsRequest(body, to: options.uploadURL), .uploadMetrics, progress)
+    }
+
+    /// A crash report whose file the caller has named: metrics of the caller's own name it.
+    static func namedCrash(_ message: Message, _ kind: AppServicesKind) -> (file: String, text: String)? {
+        guard kind == .crash else { return nil }
+        let read = JSONParser.ofThisThread.parse(message.payload) { ($0["name"]?.string, $0["text"]?.string ?? "") }
+        guard case .success((let file?, let text)) = read else { return nil }
+        return (file, text)
     }
 
     /// Nil if metrics are uploaded at once.

@@ -27,6 +27,7 @@ enum Resources {
         let device = (request.parameters["deviceId"] ?? "").lowercased()
         guard state.value(of: Pair.key(owner, device)) != nil else { return unknownPair }
         let pair = state.pair(owner, device)
+        let hasPushToken = pair.hasPushToken || state.device(device).step != nil
         let isUserKnown = state.isUserKnown(owner)
         let preferences = state.preferences(of: device)
         let needsToken = needsToken(owner, device, at: request.receivedAt, state)
@@ -34,13 +35,13 @@ enum Resources {
             JSONWriter.object { json in
                 json.string("userId", user)
                 json.string("deviceId", device)
-                json.flag("applicationIsRegisteredForNotifications", pair.hasPushToken)
+                json.flag("applicationIsRegisteredForNotifications", hasPushToken)
                 json.flag("userIsRegisteredWithAppServices", isUserKnown)
                 json.flag("deviceIsRegisteredWithAppServices", pair.isDeviceRegistered)
                 json.flag("userIsConnectedToDevice", pair.isConnected)
                 json.flag(
                     "registered",
-                    pair.hasPushToken && isUserKnown && pair.isDeviceRegistered && pair.isConnected)
+                    hasPushToken && isUserKnown && pair.isDeviceRegistered && pair.isConnected)
                 json.flag("notificationPreferencesHaveBeenUpdated", preferences?.isSent ?? false)
                 json.flag("needsToken", needsToken)
             })
@@ -74,6 +75,7 @@ enum Resources {
     private static func needsToken(
         _ owner: String, _ device: String, at now: Timestamp, _ state: any UpstreamState
     ) -> Bool {
+        if state.hasRefusedAlias(owner, at: now) { return true }
         if let held = state.credential(of: owner) { return !held.isUsable(at: now) }
         return ["\(owner)/\(device)", "\(owner)/groups"].contains { state.queued(inLane: $0, atMost: 1) > 0 }
     }
@@ -110,7 +112,7 @@ enum Resources {
                     detail: "The token was rejected before, or has expired; hand in a new one."))
         }
         return UpstreamRouteChange(
-            [.hold(credential)],
+            [.hold(credential)] + state.share(credential, at: request.receivedAt),
             answer: .json(
                 JSONWriter.object { json in
                     json.string("userId", user)

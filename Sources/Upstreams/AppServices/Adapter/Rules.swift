@@ -30,7 +30,10 @@ struct Rules: Sendable {
     }
 
     private func check(item: JSONValue, of kind: AppServicesKind, _ faults: inout AppServicesFaults) {
-        if !(item["userId"]?.string.map(Self.isUser) ?? false) {
+        let user = item["userId"]
+        // Null, or none where it may be missing: the user whose token it is.
+        let isOmitted = kind.mayOmitUser && user == nil || kind.mayBeOfAnyUser && user?.kind == .null
+        if !isOmitted, !(user?.string.map(Self.isUser) ?? false) {
             faults.add(
                 "/userId",
                 "must be 1 to 128 characters of letters, digits and _ . ' + -, or an email address, but not a UUID or me",
@@ -38,12 +41,12 @@ struct Rules: Sendable {
         }
         if kind.isOfDevice {
             if !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
-                faults.add("/deviceId", "must be a UUID", code: kind == .unregister ? 8 : 9)
+                faults.add("/deviceId", "must be a UUID", code: kind.silences ? 8 : 9)
             }
-        } else if !(item["group"]?.string.map(Self.isGroup) ?? false) {
+        } else if kind != .user, !(item["group"]?.string.map(Self.isGroup) ?? false) {
             faults.add("/group", "Invalid group name.", code: kind.code)
         }
-        if kind == .register || kind == .reregister {
+        if kind == .register || kind == .reregister || kind == .device {
             if !(item["deviceToken"]?.string.map(Self.isDeviceToken) ?? false) {
                 faults.add(
                     "/deviceToken", "must be 64 to 200 hexadecimal digits, an even number of them, and nothing else",
@@ -54,14 +57,15 @@ struct Rules: Sendable {
                 faults.add("/" + name, "must be a non-empty string where it is present", code: 9)
             }
         }
-        if kind != .preferences, kind.isOfDevice, let notifier = item["notifier"],
-            !(notifier.string.map(Self.isNotifier) ?? false)
+        let needsNotifier = kind == .device || kind == .unregisterDevice
+        if needsNotifier || kind == .register || kind == .reregister || kind == .unregister,
+            !(item["notifier"].map { $0.string.map(Self.isNotifier) ?? false } ?? !needsNotifier)
         {
             faults.add("/notifier", "must be 1 to 64 letters, digits, _ and -", code: 9)
         }
         if kind == .preferences {
             check(change: item["preferences"], &faults)
-        } else if kind.isOfDevice, kind != .unregister, let lists = item["preferences"] {
+        } else if kind == .register || kind == .reregister, let lists = item["preferences"] {
             check(lists: lists, at: "/preferences", &faults)
         }
     }
@@ -122,7 +126,11 @@ struct Rules: Sendable {
             return faults.add("", "is not accepted: the setting monitoring.enabled is not true", code: 1)
         }
         if kind == .crash {
-            if !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
+            if let name = item["name"] {
+                if !(name.string.map(Self.isCrashFile) ?? false) {
+                    faults.add("/name", "must be a UUID and .crash", code: 1)
+                }
+            } else if !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
                 faults.add("/deviceId", "must be a UUID", code: 1)
             }
             if item["text"]?.isFilledString != true { faults.add("/text", "must be a non-empty string", code: 1) }
@@ -157,6 +165,11 @@ struct Rules: Sendable {
     static func isUUID(_ text: String) -> Bool {
         let groups = text.split(separator: "-", omittingEmptySubsequences: false)
         return groups.map(\.utf8.count) == [8, 4, 4, 4, 12] && groups.allSatisfy { $0.utf8.allSatisfy(isHexDigit) }
+    }
+
+    /// The name of a crash log (section 4.11).
+    static func isCrashFile(_ name: String) -> Bool {
+        name.hasSuffix(".crash") && isUUID(String(name.dropLast(".crash".count)))
     }
 
     static func isGroup(_ text: String) -> Bool {

@@ -41,9 +41,17 @@ extension UpstreamFixture {
             Sample(
                 "group_add",
                 #"{"userId":"a","group":"g","auth":{"provider":"mi","token":"T","expiresAt":"2017-01-01T00:00:00Z"}}"#),
+            Sample("device", AppServicesItems.registrationStep()),
+            Sample("device", AppServicesItems.registrationStep(user: #""me.too""#)),
+            Sample("device_unregister", AppServicesItems.step(#""notifier":"apple""#)),
+            Sample("connect", AppServicesItems.item()), Sample("disconnect", AppServicesItems.item()),
+            Sample("user", AppServicesItems.item(device: nil)),
+            Sample("group", #"{"group":"g","auth":{"token":"T"}}"#),
+            Sample("preferences", AppServicesItems.step(#""userId":null,"preferences":{"blacklist":{"a":[]}}"#)),
             Sample("metrics", #"{"sessionMetrics":{"appId":"1"}}"#),
             Sample("metrics", #"{"sessionMetrics":{"appId":"1"},"logs":[],"metrics":[{}]}"#),
             Sample("crash", #"{"deviceId":"\#(AppServicesItems.deviceID)","text":"it broke"}"#),
+            Sample("crash", #"{"name":"\#(AppServicesItems.deviceID).crash","text":"it broke"}"#),
             Sample(
                 "crash",
                 #"{"deviceId":"\#(AppServicesItems.device)","text":"\u0000","sessionMetrics":{"appId":1},"logs":7}"#),
@@ -60,6 +68,16 @@ extension UpstreamFixture {
                 """#, "/userId", "/deviceId", "/deviceToken", "/deviceModel", "/devicePlatform", "/deviceOSVersion",
                 "/notifier", "/preferences", "/auth"),
             BadSample("unregister", "{}", "/userId", "/deviceId", "/auth"),
+            BadSample("device", "{}", "/deviceId", "/deviceToken", "/notifier", "/auth"),
+            BadSample(
+                "device", #"{"userId":"private name"}"#, "/userId", "/deviceId", "/deviceToken", "/notifier", "/auth"),
+            BadSample("device_unregister", "{}", "/deviceId", "/notifier", "/auth"),
+            BadSample("user", #"{"userId":null}"#, "/userId", "/auth"),
+            BadSample("connect", "{}", "/userId", "/deviceId", "/auth"),
+            BadSample("disconnect", AppServicesItems.item("a", device: ""), "/deviceId"),
+            BadSample("group", "{}", "/group", "/auth"),
+            BadSample("crash", #"{"name":"../private.crash","text":"private"}"#, "/name"),
+            BadSample("crash", #"{"name":null,"text":"private"}"#, "/name"),
             BadSample("preferences", #"{"auth":{}}"#, "/userId", "/deviceId", "/preferences", "/auth/token"),
             BadSample("group_add", "{}", "/userId", "/group", "/auth"),
             BadSample("group_remove", AppServicesItems.group("a", "a b"), "/group"),
@@ -165,6 +183,20 @@ enum AppServicesItems {
     ) -> String {
         let deviceMember = device.map { #","deviceId":"\#($0)""# } ?? ""
         return #"{"userId":"\#(user)"\#(deviceMember)\#(members),"auth":{"token":"\#(token)"}}"#
+    }
+
+    /// An item that names no user.
+    static func step(_ members: String, token: String = u1Token, device: String = deviceID) -> String {
+        #"{"deviceId":"\#(device)",\#(members),"auth":{"token":"\#(token)"}}"#
+    }
+
+    static func registrationStep(
+        user: String? = nil, push: String = pushToken, _ more: String = "", token: String = u1Token,
+        device: String = deviceID
+    ) -> String {
+        let user = user.map { #""userId":\#($0),"# } ?? ""
+        return step(
+            #"\#(user)"deviceToken":"\#(push)","notifier":"apple"\#(more)"#, token: token, device: device)
     }
 
     static let details = #","deviceModel":"iPhone 5s","devicePlatform":"iPhone OS","deviceOSVersion":"8.1.3""#

@@ -33,6 +33,10 @@ private final class AppServicesScenario: Scenario {
     private let caller: Int
     private var tokens = 1
     private var requests = 0
+    /// The steps of the SDK on another device: the next one, and the messages of the one before.
+    private let stepDevice: String
+    private var nextStep = 0
+    private var lastStep: [Expectations.Entry] = []
     /// What the platform knows the user by, unless it was refused, or a disk has lost it.
     private var registration: Expectations.Entry?
 
@@ -40,6 +44,7 @@ private final class AppServicesScenario: Scenario {
         self.caller = caller
         user = "user\(caller)"
         device = "c0ffee11-2233-4455-8677-\(hexadecimal(caller, 12))"
+        stepDevice = "c0ffee12-2233-4455-8677-\(hexadecimal(caller, 12))"
     }
 
     private var token: String { "\(secretPrefix)\(caller).\(tokens)" }
@@ -51,6 +56,7 @@ private final class AppServicesScenario: Scenario {
         if let registration, registration.isSettled, !registration.isWaived, timed.chance(0.05) {
             return crossing(stage, timed)
         }
+        if timed.chance(0.15), let items = stepping(stage, timed) { return items }
         if stage.random.chance(0.1), let item = freshCredential() { return [item] }
         return (0..<count).map { _ in item(stage) }
     }
@@ -60,7 +66,10 @@ private final class AppServicesScenario: Scenario {
         return ScenarioItem("/v1/appservices/users/\(user)/token", #"{"token":"\#(token)"}"#, nil, method: "PUT")
     }
 
-    func refused(_ status: Int) { registration = nil }
+    func refused(_ status: Int) {
+        registration = nil
+        (nextStep, lastStep) = (0, [])
+    }
 
     /// The text of a crash has a mark of its own, since it is sent before the metrics that name it.
     func report(_ stage: Stage) -> ScenarioItem? {
@@ -92,6 +101,33 @@ private final class AppServicesScenario: Scenario {
         items[0].notBefore = start + random.span(0.01...30)
         items[1].notBefore = start
         return items
+    }
+
+    /// A step on the device once the one before it is over, since a disk may lose that; nil until then.
+    private func stepping(_ stage: Stage, _ random: SeededRandom) -> [ScenarioItem]? {
+        guard lastStep.allSatisfy(\.isSettled) else { return nil }
+        if lastStep.contains(where: { $0.isWaived || $0.isErased || $0.wasRejected || $0.isCancelled }) { nextStep = 0 }
+        lastStep = []
+        func step(_ kind: String, _ members: String) -> ScenarioItem {
+            let entry = stage.begin(lane: nil, leavesMark: false, isExempt: true)
+            entry.isNeeded = true
+            lastStep.append(entry)
+            return ScenarioItem(kind, "{\(members),\(auth)}", entry)
+        }
+        let (named, on) = (#""userId":"\#(user)""#, #""deviceId":"\#(stepDevice)""#)
+        defer { nextStep = (nextStep + 1) % 5 }
+        switch nextStep {
+        case 0:
+            let token = hexadecimal(requests, 64)
+            return [
+                step("device", #"\#(on),"deviceToken":"\#(token)","notifier":"apple""#), step("user", named),
+                step("group", #""group":"all""#),
+            ]
+        case 1: return [step("connect", "\(named),\(on)")]
+        case 2: return [step("preferences", #"\#(on),"userId":null,"preferences":\#(preferences(random))"#)]
+        case 3: return [step("disconnect", "\(named),\(on)")]
+        default: return [step("device_unregister", #"\#(on),"notifier":"apple""#)]
+        }
     }
 
     private func registering(_ entry: Expectations.Entry, _ auth: String) -> ScenarioItem {

@@ -1,0 +1,260 @@
+import PosternConformance
+import PosternCore
+import PosternTestKit
+import PosternUpstream
+import Testing
+
+@testable import AppServicesAdapter
+
+/// The kinds that are one step of the SDK each: what they send, in which order, and with whose token.
+@Suite struct AppServicesSingleStepTests {
+    private typealias Items = AppServicesItems
+    private typealias Harness = AppServicesHarness
+
+    private static let missing = Harness.error(404, "entity_not_found")
+    private static let expired = Harness.error(401, "expired_token")
+    private static let other = "20981743"
+    private static let otherToken = "MITOK:00042|a9b8c7d6"
+
+    private func connect(_ harness: inout Harness, _ user: String = Items.u1, token: String = Items.u1Token) throws
+        -> MessageID
+    {
+        try harness.post("connect", Items.item(user, token: token))
+    }
+
+    private func register(
+        _ harness: inout Harness, token: String = Items.u1Token, push: String = Items.pushToken
+    ) throws -> MessageID {
+        try harness.post("device", Items.registrationStep(push: push, token: token))
+    }
+
+    private func waits(_ harness: Harness, _ id: MessageID) throws -> Bool {
+        if case .wait(.order, _) = try harness.plan(id) { true } else { false }
+    }
+
+    private func token(_ request: UpstreamRequest?) -> String? {
+        request?.headers.first { $0.name == "Authorization" }?.value
+    }
+
+    // MARK: Requests and results
+
+    @Test func eachStep_isItsRequest_andItsResult() throws {
+        var harness = try Harness()
+        let registered = Items.registrationStep(push: Items.pushToken.uppercased(), Items.details)
+        let steps: [(kind: String, payload: String, step: String, vector: Int)] = [
+            ("device", registered, "registerDevice", 1), ("user", Items.item(device: nil), "registerUser", 2),
+            ("connect", Items.item(), "connect", 3), ("disconnect", Items.item(), "disconnect", 12),
+            ("device_unregister", Items.step(#""notifier":"apple""#), "blankToken", 13),
+            ("group", #"{"group":"Fall-2014-Biology","auth":{"token":"\#(Items.u1Token)"}}"#, "createGroup", 8),
+        ]
+        for step in steps {
+            let id = try harness.post(step.kind, step.payload)
+            let requests = try harness.run(id, answer: Harness.usual)
+            #expect(requests.map(\.spelledOut) == [try Fixture.bytes("v\(step.vector).http")], "\(step.kind)")
+            #expect(harness.results[id]?.map(\.step) == [step.step])
+            #expect(harness.results[id]?.map(\.outcome) == [.done] && harness.results[id]?.first?.status == 200)
+        }
+    }
+
+    @Test func missingGroup_isCreated_alsoIfOthersAreToJoinExistingOnesOnly() throws {
+        var harness = try Harness(["onlyAddUserToExistingGroups": .bool(true)])
+        let id = try harness.post("group", #"{"group":"Fall-2014-Biology","auth":{"token":"\#(Items.u1Token)"}}"#)
+        let requests = try harness.run(id) { $0.step == "findGroup" ? Self.missing : Harness.usual($0) }
+        #expect(requests.map(\.spelledOut) == [try Fixture.bytes("v8.http"), try Fixture.bytes("v9.http")])
+        #expect(harness.results[id]?.map(\.step) == ["createGroup"])
+    }
+
+    @Test func rejectedStep_failsWithTheFrameworksCode_andNothingFollows() throws {
+        var harness = try Harness()
+        for (kind, step, code) in [
+            ("connect", "connect", 1), ("disconnect", "disconnect", 1), ("user", "registerUser", 7),
+        ] {
+            let id = try harness.post(kind, Items.item())
+            #expect(try harness.steps(id) { _ in Harness.error(403, "forbidden_service_operation") } == [step])
+            #expect(harness.ended[id]?.state == .failed)
+            #expect(harness.ended[id]?.reason.hasSuffix("(code \(code))") == true)
+            #expect(harness.results[id]?.map(\.outcome) == [.failed])
+        }
+    }
+
+    @Test func connect_thatFindsNothing_registersDeviceAndUserOnceMore() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        let id = try connect(&harness)
+        var answers = [Self.missing]
+        let requests = try harness.run(id) { answers.popLast() ?? Harness.usual($0) }
+        #expect(requests.map(\.step) == ["connect", "registerDevice", "registerUser", "connect"])
+        let body = #"{"apple.notifier.id":"\#(Items.pushToken)","type":"device","uuid":"\#(Items.device)"}"#
+        #expect(requests[1].body == Array(body.utf8))
+        #expect(harness.results[id]?.map(\.step) == ["connect"] && harness.ended[id]?.state == .delivered)
+        let second = try connect(&harness)
+        #expect(try harness.steps(second) { _ in Self.missing }.prefix(2) == ["connect", "registerDevice"])
+    }
+
+    @Test func preferences_withoutAUser_areSentForADeviceThatWasNeverRegisteredHere() throws {
+        var harness = try Harness()
+        let payload = Items.step(
+            #""userId":null,"preferences":{"whitelist":{"forum":["chat","polls"],"assignments":[]}}"#)
+        let id = try harness.post("preferences", payload)
+        #expect(try harness.run(id, answer: Harness.usual).map(\.spelledOut) == [try Fixture.bytes("v4.http")])
+    }
+
+    @Test func crash_withAName_isItsTextAlone() throws {
+        var harness = try Harness(["monitoring.enabled": .bool(true)])
+        let id = try harness.post("crash", #"{"name":"\#(Items.deviceID).crash","text":"it broke"}"#)
+        let requests = try harness.run(id) { _ in Harness.response(200, "") }
+        #expect(requests.map(\.step) == ["uploadCrashLog"])
+        #expect(requests[0].url.hasSuffix("/acme/campus-dev/apm/crashLogs/\(Items.deviceID).crash"))
+        #expect(requests[0].body == Array("it broke".utf8) && harness.ended[id]?.state == .delivered)
+    }
+
+    // MARK: Order
+
+    @Test func stepsOfADevice_areSentInTheirOrder_acrossUsers() throws {
+        var harness = try Harness()
+        let device = try register(&harness)
+        let first = try connect(&harness)
+        let second = try connect(&harness, Self.other, token: "T2")
+        let left = try harness.post("disconnect", Items.item(Self.other, token: "T2"))
+        #expect(try waits(harness, first) && waits(harness, second))
+        _ = try harness.steps(device)
+        #expect(harness.lastChanges.contains(.wake(lane: "\(Items.u1)/\(Items.device)")))
+        #expect(try !waits(harness, first) && waits(harness, second))
+        _ = try harness.steps(first)
+        #expect(harness.lastChanges.contains(.wake(lane: "\(Self.other)/\(Items.device)")))
+        #expect(try !waits(harness, second))
+        #expect(try harness.steps(second) == ["connect"] && harness.steps(left) == ["disconnect"])
+    }
+
+    @Test func connectAndGroupAdd_waitForAQueuedUser() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        let user = try harness.post("user", Items.item(device: nil))
+        let connection = try connect(&harness)
+        let group = try harness.post("group_add", Items.group())
+        #expect(try waits(harness, connection) && waits(harness, group))
+        _ = try harness.steps(user)
+        #expect(harness.lastChanges.contains(.wake(lane: "\(Items.u1)/\(Items.device)")))
+        #expect(harness.lastChanges.contains(.wake(lane: "\(Items.u1)/groups")))
+        #expect(try !waits(harness, connection) && !waits(harness, group))
+    }
+
+    @Test func messageThatWaitsForAToken_delaysNoOtherUser_andDoesNotUndoWhatCameAfterIt() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        let first = try connect(&harness)
+        _ = try harness.steps(first) { _ in Self.expired }
+        let second = try connect(&harness, Self.other, token: "T2")
+        #expect(try harness.steps(second) == ["connect"])
+        harness.hold("PiTok-new", of: Items.u1)
+        #expect(try harness.steps(first) == [])
+        #expect(harness.ended[first]?.state == .cancelled)
+    }
+
+    // MARK: Devices
+
+    @Test func laterDevice_replacesAnUnsentOne() throws {
+        var harness = try Harness()
+        let first = try register(&harness, push: String(repeating: "a", count: 64))
+        let second = try register(&harness)
+        #expect(try harness.steps(first) == [] && harness.ended[first]?.state == .cancelled)
+        #expect(try harness.steps(second) == ["registerDevice"])
+    }
+
+    @Test func connect_afterADeviceThatWasReplaced_registersTheDeviceFirst() throws {
+        var harness = try Harness()
+        let device = try register(&harness)
+        let connection = try connect(&harness)
+        _ = try register(&harness, push: String(repeating: "a", count: 64))
+        _ = try harness.steps(device)
+        #expect(try harness.steps(connection) == ["registerDevice", "connect"])
+    }
+
+    @Test func unregistration_isNotSent_onceAnotherUserRegisteredTheDevice() throws {
+        var harness = try Harness()
+        for id in [try register(&harness), try connect(&harness), try harness.post("disconnect", Items.item())] {
+            _ = try harness.steps(id)
+        }
+        let left = try harness.post("device_unregister", Items.step(#""notifier":"apple""#))
+        let taken = try register(&harness, token: "T2")
+        // Whose token that is shows with the next step.
+        try harness.post("user", Items.item(Self.other, token: "T2", device: nil))
+        #expect(try harness.steps(left) == [] && harness.ended[left]?.state == .cancelled)
+        #expect(try harness.steps(taken) == ["registerDevice"])
+    }
+
+    @Test func unregistration_isSent_ifTheSameUserRegistersTheDeviceAgain() throws {
+        var harness = try Harness()
+        for id in [try register(&harness), try connect(&harness), try harness.post("disconnect", Items.item())] {
+            _ = try harness.steps(id)
+        }
+        let left = try harness.post("device_unregister", Items.step(#""notifier":"apple""#))
+        let again = try register(&harness)
+        #expect(try harness.steps(left) == ["blankToken"] && harness.steps(again) == ["registerDevice"])
+    }
+
+    @Test func unregistration_thatOthersHavePassed_blanksNothing() throws {
+        var harness = try Harness()
+        let left = try harness.post("device_unregister", Items.step(#""notifier":"apple""#))
+        _ = try harness.steps(left) { _ in Self.expired }
+        _ = try harness.steps(try register(&harness, token: "T2"))
+        try harness.post("user", Items.item(device: nil))
+        harness.hold(Credential(owner: harness.owner(of: left), value: Array("T3".utf8), note: "pi"))
+        #expect(try harness.steps(left) == [] && harness.ended[left]?.state == .cancelled)
+    }
+
+    // MARK: Tokens
+
+    @Test func deviceWithoutAUser_waitsForTheTokenOfTheUserWhoseTokenItCameWith() throws {
+        var harness = try Harness()
+        let device = try register(&harness)
+        try harness.post("user", Items.item(device: nil))
+        _ = try harness.steps(device) { _ in Self.expired }
+        #expect(harness.isOpen(device) && harness.parked == [harness.owner(of: device)])
+        // Not sent again for the user either.
+        #expect(harness.state.credential(of: Items.u1)?.isRefused == true)
+        try harness.post("user", Items.item(token: "PiTok-new", device: nil))
+        #expect(token(try harness.run(device, answer: Harness.usual).first) == "Bearer PiTok-new")
+    }
+
+    @Test func tokenThatWasRefusedForADevice_isNotSentForTheUserWhoBringsIt() throws {
+        var harness = try Harness()
+        let device = try register(&harness)
+        _ = try harness.steps(device) { _ in Self.expired }
+        let user = try harness.post("user", Items.item(device: nil))
+        #expect(try harness.steps(user) == [] && harness.isOpen(user))
+    }
+
+    @Test func tokenThatWasRefusedForAUser_isNotSentForTheDevice() throws {
+        var harness = try Harness()
+        let user = try harness.post("user", Items.item(device: nil))
+        _ = try harness.steps(user) { _ in Self.expired }
+        let device = try register(&harness)
+        #expect(try harness.steps(device) == [] && harness.isOpen(device))
+        harness.hold("PiTok-new", of: Items.u1)
+        try harness.post("user", Items.item(token: "PiTok-new", device: nil))
+        #expect(token(try harness.run(device, answer: Harness.usual).first) == "Bearer PiTok-new")
+    }
+
+    @Test func tokenThatCameWithNoUser_isTheOneOfTheUserWhoWasConnectedLast() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        _ = try harness.steps(try connect(&harness))
+        let left = try harness.post("device_unregister", Items.step(#""notifier":"apple""#, token: "T2"))
+        _ = try harness.steps(left) { _ in Self.expired }
+        #expect(harness.isOpen(left))
+        try harness.post("user", Items.item(token: "PiTok-new", device: nil))
+        #expect(token(try harness.run(left, answer: Harness.usual).first) == "Bearer PiTok-new")
+    }
+
+    @Test func tokenOfAnotherUser_doesNotServeADeviceWhoseUserIsKnown() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        _ = try harness.steps(try connect(&harness))
+        let taken = try register(&harness, token: "T2")
+        try harness.post("user", Items.item(Self.other, token: "T2", device: nil))
+        _ = try harness.steps(taken) { _ in Self.expired }
+        try harness.post("user", Items.item(token: "PiTok-new", device: nil))
+        #expect(try harness.steps(taken) == [] && harness.isOpen(taken))
+    }
+}
