@@ -32,7 +32,7 @@ size_t postern_put_head(uint8_t *start, const postern_head *former, const poster
     at = put(at, (uint64_t)(head->lane ^ former->lane));
     at = put(at, fold(head->acceptedAtMs - former->acceptedAtMs));
     at = put(at, (uint64_t)head->size);
-    at = put(at, (uint64_t)head->keySize);
+    at = put(at, (uint64_t)(head->keySize | head->tried << 8));
     uint32_t checksum = (uint32_t)head->checksum;
     memcpy(at, &checksum, sizeof checksum);
     at += sizeof checksum;
@@ -45,7 +45,9 @@ const uint8_t *postern_next_head(postern_head *head, const uint8_t *at, const ui
     uint32_t checksum;
     if (!(at = get(at, end, &id)) || !(at = get(at, end, &kind)) || !(at = get(at, end, &lane))) return NULL;
     if (!(at = get(at, end, &accepted)) || !(at = get(at, end, &size)) || !(at = get(at, end, &key))) return NULL;
-    if (size > INT32_MAX || key > 255 || (size_t)(end - at) < sizeof checksum + key) return NULL;
+    head->tried = (int64_t)(key >> 8);
+    key &= 0xFF;
+    if (size > INT32_MAX || head->tried >= 64 || (size_t)(end - at) < sizeof checksum + key) return NULL;
     memcpy(&checksum, at, sizeof checksum);
     at += sizeof checksum;
     head->id += (int64_t)(id << 8);
@@ -62,9 +64,10 @@ const uint8_t *postern_next_head(postern_head *head, const uint8_t *at, const ui
 
 // MARK: The functions
 
-enum { ID, KIND, LANE, ACCEPTED, KEY, CHECKSUM, SIZE, PAYLOAD, SETTLED, RESULT, NUMBER };
+enum { ID, KIND, LANE, ACCEPTED, KEY, CHECKSUM, SIZE, PAYLOAD, SETTLED, RESULT, TRIED, NUMBER };
 static const char columns[] = "CREATE TABLE messages (id INTEGER, kind INTEGER, lane INTEGER, acceptedAtMs INTEGER, key TEXT, "
-                              "checksum INTEGER, size INTEGER, payload BLOB, settledAtMs INTEGER, result BLOB, number HIDDEN)";
+                              "checksum INTEGER, size INTEGER, payload BLOB, settledAtMs INTEGER, result BLOB, tried INTEGER, "
+                              "number HIDDEN)";
 
 /// What the planner has chosen.
 enum { ONE = 1, FROM = 2, THROUGH = 4, DESCENDING = 8, PAYLOADS = 16 };
@@ -239,6 +242,7 @@ static int column(sqlite3_vtab_cursor *base, sqlite3_context *context, int colum
         break;
     case CHECKSUM: sqlite3_result_int64(context, head->checksum); break;
     case SIZE: sqlite3_result_int64(context, head->size); break;
+    case TRIED: sqlite3_result_int64(context, head->tried); break;
     case PAYLOAD:
         if (!isOfReceipts) read_payload(cursor, context);
         break;

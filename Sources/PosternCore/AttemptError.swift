@@ -16,7 +16,7 @@ public struct AttemptError: Error, Sendable, Equatable, CustomStringConvertible 
         case unauthorized
         /// The address or the form of the request is wrong, not the payload.
         case misconfigured
-        /// The upstream rejected this message.
+        /// The upstream rejected this message, or the gateway has, by its rules.
         case refused
         /// The stored payload is damaged, so it was not sent.
         case damaged

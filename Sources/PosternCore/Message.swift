@@ -23,13 +23,15 @@ public struct Message: Sendable, Equatable {
     public var wasRetried: Bool
     /// Whether it is an event about another message that settled. There is none about itself.
     public let isCallback: Bool
+    /// Whether an SDK has posted it, to an endpoint that takes the place of its platform's.
+    public let isFromSDK: Bool
     /// The `traceparent` of the request that it was accepted in (W3C Trace Context).
     public let traceParent: String?
 
     public init(
         id: MessageID, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp, payload: [UInt8],
         attempts: Int = 0, progress: [UInt8]? = nil, mayHaveArrived: Bool = false,
-        wasRetried: Bool = false, isCallback: Bool = false, traceParent: String? = nil
+        wasRetried: Bool = false, isCallback: Bool = false, isFromSDK: Bool = false, traceParent: String? = nil
     ) {
         self.id = id
         self.kind = kind
@@ -42,6 +44,7 @@ public struct Message: Sendable, Equatable {
         self.mayHaveArrived = mayHaveArrived
         self.wasRetried = wasRetried
         self.isCallback = isCallback
+        self.isFromSDK = isFromSDK
         self.traceParent = traceParent
     }
 }

@@ -23,6 +23,8 @@ public struct MessageRecord: Sendable, Equatable {
     public var result: [UInt8]?
     /// Nil if it was not requested, or is no longer kept.
     public var payload: [UInt8]?
+    /// Whether an SDK has posted it.
+    public var isFromSDK = false
     /// Whether its content was erased (`Outbox.erase`). Not known of a delivered message.
     public var isErased = false
     /// The number of its lane in the queue, to find earlier messages of the lane.

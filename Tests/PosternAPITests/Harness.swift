@@ -178,16 +178,26 @@ final class TestGateway: GatewayHarness {
         return try #require(answer.json["id"].string, "\(answer.text)")
     }
 
-    /// Stores a message that has expired already, which a request cannot do, and returns its id.
+    /// A message of the first upstream as no request to the API brings it.
+    func newMessage(
+        _ text: String = #"{"n":1}"#, expiresAt: Timestamp? = nil, isFromSDK: Bool = false, failure: String? = nil
+    ) -> NewMessage {
+        NewMessage(
+            queue: workers[0].queue.target, kind: "event", acceptedAt: SystemTime().now, expiresAt: expiresAt,
+            bytes: Array(text.utf8), isFromSDK: isFromSDK, failure: failure)
+    }
+
+    /// Stores messages without a request.
+    @discardableResult func append(_ messages: [NewMessage]) throws -> AppendReceipt {
+        let receipt = Mutex<AppendReceipt?>(nil)
+        outbox.append(messages, recording: nil) { result in receipt.withLock { $0 = try? result.get() } }
+        try #require(eventually { receipt.withLock { $0 != nil } }, "they were not stored")
+        return try #require(receipt.withLock { $0 })
+    }
+
+    /// Stores a message that has expired already, and returns its id.
     func storeExpired() throws -> String {
-        let now = SystemTime().now
-        let message = NewMessage(
-            queue: workers[0].queue.target, kind: "event", acceptedAt: now, expiresAt: now,
-            bytes: Array(#"{"n":1}"#.utf8))
-        let id = Mutex<MessageID?>(nil)
-        outbox.append([message], recording: nil) { result in id.withLock { $0 = try? result.get().ids.first } }
-        try #require(eventually { id.withLock { $0 != nil } }, "it was not stored")
-        return try #require(id.withLock { $0?.description })
+        try append([newMessage(expiresAt: SystemTime().now)]).ids[0].description
     }
 
     func waitFor(_ reason: String?, of id: String) throws { try wait(for: "waitingFor", reason, of: id) }

@@ -92,7 +92,7 @@ private final class Comparison {
                     lane: Int64.random(in: -20...4, using: &random),
                     key: chance(30) ? "key-\(Int.random(in: 0..<50, using: &random))" : nil, later: chance(1),
                     ends: chance(1),
-                    kind: chance(20)
+                    kind: chance(20), isFromSDK: chance(30), fails: chance(2)
                 )
             }
         ids += try both("ids") { store, queue in
@@ -103,8 +103,10 @@ private final class Comparison {
                         lane: message.lane <= 0 ? .none : .digest(message.lane << 40), key: message.key,
                         acceptedAt: store.time.now, notBefore: message.later ? store.time.now + .seconds(3) : nil,
                         expiresAt: message.ends ? store.time.now + .seconds(9) : nil,
-                        bytes: [UInt8](repeating: UInt8(message.size % 251), count: message.size))
+                        bytes: [UInt8](repeating: UInt8(message.size % 251), count: message.size),
+                        isFromSDK: message.isFromSDK, failure: message.fails ? "it is not valid" : nil)
                 })
+            try #require(Set(receipt.failed.keys) == Set(plan.indices.filter { plan[$0].fails }))
             return Appended(ids: receipt.ids, evicted: receipt.evicted)
         }.ids
     }

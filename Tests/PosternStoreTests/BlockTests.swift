@@ -101,7 +101,7 @@ import Testing
         #expect(listed.map(\.id) == [first] + ids)
         #expect(listed.map(\.key) == [nil] + (0..<10).map { "k\($0)" })
         try store.execute(
-            "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM received_1 "
+            "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result, 0 FROM received_1 "
                 + "WHERE id = \(ids[5].rawValue)")
         #expect(try !store.outbox.audit().isBalanced)
     }
@@ -140,7 +140,7 @@ import Testing
         "UPDATE blocks_1 SET last = last + 256",
         "INSERT INTO receipts_1 SELECT first, last, count, acceptedAtMs, acceptedAtMs, NULL, heads FROM blocks_1",
         "INSERT INTO queue_1 (id, kind, lane, acceptedAtMs, checksum, payload) SELECT last, 1, 0, 0, 0, x'00' FROM blocks_1",
-        "INSERT INTO delivered_1 SELECT first, 1, 0, 0, 1, NULL, NULL FROM blocks_1",
+        "INSERT INTO delivered_1 SELECT first, 1, 0, 0, 1, NULL, NULL, 0 FROM blocks_1",
     ])
     func block_thatDoesNotHaveWhatItSays_isFound(damage: String) throws {
         try store.append(5, to: queue)
@@ -161,7 +161,7 @@ import Testing
         var (former, written) = (postern_head(), postern_head())
         (former.id, former.lane, former.acceptedAtMs, former.offset, former.size) = (0x501, 7, 1_700_000_000_000, 3, 9)
         (written.id, written.kind, written.lane) = (Int64.max - 0xFE, 300, .min)
-        (written.acceptedAtMs, written.size, written.checksum) = (-1, 16_384, 0xFFFF_FFFF)
+        (written.acceptedAtMs, written.size, written.checksum, written.tried) = (-1, 16_384, 0xFFFF_FFFF, 63)
         var bytes = [UInt8](repeating: 0, count: Int(POSTERN_HEAD_BYTES))
         let key = [CChar](repeating: 0x61, count: 255)
         key.withUnsafeBufferPointer { key in
@@ -177,6 +177,7 @@ import Testing
                 #expect(postern_next_head(&head, start, start + count) == start + count)
                 #expect(head.id == written.id && head.kind == 300 && head.lane == .min && head.acceptedAtMs == -1)
                 #expect(head.size == 16_384 && head.checksum == 0xFFFF_FFFF && head.offset == 12 && head.keySize == 255)
+                #expect(head.tried == 63)
             }
         }
     }

@@ -117,11 +117,14 @@ private final class Trial {
         let later = chance(10) ? store.time.now + .milliseconds(Int.random(in: 1...2000, using: &random)) : nil
         let end = chance(5) ? store.time.now + .seconds(5) : nil
         let new = (0..<Int.random(in: 1...8, using: &random)).map { _ in
-            store.message(to: queue, lane: lane(), notBefore: later, expiresAt: end)
+            store.message(
+                to: queue, lane: lane(), notBefore: later, expiresAt: end, isFromSDK: chance(50),
+                failure: chance(3) ? "it is not valid" : nil)
         }
         let ids = try store.append(new).ids
         for (id, message) in zip(ids, new) {
             lanes[id] = message.lane
+            if message.failure != nil { settled.insert(id) }
             if later != nil { scheduled.insert(id) }
         }
     }

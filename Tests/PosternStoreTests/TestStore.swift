@@ -69,11 +69,13 @@ final class TestStore {
 
     func message(
         _ text: String = "{}", to queue: UpstreamQueue, lane: Lane = .none, key: String? = nil,
-        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil
+        notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, isFromSDK: Bool = false, failure: String? = nil,
+        failsIfRejected: Bool = false
     ) -> NewMessage {
         NewMessage(
             queue: queue.target, kind: queue.upstream.kinds[0], lane: lane, key: key, acceptedAt: time.now,
-            notBefore: notBefore, expiresAt: expiresAt, bytes: Array(text.utf8))
+            notBefore: notBefore, expiresAt: expiresAt, bytes: Array(text.utf8), isFromSDK: isFromSDK, failure: failure,
+            failsIfRejected: failsIfRejected)
     }
 
     /// Where lanes are admitted by the owner of the queue, that is done when this returns.

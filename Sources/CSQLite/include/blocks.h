@@ -23,6 +23,8 @@ typedef struct {
     /// Not terminated; NULL without a key. A head that was read points into the heads of the block.
     const char *key;
     int64_t keySize;
+    /// The flags of a message that need no row, less than 64.
+    int64_t tried;
 } postern_head;
 
 /// Writes the head of a message that follows `former` in its block. The first one follows a head of zeros with the `id` and the

@@ -66,6 +66,7 @@ private struct CallbackTexts {
         json.string("kind", message.kind.description)
         json.string("state", message.state.name)
         json.string("key", message.key)
+        json.string("via", MessageJSON.via(isFromSDK: message.isFromSDK))
         if let original = message.replayOf { json.string("replayOf", original.description) }
         json.number("attempts", message.attempts)
         json.time("settledAt", message.settledAt)

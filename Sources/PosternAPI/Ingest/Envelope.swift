@@ -9,6 +9,8 @@ struct EnvelopeOptions {
     var expiresAt: Timestamp?
     /// See `Message.traceParent`. Nil means that of the request.
     var traceParent: String?
+    /// Whether an SDK has posted the message to the gateway that it was exported from.
+    var isFromSDK = false
 }
 
 /// The members of an envelope, found in one pass however many there are.
@@ -19,6 +21,7 @@ private struct Envelope {
     var key: JSONValue?
     var notBefore: JSONValue?
     var expiresAt: JSONValue?
+    var via: JSONValue?
 
     init(_ object: JSONValue, _ faults: inout PayloadErrors) {
         for (name, value) in object.members {
@@ -34,16 +37,18 @@ private struct Envelope {
                 notBefore = value
             } else if name.equals("expiresAt") {
                 expiresAt = value
+            } else if name.equals("via") {
+                via = value
             } else {
                 faults.add(
                     JSONPointer.member(name),
-                    "is unknown; an envelope has upstream, kind, payload, key, notBefore, expiresAt")
+                    "is unknown; an envelope has upstream, kind, payload, key, notBefore, expiresAt, via")
             }
         }
     }
 }
 
-/// Envelopes of `POST /v1/messages`: `{"upstream","kind","payload","key"?,"notBefore"?,"expiresAt"?}`.
+/// Envelopes of `POST /v1/messages`: `{"upstream","kind","payload","key"?,"notBefore"?,"expiresAt"?,"via"?}`.
 extension IngestValidation {
     mutating func admit(envelope value: JSONValue, at index: Int) throws(Problem) {
         guard value.kind == .object else {
@@ -100,6 +105,10 @@ extension IngestValidation {
             } else {
                 options.key = text
             }
+        }
+        if let via = envelope.via, via.kind != .null {
+            options.isFromSDK = via.string == MessageJSON.via(isFromSDK: true)
+            if !options.isFromSDK { faults.add("/via", "must be sdk, as an export has it, or null") }
         }
         options.notBefore = time(envelope.notBefore, "/notBefore", &faults)
         options.expiresAt = time(envelope.expiresAt, "/expiresAt", &faults)

@@ -172,7 +172,7 @@ struct IngestHandler: Sendable {
                 responder.ids = receipt.ids
                 response.request.countAcceptances(besides: receipt.repeated)
                 if let seconds = response.request.preferences.wait, !receipt.ids.isEmpty {
-                    hold(SettlementReply(response, receipt, responder, context), receipt.repeatedIDs, seconds: seconds)
+                    hold(SettlementReply(response, receipt, responder, context), receipt, seconds: seconds)
                 } else {
                     responder.send(202) { response.accepted(receipt) }
                 }
@@ -194,8 +194,9 @@ struct IngestHandler: Sendable {
     }
 
     /// Holds the reply until its messages are settled. Those of repeated events may be settled already.
-    private func hold(_ reply: SettlementReply, _ repeated: Set<MessageID>, seconds: Int) {
-        context.pendingReplies.hold(reply, seconds: seconds)
+    private func hold(_ reply: SettlementReply, _ receipt: AppendReceipt, seconds: Int) {
+        context.pendingReplies.hold(reply, ended: receipt.notices, seconds: seconds)
+        let repeated = receipt.repeatedIDs
         guard !repeated.isEmpty else { return }
         context.readers.run { [context] in
             for id in repeated {

@@ -190,7 +190,8 @@ struct IngestValidation {
                 range: valid.rewritten == nil ? rangeInBody(of: payload) : nil,
                 waitsFor: valid.waitsFor, credential: valid.credential,
                 traceParent: options.traceParent ?? traceParent,
-                turn: upstream.fairness?.turn(ofCaller: caller?.turn, key: options.key, payload: payload) ?? 0))
+                turn: upstream.fairness?.turn(ofCaller: caller?.turn, key: options.key, payload: payload) ?? 0,
+                isFromSDK: options.isFromSDK))
         if valid.credential != nil { request.handsInCredentials = true }
         request.kinds.append((upstream, kind))
         request.indices.append(index)

@@ -173,6 +173,6 @@ extension APIContext {
         return NewMessage(
             queue: target.queue, kind: kind.kind, lane: valid.lane, key: record.key, acceptedAt: now,
             expiresAt: valid.expiresAt, bytes: valid.rewritten ?? payload, waitsFor: valid.waitsFor,
-            credential: valid.credential, turn: turn)
+            credential: valid.credential, turn: turn, isFromSDK: record.isFromSDK)
     }
 }

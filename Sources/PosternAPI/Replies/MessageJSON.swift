@@ -33,6 +33,7 @@ public enum MessageJSON {
             json.string("kind", record.kind.description)
             json.string("state", record.state.name)
             json.string("key", record.key)
+            json.string("via", via(isFromSDK: record.isFromSDK))
             if let original = record.replayOf { json.string("replayOf", original.description) }
             json.string("lane", record.laneText)
             json.number("attempts", record.attempts)
@@ -62,6 +63,9 @@ public enum MessageJSON {
             if isSimulated, notice.state == .delivered { json.flag("simulated", true) }
         }
     }
+
+    /// How a message was posted, if not by the API of the gateway itself.
+    public static func via(isFromSDK: Bool) -> String? { isFromSDK ? "sdk" : nil }
 
     /// An error as the API shows it.
     public static func error(_ error: AttemptError) -> String {

@@ -36,7 +36,9 @@ final class PendingReplies: Sendable {
     }
 
     /// Called from the completion of the append: until it returns none of the messages that it stored can be settled.
-    func hold(_ reply: any PendingReply, seconds: Int) {
+    ///
+    /// - Parameter ended: The messages that ended when they were stored.
+    func hold(_ reply: any PendingReply, ended: [SettledNotice] = [], seconds: Int) {
         let isOpen = state.withLock { state in
             guard !state.isClosed else { return false }
             state.replies[ObjectIdentifier(reply)] = reply
@@ -52,6 +54,7 @@ final class PendingReplies: Sendable {
         }
         reply.onHangUp(end)
         timer.run(after: .seconds(seconds), end)
+        for notice in ended { settledBefore(notice, reply) }
     }
 
     /// Sends all of them, and every later one at once.

@@ -47,7 +47,7 @@ struct ImportRequest {
 
 /// A line of an export.
 enum ImportLine: Equatable {
-    /// What is posted: `{"upstream","kind","payload","key"?,"notBefore"?,"expiresAt"?}`.
+    /// What is posted: `{"upstream","kind","payload","key"?,"notBefore"?,"expiresAt"?,"via"?}`.
     case envelope([UInt8])
     /// A message in another state, or one whose payload is not kept.
     case skipped
@@ -81,7 +81,7 @@ enum ImportLine: Equatable {
             return
         }
         var text: [UInt8] = []
-        for name in ["upstream", "kind", "key", "notBefore", "expiresAt"] {
+        for name in ["upstream", "kind", "key", "notBefore", "expiresAt", "via"] {
             guard let value = root[named: name], value.kind != .null else { continue }
             text += Array("\(text.isEmpty ? "{" : ",")\"\(name)\":".utf8) + value.bytes
         }

@@ -121,7 +121,7 @@ struct OutboxReport: Sendable {
         var lines: [(String, String?)] = [
             ("id", "\(record.id)"), ("upstream", record.upstream), ("kind", "\(record.kind)"),
             ("state", record.state.name), ("key", record.key),
-            ("lane", record.laneText),
+            ("via", MessageJSON.via(isFromSDK: record.isFromSDK)), ("lane", record.laneText),
             ("attempts", "\(record.attempts)"),
             ("created", "\(record.acceptedAt)"), ("waits for", waitStatus.waitingFor?.rawValue),
             ("next attempt", waitStatus.nextAttemptAt?.description), ("settled", record.settledAt?.description),

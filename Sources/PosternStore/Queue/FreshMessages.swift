@@ -153,7 +153,8 @@ extension QueueRows {
             QueueRow(
                 message: Message(
                     id: message.id, kind: message.kind, lane: Lane(number: head.lane), key: head.keyText,
-                    acceptedAt: Timestamp(milliseconds: head.acceptedAtMs), payload: [UInt8](payload)),
+                    acceptedAt: Timestamp(milliseconds: head.acceptedAtMs), payload: [UInt8](payload),
+                    isFromSDK: MessageFlags(rawValue: head.tried).contains(.isFromSDK)),
                 expiresAt: nil, wasRequeued: false, isWhole: Checksum.of(payload) == head.checksum)
         }
     }

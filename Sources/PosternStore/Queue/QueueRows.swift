@@ -118,7 +118,7 @@ struct QueueRows {
                 lane: lane ?? Lane(number: row.lane),
                 key: row[8], acceptedAt: row[3], payload: row[12], attempts: row[7], progress: row[9],
                 mayHaveArrived: flags.contains(.mayHaveArrived), wasRetried: flags.contains(.wasRetried),
-                isCallback: flags.contains(.isCallback), traceParent: row[13]),
+                isCallback: flags.contains(.isCallback), isFromSDK: flags.contains(.isFromSDK), traceParent: row[13]),
             expiresAt: row[6], wasRequeued: flags.contains(.wasRequeued),
             isWhole: row.isWhole(payload: 12, checksum: 11))
     }

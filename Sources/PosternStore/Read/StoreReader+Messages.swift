@@ -134,29 +134,31 @@ extension StoreReader {
     }
 
     /// The columns are the same for all tables: id, kind, state, key, attempts, acceptedAtMs, lastError, settledAtMs,
-    /// result, payload, and what receipts do not have: of ended messages the lane and the flags count.
+    /// result, payload, nextAttemptAtMs, waiting, lane, expiresAtMs, and the flags. Receipts have no lane.
     private static func statement(_ table: Table, _ order: MessageOrder) -> Statement {
         switch (table, order) {
         case (.queue, .oldest):
             """
             SELECT id, kind, 0, key, attempts, acceptedAtMs, lastError, NULL, NULL, CASE WHEN ?3 THEN payload END,
-              nextAttemptAtMs, waiting, lane, expiresAtMs
+              nextAttemptAtMs, waiting, lane, expiresAtMs, tried
             FROM queued_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.queue, .newest):
             """
             SELECT id, kind, 0, key, attempts, acceptedAtMs, lastError, NULL, NULL, CASE WHEN ?3 THEN payload END,
-              nextAttemptAtMs, waiting, lane, expiresAtMs
+              nextAttemptAtMs, waiting, lane, expiresAtMs, tried
             FROM queued_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         case (.delivered, .oldest):
             """
-            SELECT id, kind, 1, key, attempts, acceptedAtMs, NULL, settledAtMs, result, CASE WHEN ?3 THEN NULL END
+            SELECT id, kind, 1, key, attempts, acceptedAtMs, NULL, settledAtMs, result,
+              CASE WHEN ?3 THEN NULL END, NULL, 0, NULL, NULL, tried
             FROM received_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id
             """
         case (.delivered, .newest):
             """
-            SELECT id, kind, 1, key, attempts, acceptedAtMs, NULL, settledAtMs, result, CASE WHEN ?3 THEN NULL END
+            SELECT id, kind, 1, key, attempts, acceptedAtMs, NULL, settledAtMs, result,
+              CASE WHEN ?3 THEN NULL END, NULL, 0, NULL, NULL, tried
             FROM received_# WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC
             """
         case (.ended, .oldest):
@@ -193,12 +195,14 @@ extension StoreReader {
             id: row[0], upstream: names[number]?.description ?? "unknown", kind: kinds.kind(row[1]), state: row[2],
             key: row[3], replayOf: try sql.original(of: row[0]), attempts: row[4], acceptedAt: row[5],
             settledAt: row[7], lastError: error(in: row), result: row[8], payload: row[9])
+        let flags: MessageFlags = row[14]
+        record.isFromSDK = flags.contains(.isFromSDK)
         guard record.state == .queued else {
             if record.state == .delivered {
                 if payload { record.payload = try keptPayload(of: record.id) }
             } else {
                 record.take(Lane(stored: row[12], group: nil))
-                record.isErased = (row[14] as MessageFlags).contains(.wasErased)
+                record.isErased = flags.contains(.wasErased)
             }
             return record
         }

@@ -14,6 +14,8 @@ struct MessageFlags: OptionSet, SQLInteger {
     static let isCallback = Self(rawValue: 8)
     /// Its content was erased; see `EraseRequest`.
     static let wasErased = Self(rawValue: 16)
+    /// An SDK has posted it. A block and a receipt keep this flag, and no other.
+    static let isFromSDK = Self(rawValue: 32)
 
     init(rawValue: Int64) { self.rawValue = rawValue }
 

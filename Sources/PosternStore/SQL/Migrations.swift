@@ -237,6 +237,18 @@ enum Migrations {
         Migration(identifier: "11 move") { sql in
             if sql.isPostgres { try sql.script("ALTER TABLE store ADD COLUMN movingFrom TEXT") }
         },
+        // Receipts tell which messages are from an SDK. So do the heads of blocks, whose format has room for it.
+        Migration(identifier: "12 SDKs") { sql in
+            for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
+                try sql.script(
+                    """
+                    ALTER TABLE delivered_# ADD COLUMN tried INTEGER NOT NULL DEFAULT 0;
+                    DROP VIEW queued_#;
+                    DROP VIEW received_#;
+                    """, of: number)
+                try createViews(of: number, with: sql)
+            }
+        },
     ]
 
     private static func createFileTables(with sql: SQL) throws {
@@ -288,7 +300,8 @@ enum Migrations {
               settledAtMs INTEGER NOT NULL,
               attempts INTEGER NOT NULL,
               key TEXT,
-              result BLOB
+              result BLOB,
+              tried INTEGER NOT NULL DEFAULT 0
             ) STRICT;
             CREATE TABLE IF NOT EXISTS ended_# (
               id INTEGER PRIMARY KEY,
@@ -317,8 +330,12 @@ enum Migrations {
     /// (`BlockDraft`), and their receipts. The views show all messages, one by one. SQLite reads both parts of a view in the
     /// order of ids, and no further than necessary, only if their columns have the same affinities.
     ///
-    /// - Parameter scope: `TEMP ` for a connection that only reads.
-    static func createBlocks(of number: UpstreamNumber, _ scope: String = "", with sql: SQL) throws {
+    /// - Parameters:
+    ///   - scope: `TEMP ` for a connection that only reads.
+    ///   - flags: What the view of receipts has as `tried` of those with a row of their own.
+    static func createBlocks(
+        of number: UpstreamNumber, _ scope: String = "", flags: String = "tried", with sql: SQL
+    ) throws {
         let upstream = number
         let number = number.rawValue
         try sql.execute(
@@ -343,31 +360,38 @@ enum Migrations {
               heads BLOB NOT NULL
             ) STRICT;
             """)
-        if sql.isPostgres { return try createViews(of: upstream, with: sql) }
+        try createViews(of: upstream, scope, flags: flags, with: sql)
+    }
+
+    private static func createViews(
+        of number: UpstreamNumber, _ scope: String = "", flags: String = "tried", with sql: SQL
+    ) throws {
+        if sql.isPostgres { return try createViewsOfRows(of: number, with: sql) }
+        let number = number.rawValue
         try sql.execute(
             """
             CREATE \(scope)VIEW IF NOT EXISTS queued_\(number) AS
               SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
                 tried, traceParent, checksum, CAST(length(payload) AS INTEGER) AS size, payload FROM queue_\(number)
               UNION ALL SELECT rowid, kind, lane, acceptedAtMs, CAST(0 AS INTEGER), CAST(NULL AS INTEGER),
-                CAST(NULL AS INTEGER), CAST(0 AS INTEGER), key, CAST(NULL AS TEXT), CAST(NULL AS BLOB), CAST(0 AS INTEGER),
+                CAST(NULL AS INTEGER), CAST(0 AS INTEGER), key, CAST(NULL AS TEXT), CAST(NULL AS BLOB), tried,
                 CAST(NULL AS TEXT), checksum, size, payload FROM postern_queued(\(number));
             CREATE \(scope)VIEW IF NOT EXISTS received_\(number) AS
-              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_\(number)
-              UNION ALL SELECT rowid, kind, acceptedAtMs, settledAtMs, CAST(1 AS INTEGER), key, result
+              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result, \(flags) AS tried FROM delivered_\(number)
+              UNION ALL SELECT rowid, kind, acceptedAtMs, settledAtMs, CAST(1 AS INTEGER), key, result, tried
                 FROM postern_received(\(number));
             """)
     }
 
     /// The views where nothing is stored in blocks.
-    private static func createViews(of number: UpstreamNumber, with sql: SQL) throws {
+    private static func createViewsOfRows(of number: UpstreamNumber, with sql: SQL) throws {
         try sql.script(
             """
             CREATE OR REPLACE VIEW queued_# AS
               SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, lastError, progress,
                 tried, traceParent, checksum, length(payload)::bigint AS size, payload FROM queue_#;
             CREATE OR REPLACE VIEW received_# AS
-              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM delivered_#;
+              SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result, tried FROM delivered_#;
             """, of: number)
     }
 
@@ -409,16 +433,22 @@ enum Migrations {
             """)
     }
 
-    /// Lets a store of a release without blocks, or without replays, be read without being changed.
+    /// Lets a store of a release without blocks, replays, or flags of receipts be read without being changed.
     static func showWhatIsMissing(with sql: SQL) throws {
         guard try sql.value("PRAGMA application_id", as: Int.self) == applicationID else { return }
         let applied = try applied(with: sql)
         let (lacksReplays, lacksBlocks) = (!applied.contains("9 replay"), !applied.contains("7 blocks"))
-        guard lacksReplays || lacksBlocks else { return }
+        let lacksFlags = !applied.contains("12 SDKs")
+        guard lacksReplays || lacksBlocks || lacksFlags else { return }
         if lacksReplays { try createReplays("TEMP ", with: sql) }
         for number in try sql.all("SELECT number FROM upstreams", read: { $0[0] as UpstreamNumber }) {
             if lacksReplays { try createPayloads(of: number, "TEMP ", with: sql) }
-            if lacksBlocks { try createBlocks(of: number, "TEMP ", with: sql) }
+            let flags = lacksFlags ? "CAST(0 AS INTEGER)" : "tried"
+            if lacksBlocks {
+                try createBlocks(of: number, "TEMP ", flags: flags, with: sql)
+            } else if lacksFlags {
+                try createViews(of: number, "TEMP ", flags: flags, with: sql)
+            }
         }
     }
 

@@ -47,7 +47,7 @@ struct MovedRows {
         MovedRows(
             table: "queue_\(number.rawValue)",
             query: """
-                SELECT message.rowid AS id, kind, lane, acceptedAtMs, key,
+                SELECT message.rowid AS id, kind, lane, acceptedAtMs, key, tried,
                   (SELECT turn FROM blocks_\(number.rawValue) WHERE first <= message.rowid ORDER BY first DESC LIMIT 1) AS turn,
                   checksum, payload FROM postern_queued(\(number.rawValue)) AS message
                 """)
@@ -57,7 +57,7 @@ struct MovedRows {
         MovedRows(
             table: "delivered_\(number.rawValue)",
             query: """
-                SELECT rowid AS id, kind, acceptedAtMs, settledAtMs, 1 AS attempts, key, result
+                SELECT rowid AS id, kind, acceptedAtMs, settledAtMs, 1 AS attempts, key, result, tried
                 FROM postern_received(\(number.rawValue))
                 """)
     }

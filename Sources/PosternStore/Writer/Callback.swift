@@ -77,6 +77,8 @@ public struct SettledMessage: Sendable {
     public let result: [UInt8]?
     /// Nil if no callback needs it, or if it is no longer stored as it was accepted.
     public let payload: [UInt8]?
+    /// Whether an SDK has posted it.
+    public let isFromSDK: Bool
     /// The event belongs to the same trace.
     let traceParent: String?
     /// The message of which it is a copy; nil if it is none.

@@ -91,6 +91,7 @@ extension Transaction {
                 guard try store(identities[index].row(for: id)) else { return nil }
             }
             receipt.repeated = Set(identities.indices).subtracting(new)
+            receipt.failed = Dictionary(uniqueKeysWithValues: receipt.failed.map { (new[$0], $1) })
             receipt.ids = eventMessages.map { message in
                 switch message {
                 case .stored(let id): id

@@ -21,23 +21,34 @@ public struct NewMessage: Sendable {
     let waitsFor: WaitReason?
     /// A secret that was part of the payload; see `ValidPayload.credential`.
     public let credential: Credential?
-    /// Whether it is an event about another message; see `Callback`.
-    var isCallback = false
+    /// What its row says of it from the start.
+    var flags: MessageFlags = []
+    /// Whether an SDK has posted it, to an endpoint that takes the place of its platform's.
+    public var isFromSDK: Bool { flags.contains(.isFromSDK) }
+    /// What is wrong with it, without a payload or a secret; nil: nothing. If not nil, it is stored as failed: it waits for
+    /// nothing, takes no room in its queue, and is sent only if an operator retries it.
+    public let failure: String?
+    /// Whether it is stored as failed if its upstream rejects it in the transaction. If not, or if the upstream rejects it
+    /// for lack of room (`AcceptanceError.Reason.full`), nothing of its request is stored.
+    public let failsIfRejected: Bool
 
     /// See `Message.traceParent`.
     let traceParent: String?
     /// The turn in which it waits, unless messages of its lane wait in another one; see `Fairness`. 0 without turns.
     let turn: Int64
 
-    /// Whether it can be stored without the state of its upstream, and without its mixed lane, which may have a turn.
+    /// Whether it can be stored without the state of its upstream, without its mixed lane, which may have a turn, and without
+    /// changing more of the books than what is queued.
     var needsNoState: Bool {
-        !queue.validatesAgainstState && credential == nil && (!queue.hasTurns || lane.isNamed || lane.number == 0)
+        failure == nil && !queue.validatesAgainstState && credential == nil
+            && (!queue.hasTurns || lane.isNamed || lane.number == 0)
     }
 
     public init(
         queue: QueueTarget, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,
         notBefore: Timestamp? = nil, expiresAt: Timestamp? = nil, bytes: [UInt8], range: Range<Int>? = nil,
-        waitsFor: WaitReason? = nil, credential: Credential? = nil, traceParent: String? = nil, turn: Int64 = 0
+        waitsFor: WaitReason? = nil, credential: Credential? = nil, traceParent: String? = nil, turn: Int64 = 0,
+        isFromSDK: Bool = false, failure: String? = nil, failsIfRejected: Bool = false
     ) {
         self.queue = queue
         self.kind = kind
@@ -52,6 +63,9 @@ public struct NewMessage: Sendable {
         self.range = range ?? 0..<bytes.count
         self.waitsFor = waitsFor
         self.credential = credential
+        self.failure = failure
+        self.failsIfRejected = failsIfRejected
+        if isFromSDK { flags = .isFromSDK }
     }
 }
 
@@ -65,8 +79,15 @@ public struct AppendReceipt: Sendable {
     public internal(set) var repeated: Set<Int> = []
     /// The ids of these events.
     public var repeatedIDs: Set<MessageID> { Set(repeated.map { ids[$0] }) }
+    /// The messages that were stored as failed, by their indices.
+    public internal(set) var failed: [Int: AttemptError] = [:]
     /// Whether a caller handed in a credential that its upstream had rejected before.
     public internal(set) var needsCredential = false
+
+    /// The ends of these messages, for replies that wait for them.
+    public var notices: [SettledNotice] {
+        failed.map { SettledNotice(id: ids[$0], state: .failed, error: $1, result: nil) }
+    }
 
     /// An empty receipt, for a request without messages.
     public init() {}

@@ -56,7 +56,7 @@ extension NewMessage {
     var isPlain: Bool {
         queue.mayUseBlocks && range.count <= BlockDraft.maxPayload && !lane.isNamed
             && notBefore.map { $0 <= acceptedAt } ?? true
-            && expiresAt == nil && traceParent == nil && credential == nil && !isCallback
+            && expiresAt == nil && traceParent == nil && credential == nil && flags.isSubset(of: .isFromSDK)
             && key.map { $0.utf8.count < 256 } ?? true
     }
 }
@@ -110,6 +110,7 @@ extension Transaction {
                 head.lane = block.messages[index].message.lane.number
                 head.acceptedAtMs = block.messages[index].message.acceptedAt.milliseconds
                 head.size = Int64(range.count)
+                head.tried = block.messages[index].message.flags.rawValue
                 block.messages[index].message.bytes.withUnsafeBytes { bytes in
                     let payload = UnsafeRawBufferPointer(rebasing: bytes[range])
                     head.checksum = Checksum.of(payload)
@@ -165,8 +166,8 @@ extension Transaction {
     func giveRows(to block: BlockRange, withPayloads: Bool = true) throws {
         let made = try sql.run(
             """
-            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, turn, checksum, payload)
-            SELECT id, kind, lane, acceptedAtMs, key, (SELECT turn FROM blocks_# WHERE first = ?3), checksum,
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, tried, turn, checksum, payload)
+            SELECT id, kind, lane, acceptedAtMs, key, tried, (SELECT turn FROM blocks_# WHERE first = ?3), checksum,
               CASE WHEN ?1 THEN payload ELSE ?2 END
             FROM queued_# WHERE id BETWEEN ?3 AND ?4 ORDER BY id
             """, of: block.first.upstream, withPayloads, [] as [UInt8], block.first, block.last)
@@ -185,8 +186,8 @@ extension Transaction {
         guard let block, block.last >= id else { return }
         try sql.run(
             """
-            INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-            SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result FROM received_#
+            INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result, tried)
+            SELECT id, kind, acceptedAtMs, settledAtMs, attempts, key, result, tried FROM received_#
             WHERE id BETWEEN ?1 AND ?2 AND id NOT IN (SELECT id FROM delivered_# WHERE id BETWEEN ?1 AND ?2) ORDER BY id
             """, of: id.upstream, block.first, block.last)
         try sql.run("DELETE FROM receipts_# WHERE first = ?", of: id.upstream, block.first)
@@ -295,10 +296,10 @@ extension Transaction {
     ) throws {
         try sql.run(
             """
-            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, turn, checksum, payload)
-            VALUES (?, ?, ?, ?, ?, (SELECT turn FROM blocks_# WHERE first = ?), ?, ?)
+            INSERT INTO queue_# (id, kind, lane, acceptedAtMs, key, tried, turn, checksum, payload)
+            VALUES (?, ?, ?, ?, ?, ?, (SELECT turn FROM blocks_# WHERE first = ?), ?, ?)
             """, of: queue.number, MessageID(rawValue: head.id), head.kind, head.lane, head.acceptedAtMs, head.keyText,
-            block.first, head.checksum, payload)
+            head.tried, block.first, head.checksum, payload)
     }
 
     private func endBlock(

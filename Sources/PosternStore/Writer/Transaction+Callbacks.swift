@@ -21,7 +21,19 @@ extension Transaction {
                 id: message.id, upstream: queue.name, kind: message.kind, state: .delivered, key: message.key,
                 attempts: message.attempts + 1, settledAt: moment, lastError: nil, result: result,
                 payload: needsPayload(.delivered, of: queue) ? message.payload : nil,
-                traceParent: message.traceParent))
+                isFromSDK: message.isFromSDK, traceParent: message.traceParent))
+    }
+
+    /// Notes a message that ends as soon as it is accepted.
+    func report(_ message: NewMessage, as id: MessageID, endedAs state: MessageState, _ error: AttemptError?) {
+        let queue = message.queue
+        guard !message.flags.contains(.isCallback), isReported(state, of: queue) else { return }
+        reports.append(
+            SettledMessage(
+                id: id, upstream: queue.name, kind: message.kind, state: state, key: message.key, attempts: 0,
+                settledAt: message.acceptedAt, lastError: error, result: nil,
+                payload: needsPayload(state, of: queue) ? Array(message.bytes[message.range]) : nil,
+                isFromSDK: message.isFromSDK, traceParent: message.traceParent))
     }
 
     /// What has to be recorded about a queued message that is about to end; nil if nothing has to. Reads a payload only
@@ -34,8 +46,8 @@ extension Transaction {
         let needsPayload = needsPayload(state, of: queue)
         return try sql.first(
             """
-            SELECT kind, key, attempts, lastError, checksum, CASE WHEN ? THEN payload END, traceParent FROM queue_#
-            WHERE id = ? AND (tried & ?) = 0
+            SELECT kind, key, attempts, lastError, checksum, CASE WHEN ? THEN payload END, traceParent, tried
+            FROM queue_# WHERE id = ? AND (tried & ?) = 0
             """, of: queue.number, needsPayload, id, MessageFlags.isCallback
         ) { row in
             SettledMessage(
@@ -43,7 +55,7 @@ extension Transaction {
                 attempts: row[2] + attempts, settledAt: moment,
                 lastError: error ?? (row[3] as String?).flatMap { JSONRecord.decode($0, as: AttemptError.self) },
                 result: result, payload: needsPayload && row.isWhole(payload: 5, checksum: 4) ? row[5] : nil,
-                traceParent: row[6])
+                isFromSDK: (row[7] as MessageFlags).contains(.isFromSDK), traceParent: row[6])
         }
     }
 
@@ -75,7 +87,7 @@ extension Transaction {
             var new = NewMessage(
                 queue: callback.queue, kind: callback.kind, lane: event.lane, key: message.id.description,
                 acceptedAt: now, bytes: event.bytes, traceParent: message.traceParent)
-            new.isCallback = true
+            new.flags.insert(.isCallback)
             return new
         }
         let bytes = events.reduce(0) { $0 + $1.range.count }
@@ -97,7 +109,7 @@ extension Transaction {
                     queue: callback.queue, kind: callback.kind, lane: callback.alertLane(alert.bytes),
                     key: alert.key.description,
                     acceptedAt: now, bytes: alert.bytes)
-                new.isCallback = true
+                new.flags.insert(.isCallback)
                 return new
             }
             return (callback: callback, told: told)
@@ -121,7 +133,7 @@ extension Transaction {
                 try insert(event, as: id)
             } else {
                 dropped += 1
-                try insertDropped(event, as: id)
+                try insert(event, as: id, endedAs: .dropped, nil, withPayload: !outbox.isFull)
             }
             bytes -= event.range.count
         }
@@ -168,25 +180,5 @@ extension Transaction {
         let ledger = writeStates[event.queue.number].ledger
         let needed = cap.whenFull == .dropOldest ? (messages: messages, bytes: bytes) : (messages: 1, bytes: size)
         return cap.admits(messages: ledger.queued + needed.messages, bytes: ledger.queuedBytes + needed.bytes)
-    }
-
-    /// Stores an event that does not fit into its queue, without payload if the disk is full.
-    private func insertDropped(_ event: NewMessage, as id: MessageID) throws {
-        let writeState = writeStates[id.upstream]
-        try closeBlock(of: writeState)
-        let checksum = event.bytes.withUnsafeBytes { Checksum.of($0) }
-        try sql.run(
-            """
-            INSERT INTO ended_# (id, state, kind, lane, acceptedAtMs, settledAtMs, attempts, key, tried, traceParent,
-              checksum, payload)
-            VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
-            """, of: id.upstream, id, MessageState.dropped, writeState.kindNumber(of: event.kind, in: outbox.kinds),
-            event.lane.stored, event.acceptedAt, event.acceptedAt, event.key, MessageFlags.isCallback,
-            event.traceParent,
-            checksum, outbox.isFull ? nil : event.bytes)
-        writeState.change.lastID = Int(id.rawValue)
-        writeState.change.accepted += 1
-        writeState.change.counts.dropped += 1
-        recordEnd(.dropped, of: id, event.kind, in: writeState, error: nil, result: nil)
     }
 }

@@ -107,9 +107,9 @@ extension Transaction {
         if outbox.keepsDelivered {
             try sql.send(
                 """
-                INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-                SELECT id, kind, acceptedAtMs, ?, attempts + 1, key, ? FROM queue_# WHERE id BETWEEN ? AND ?
-                """, of: queue.number, moment, result, first, last)
+                INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result, tried)
+                SELECT id, kind, acceptedAtMs, ?, attempts + 1, key, ?, tried & ? FROM queue_# WHERE id BETWEEN ? AND ?
+                """, of: queue.number, moment, result, MessageFlags.isFromSDK, first, last)
         }
         let removed = try sql.run("DELETE FROM queue_# WHERE id BETWEEN ? AND ?", of: queue.number, first, last)
         guard removed == messages.count else {
@@ -131,11 +131,12 @@ extension Transaction {
         if outbox.keepsDelivered {
             try sql.send(
                 """
-                INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result)
-                VALUES (?, ?, ?, ?, ?, ?, ?)
+                INSERT INTO delivered_# (id, kind, acceptedAtMs, settledAtMs, attempts, key, result, tried)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
                 """,
                 of: queue.number, message.id, writeState.kindNumber(of: message.kind, in: outbox.kinds),
-                message.acceptedAt, moment, message.attempts + 1, message.key, result)
+                message.acceptedAt, moment, message.attempts + 1, message.key, result,
+                message.isFromSDK ? .isFromSDK : [] as MessageFlags)
         }
         book([message], of: queue, result: result, at: moment)
     }

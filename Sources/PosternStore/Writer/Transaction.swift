@@ -213,15 +213,27 @@ extension Transaction {
         var refused: [AppendError.Refused] = []
         for (index, message) in messages.enumerated() {
             let id = try nextID(of: message.queue.number)
-            if let credential = message.credential {
-                growth = nil
-                if try !hold(credential, of: message.queue) { receipt.needsCredential = true }
+            var failure = message.failure
+            if failure == nil {
+                if let credential = message.credential {
+                    growth = nil
+                    if try !hold(credential, of: message.queue) { receipt.needsCredential = true }
+                }
+                if message.queue.validatesAgainstState, let refusal = try refusal(of: message, as: id) {
+                    guard message.failsIfRejected, refusal.reason != .full else {
+                        refused.append(.init(index: index, refusal: refusal))
+                        continue
+                    }
+                    failure = refusal.pointer.isEmpty ? refusal.detail : "\(refusal.pointer) \(refusal.detail)"
+                }
             }
-            if message.queue.validatesAgainstState, let refusal = try refusal(of: message, as: id) {
-                refused.append(.init(index: index, refusal: refusal))
-                continue
+            if let failure {
+                let error = AttemptError(.refused, detail: failure, at: message.acceptedAt)
+                try insert(message, as: id, endedAs: .failed, error)
+                receipt.failed[index] = error
+            } else {
+                try insert(message, as: id)
             }
-            try insert(message, as: id)
             receipt.ids.append(id)
         }
         guard refused.isEmpty else { return .failure(.refused(refused)) }
@@ -289,6 +301,35 @@ extension Transaction {
         writeState.appendNotice = notice
     }
 
+    /// Stores a message that ends as soon as it is accepted. It was never queued, and nothing reports that it was.
+    func insert(
+        _ message: NewMessage, as id: MessageID, endedAs state: MessageState, _ error: AttemptError?,
+        withPayload: Bool = true
+    ) throws {
+        growth = nil
+        let writeState = writeStates[id.upstream]
+        // If it is queued again, no block may have ids around its own.
+        try closeBlock(of: writeState)
+        var lane = message.lane
+        // Only a queue with mixed lanes sends what has none. What is not valid may not say which is its lane.
+        if !lane.isNamed, message.queue.upstream.traits.laneRule == .perLane { lane = .named(id.description) }
+        let payload = Array(message.bytes[message.range])
+        try sql.run(
+            """
+            INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts, key,
+              lastError, tried, traceParent, checksum, payload)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)
+            """, of: id.upstream, id, state, writeState.kindNumber(of: message.kind, in: outbox.kinds), lane.stored,
+            lane.group, message.acceptedAt, message.acceptedAt, message.expiresAt, message.key,
+            error.map(JSONRecord.encode), message.flags, message.traceParent,
+            payload.withUnsafeBytes { Checksum.of($0) }, withPayload ? payload : nil)
+        writeState.change.lastID = Int(id.rawValue)
+        writeState.change.accepted += 1
+        writeState.change.counts[state] += 1
+        report(message, as: id, endedAs: state, error)
+        recordEnd(state, of: id, message.kind, in: writeState, error: error, result: nil)
+    }
+
     func insert(
         _ message: NewMessage, as id: MessageID, kind: Int64, lane: Int64, turn: Int64, scheduledAt: Timestamp?
     ) throws {
@@ -299,7 +340,7 @@ extension Transaction {
             let checksum = payload.checksum
             // Most messages have none of the optional columns, and binding those would cost a tenth of the insert.
             if scheduledAt == nil, message.expiresAt == nil, message.key == nil, message.traceParent == nil,
-                !message.isCallback, turn == 0
+                message.flags.isEmpty, turn == 0
             {
                 try sql.send(
                     "INSERT INTO queue_# (id, kind, lane, acceptedAtMs, checksum, payload) VALUES (?, ?, ?, ?, ?, ?)",
@@ -314,7 +355,7 @@ extension Transaction {
                     """,
                     of: id.upstream, id, kind, lane, message.acceptedAt,
                     scheduledAt == nil ? QueueColumn.ready : QueueColumn.scheduled, scheduledAt, message.expiresAt,
-                    message.key, message.isCallback ? .isCallback : [] as MessageFlags, message.traceParent, turn,
+                    message.key, message.flags, message.traceParent, turn,
                     checksum, payload)
             }
         }
@@ -330,7 +371,7 @@ extension Transaction {
         var bytes = 0
     }
 
-    private func spaceRequests(of messages: [NewMessage]) -> [UpstreamNumber: SpaceRequest] {
+    private func spaceRequests(of messages: some Sequence<NewMessage>) -> [UpstreamNumber: SpaceRequest] {
         var spaceRequests: [UpstreamNumber: SpaceRequest] = [:]
         for message in messages {
             var request = spaceRequests[message.queue.number] ?? SpaceRequest(queue: message.queue)
@@ -343,7 +384,8 @@ extension Transaction {
 
     /// Makes room by the queues' policies. Returns why there is none; if so, nothing was dropped.
     private func makeRoom(for messages: [NewMessage], evicted: inout [MessageID]) throws -> AppendError? {
-        let spaceRequests = spaceRequests(of: messages)
+        let spaceRequests = spaceRequests(of: messages.lazy.filter { $0.failure == nil })
+        guard !spaceRequests.isEmpty else { return nil }
         let allBytes = spaceRequests.values.reduce(0) { $0 + $1.bytes }
         if outbox.maxBytes > 0, writeStates.open.reduce(allBytes, { $0 + $1.ledger.queuedBytes }) > outbox.maxBytes {
             return allBytes > outbox.maxBytes ? .neverFits(nil) : .queueFull(nil)

@@ -45,7 +45,7 @@ extension EndToEnd {
             try #require(try eventually { try hook.received["events"].int == 2 })
             let received = try hook.ask("GET", "/received?events=true&limit=10").text
             let beginning =
-                #"{"id":"\#(expired)","upstream":"samsara","kind":"event","state":"expired","key":"k","attempts":0,"#
+                #"{"id":"\#(expired)","upstream":"samsara","kind":"event","state":"expired","key":"k","via":null,"attempts":0,"#
             #expect(received.contains(beginning), "\(received)")
             #expect(received.contains(#""lastError":null,"result":null,"payload":\#(payload)}"#), "\(received)")
             #expect(received.contains(#""state":"dropped","key":null"#), "\(received)")

@@ -17,7 +17,7 @@ import Testing
             let message = try gateway.message(id)
             #expect(
                 message.keys == [
-                    "id", "upstream", "kind", "state", "key", "lane", "attempts", "createdAt", "nextAttemptAt",
+                    "id", "upstream", "kind", "state", "key", "via", "lane", "attempts", "createdAt", "nextAttemptAt",
                     "settledAt",
                     "waitingFor", "lastError", "result",
                 ])

@@ -62,7 +62,7 @@ import WebhookAdapter
             let settledAt = try #require(try gateway.settled(id)["settledAt"].string)
             #expect(
                 try event(about: id, gateway)
-                    == #"{"id":"\#(id)","upstream":"picky","kind":"note","state":"delivered","key":"a\"b","attempts":1,"#
+                    == #"{"id":"\#(id)","upstream":"picky","kind":"note","state":"delivered","key":"a\"b","via":null,"attempts":1,"#
                     + #""settledAt":"\#(settledAt)","lastError":null,"result":{"taken": 1.0}}"#)
         }
     }
@@ -74,7 +74,7 @@ import WebhookAdapter
             let (settledAt, at) = (message["settledAt"].string ?? "", message["lastError"]["at"].string ?? "")
             #expect(
                 try event(about: id, gateway)
-                    == #"{"id":"\#(id)","upstream":"picky","kind":"event","state":"failed","key":null,"attempts":1,"#
+                    == #"{"id":"\#(id)","upstream":"picky","kind":"event","state":"failed","key":null,"via":null,"attempts":1,"#
                     + #""settledAt":"\#(settledAt)","lastError":{"class":"refused","status":410,"detail":"gone","at":"\#(at)"},"#
                     + #""result":"no more"}"#)
         }

@@ -429,6 +429,18 @@ import Testing
         }
     }
 
+    @Test func messagesThatFailedWhenTheyWereStored_areNotWaitedFor() throws {
+        try withPausedGateway { gateway in
+            let replies = gateway.context.pendingReplies
+            let receipt = try gateway.append([gateway.newMessage(failure: "is not valid"), gateway.newMessage()])
+            let reply = FakeResponder(receipt.ids)
+            replies.hold(reply, ended: receipt.notices, seconds: 60)
+            #expect(reply.words == ["failed"])
+            replies.close()
+            #expect(reply.words == ["failed"], "it has been sent")
+        }
+    }
+
     @Test func replyWhoseClientHangsUp_isReleased() throws {
         try withPausedGateway { gateway in
             let id = try #require(MessageID(try gateway.accept()))

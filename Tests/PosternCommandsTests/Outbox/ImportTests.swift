@@ -18,8 +18,9 @@ import Testing
     @Test func exportedMessage_becomesAnEnvelope_withItsPayloadAsItIs() {
         #expect(
             line(
-                #"{"id":"a","upstream":"s","kind":"e","state":"queued","key":"k","payload":{ "n": 1.50 },"expiresAt":"t","notBefore":null}"#
-            ) == envelope(#"{"upstream":"s","kind":"e","key":"k","expiresAt":"t","payload":{ "n": 1.50 }}"#))
+                #"{"id":"a","upstream":"s","kind":"e","state":"queued","key":"k","via":"sdk","payload":{ "n": 1.50 },"expiresAt":"t","notBefore":null}"#
+            ) == envelope(#"{"upstream":"s","kind":"e","key":"k","expiresAt":"t","via":"sdk","payload":{ "n": 1.50 }}"#)
+        )
     }
 
     @Test func messagesInAnotherState_andWithoutPayload_areSkipped() {

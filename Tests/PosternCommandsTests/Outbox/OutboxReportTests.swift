@@ -164,7 +164,7 @@ import Testing
     @Test func listJSON_isThatOfTheAPI() throws {
         #expect(
             try report(summary()).listJSON([record()], next: MessageCursor(id, in: .oldest))
-                == #"{"messages":[{"id":"\#(id)","upstream":"samsara","kind":"event","state":"queued","key":null,"lane":null,"#
+                == #"{"messages":[{"id":"\#(id)","upstream":"samsara","kind":"event","state":"queued","key":null,"via":null,"lane":null,"#
                 + #""attempts":0,"createdAt":"2026-01-31T12:00:00.000Z","nextAttemptAt":null,"settledAt":null,"#
                 + #""waitingFor":null,"lastError":null,"result":null}],"next":"\#(id)"}"#)
     }

@@ -13,7 +13,7 @@ import Testing
         "DELETE FROM receipts_1", "DELETE FROM ended_1",
         "UPDATE queue_1 SET payload = x'00' WHERE id = (SELECT max(id) FROM queue_1)",
         "UPDATE upstreams SET accepted = accepted + 1",
-        "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, 0, 1, NULL, NULL FROM queue_1 LIMIT 1",
+        "INSERT INTO delivered_1 SELECT id, kind, acceptedAtMs, 0, 1, NULL, NULL, 0 FROM queue_1 LIMIT 1",
     ])
     func audit_finds_whatWasChangedBehindItsBack(sql: String) throws {
         let store = try TestStore()

@@ -107,6 +107,7 @@ import Testing
         for table in ["queue_1", "ended_1"] { try store.execute("ALTER TABLE \(table) DROP COLUMN traceParent") }
         for table in ["queue_1", "lanes"] { try store.execute("ALTER TABLE \(table) DROP COLUMN turn") }
         try store.execute("DROP TABLE payloads_1; DROP TABLE replays; DROP TABLE replayed")
+        try store.execute("ALTER TABLE delivered_1 DROP COLUMN tried")
         try store.execute("ALTER TABLE attempts DROP COLUMN step; DROP TABLE responses")
         for column in ["pausedBy", "pausedAtMs"] { try store.execute("ALTER TABLE upstreams DROP COLUMN \(column)") }
         try store.execute("DELETE FROM grdb_migrations WHERE identifier <> '1 outbox'")

@@ -47,6 +47,31 @@ import Testing
             0]
     }
 
+    /// It changes more than what is queued.
+    @Test func messageThatFails_isStoredByTheOwnerOnly() throws {
+        let (owner, queue, member, target) = try open()
+        let failing = NewMessage(
+            queue: target, kind: "thing", acceptedAt: ManualTime().now, bytes: [], failure: "is not valid")
+        #expect(member.outbox.needsOwner([message("{}", to: target), failing]))
+        #expect(!member.outbox.needsOwner([message("{}", to: target)]))
+        #expect(throws: AppendError.store(.notOwner)) {
+            try member.threads.result { member.outbox.append([failing], completion: $0) }
+        }
+        #expect(!owner.outbox.needsOwner([failing]))
+        try owner.append([owner.message(to: queue, failure: "is not valid")])
+        #expect(eventually { member.outbox.ledger(of: queue.number).failed == 1 })
+        #expect(try owner.isBalanced())
+    }
+
+    @Test func messageOfAnSDK_isStoredByAnyNode() throws {
+        let (owner, queue, member, target) = try open()
+        let message = NewMessage(
+            queue: target, kind: "thing", acceptedAt: ManualTime().now, bytes: Array("{}".utf8), isFromSDK: true)
+        let id = try member.threads.result { member.outbox.append([message], completion: $0) }.ids[0]
+        #expect(try owner.claim(queue).messages.map(\.isFromSDK) == [true])
+        #expect(try owner.record(id)?.isFromSDK == true)
+    }
+
     // MARK: Delivery
 
     @Test func message_isCountedAndClaimed_byTheOwner() throws {

@@ -37,7 +37,7 @@ import Testing
     /// Leaves rows in each table, of each state, and each kind of wait.
     private func fill() throws {
         // In blocks, in receipts of blocks, and in rows.
-        try old.append(30, to: mixed, lane: .digest(5))
+        try old.append((0..<30).map { old.message("{}", to: mixed, lane: .digest(5), isFromSDK: $0 < 7) })
         try old.append(to: mixed, key: "a\0b\u{10FFFF}")
         try old.drain(mixed)
         try old.outbox.share(mixed.target, by: Fairness(by: .caller))
@@ -51,6 +51,7 @@ import Testing
         let made = step
         _ = try old.threads.result { old.outbox.advance("again", made, into: mixed.target, completion: $0) }
         try old.fail(try old.claim(mixed, most: 1).messages, of: mixed)
+        try old.append([old.message(to: mixed, isFromSDK: true, failure: "it is not valid")])
         _ = try old.cancel(try old.append(to: mixed, lane: .digest(9)))
         try old.append(to: mixed, notBefore: old.time.now + .seconds(3600))
         try old.append(to: mixed, expiresAt: old.time.now + .seconds(1_000_000))
@@ -59,10 +60,10 @@ import Testing
         try old.sendLater(try old.claim(mixed, most: 2).messages, of: mixed, at: old.time.now + .seconds(60))
         let turn = Fairness.turn(ofCaller: "few")
         try old.append(
-            (0..<20).map { _ in
+            (0..<20).map {
                 NewMessage(
                     queue: mixed.target, kind: "thing", lane: .none, acceptedAt: old.time.now, bytes: Array("{}".utf8),
-                    turn: turn)
+                    turn: turn, isFromSDK: $0 % 2 == 0)
             })
 
         for _ in 0..<3 { try post("u2/a", "T1") }

@@ -187,7 +187,8 @@ import Testing
         try Migrations.apply(with: sql)
         #expect(
             try identifiers() == [
-                "1 outbox", "10 long lanes", "11 move", "2 steps", "3 lanes", "4 traces", "5 pauses", "6 tails",
+                "1 outbox", "10 long lanes", "11 move", "12 SDKs", "2 steps", "3 lanes", "4 traces", "5 pauses",
+                "6 tails",
                 "7 blocks",
                 "8 turns", "9 replay",
             ])
@@ -202,7 +203,7 @@ import Testing
             CREATE TABLE grdb_migrations (identifier TEXT NOT NULL PRIMARY KEY);
             INSERT INTO grdb_migrations VALUES ('1 outbox'), ('2 steps'), ('3 lanes'), ('4 traces'),
               ('5 pauses'), ('6 tails'), ('7 blocks'), ('8 turns'), ('9 replay'),
-              ('10 long lanes')
+              ('10 long lanes'), ('12 SDKs')
             """)
         try Migrations.apply(with: sql)
         #expect(try !hasTable("upstreams"))
