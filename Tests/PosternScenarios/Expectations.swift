@@ -40,6 +40,9 @@ package final class Expectations {
         package var isProxied = false
         /// Whether the gateway has to refuse it.
         package var isInvalid = false
+        /// Whether an SDK has posted it, and whether it was stored as failed then.
+        package var isFromSDK = false
+        package var isRejected = false
         /// Whether the disk may have lost it, or what became of it, after syncs that it did not do.
         package var isWaived = false
         /// It is not to be sent before then, and does not expire before then.

@@ -109,6 +109,8 @@ final class Caller {
     private let haste: SeededRandom
     private let epochs: SeededRandom
     private let reports: SeededRandom
+    private let origins: SeededRandom
+    private let rejected: RejectedReports
     private let repeats: Repeats
     let scenario: any Scenario
     var wakeUp: Inbox<Void>?
@@ -134,6 +136,8 @@ final class Caller {
         haste = SeededRandom(seed: world.plan.seed, for: "haste \(plan.number)")
         epochs = SeededRandom(seed: world.plan.seed, for: "epochs \(plan.number)")
         reports = SeededRandom(seed: world.plan.seed, for: "reports \(plan.number)")
+        origins = SeededRandom(seed: world.plan.seed, for: "origins \(plan.number)")
+        rejected = RejectedReports(plan, world)
         repeats = Repeats(plan, world)
         nextAt = world.time.instant + .milliseconds(Int(plan.startHour * 3_600_000))
         scenario = plan.type.scenario(of: plan.number)
@@ -158,6 +162,7 @@ final class Caller {
             post = chosenPost()
             post.wasForRemoved = world.removed.contains(upstream)
         }
+        if !isFinishing { rejected.report(of: scenario) }
         unanswered = nil
         requests += 1
         if random.chance(plan.waits), post.first == nil {
@@ -323,11 +328,14 @@ final class Caller {
             }
         }
         let lines = items.map { item in
+            // As an import does.
+            if let entry = item.entry, origins.chance(0.3) { entry.isFromSDK = true }
+            let via = item.entry?.isFromSDK == true ? #","via":"sdk""# : ""
             let own = item.notBefore.map { #","notBefore":"\#($0)""# } ?? more
             if let notBefore = item.notBefore, let entry = item.entry {
                 (entry.isExempt, entry.notBefore) = (true, notBefore)
             }
-            return #"{"upstream":"\#(upstream)","kind":"\#(item.kind)","payload":\#(item.payload)\#(own)}"#
+            return #"{"upstream":"\#(upstream)","kind":"\#(item.kind)","payload":\#(item.payload)\#(own)\#(via)}"#
         }
         return Post(
             path: "/v1/messages", headers: [("Content-Type", "application/x-ndjson")],

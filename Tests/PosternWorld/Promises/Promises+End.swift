@@ -32,6 +32,7 @@ extension Promises {
             if isRemoved(entry) { return }
             return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone")
         }
+        checkOrigin(of: record, entry)
         if record.state != .queued { coverage.visit("message: queued → \(record.state.name)") }
         switch record.state {
         case .queued:
@@ -55,7 +56,7 @@ extension Promises {
             let mayExist =
                 entry.isTakenOnce
                 && (entry.ids.count > 1 || entry.unanswered > 0 || world.restores > 0 && entry.unknownOutcomes > 0)
-            if !entry.isPoison, !mayExist, !entry.wasRejected, !mayHaveArrived(entry) {
+            if !entry.isPoison, !mayExist, !entry.wasRejected, !entry.isRejected, !mayHaveArrived(entry) {
                 fail(
                     "only poison messages fail",
                     "\(entry.mark), \(id), of \(entry.upstream): \(record.lastError?.detail ?? "no error")")

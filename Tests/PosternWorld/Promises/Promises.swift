@@ -180,6 +180,9 @@ final class Promises: @unchecked Sendable {
                 fail("nothing refused is ever sent", "\(entry.mark) was refused and sent to \(service.name)")
             }
             if entry.wasRejected, !entry.wasRequeued { entry.wasRequeued = isRequeued(entry) }
+            if entry.isRejected, !entry.isWaived, !entry.ids.isEmpty, entry.copies == 0, !isRequeued(entry) {
+                fail("what is stored as failed is not sent", "\(entry.mark) was sent to \(service.name)")
+            }
         }
     }
 
@@ -370,6 +373,7 @@ final class Promises: @unchecked Sendable {
                 if isRemoved(entry) { continue }
                 return fail("nothing accepted is lost", "\(entry.mark), \(id), is gone after a restart")
             }
+            checkOrigin(of: record, entry)
             // What was done after a backup is forgotten. It is done again, at an upstream that knows of it.
             if world.isRestored, record.state == .queued {
                 (entry.isCancelled, entry.isSettled) = (false, false)
@@ -385,6 +389,12 @@ final class Promises: @unchecked Sendable {
         let copies = (entry.whole ?? entry).unanswered
         if entry.ids.isEmpty, entry.arrivals > 0 { entry.unknownOutcomes += max(1, copies) }
         if mayBeRepeated { entry.unknownOutcomes += copies }
+    }
+
+    func checkOrigin(of record: MessageRecord, _ entry: Expectations.Entry) {
+        if record.isFromSDK { coverage.visit("message: of an SDK") }
+        guard record.isFromSDK != entry.isFromSDK else { return }
+        fail("a message tells whether an SDK has posted it", "\(entry.mark), \(record.id): \(record.isFromSDK)")
     }
 
     /// Whether its record may have been removed: settled messages are kept for a while, and an operator removes some.

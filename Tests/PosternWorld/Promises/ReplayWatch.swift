@@ -86,6 +86,7 @@ final class ReplayWatch {
         let entry = record?.payload.flatMap { world.expectations.entries(in: $0).first } ?? copies[original]
         copies[copy] = entry
         entry?.copies += 1
+        if let record, let entry { world.promises.checkOrigin(of: record, entry) }
         guard let record, record.replayOf != original else { return }
         world.promises.fail("a copy names its original", "\(copy) is a copy of \(original)")
     }

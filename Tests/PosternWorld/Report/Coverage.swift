@@ -33,6 +33,7 @@ public struct Coverage: Sendable {
     private static let states: [String] =
         ["delivered", "failed", "cancelled", "expired", "dropped"].map { "message: queued → \($0)" }
         + ["message: failed → queued", "message: dropped → queued", "message: erased"]
+        + ["message: failed when it was accepted", "message: of an SDK"]
         + ["closed → open", "open → half-open", "half-open → closed", "half-open → open", "open → closed"].map {
             "circuit: \($0)"
         }
