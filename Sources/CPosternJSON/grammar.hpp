@@ -76,8 +76,13 @@ inline uint32_t code_unit(const uint8_t *p) {
 inline bool is_high_surrogate(uint32_t unit) { return unit >> 10 == 0xD800 >> 10; }
 inline bool is_low_surrogate(uint32_t unit) { return unit >> 10 == 0xDC00 >> 10; }
 
+/// Whether the escape of a low surrogate is at `p`.
+inline bool is_low_surrogate_escape(const uint8_t *p) {
+    return p[0] == '\\' && p[1] == 'u' && is_low_surrogate(code_unit(p + 2));
+}
+
 /// Moves `p` from a backslash behind the escape (both halves of a surrogate pair), or says what is wrong with it.
-inline int skip_escape(const uint8_t *&p) {
+inline int skip_escape(const uint8_t *&p, bool allows_lone_surrogates = false) {
     switch (p[1]) {
     case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
         p += 2;
@@ -87,13 +92,10 @@ inline int skip_escape(const uint8_t *&p) {
     }
     const uint32_t unit = code_unit(p + 2);
     if (unit > 0xFFFF) return POSTERN_JSON_ESCAPE;
-    if (is_low_surrogate(unit)) return POSTERN_JSON_SURROGATE;
-    if (!is_high_surrogate(unit)) {
-        p += 6;
-        return POSTERN_JSON_FINE;
-    }
-    if (p[6] != '\\' || p[7] != 'u' || !is_low_surrogate(code_unit(p + 8))) return POSTERN_JSON_SURROGATE;
-    p += 12;
+    const bool is_pair = is_high_surrogate(unit) && is_low_surrogate_escape(p + 6);
+    if (!is_pair && !allows_lone_surrogates && (is_high_surrogate(unit) || is_low_surrogate(unit)))
+        return POSTERN_JSON_SURROGATE;
+    p += is_pair ? 12 : 6;
     return POSTERN_JSON_FINE;
 }
 

@@ -33,7 +33,7 @@ const uint8_t *resolve_escape(const uint8_t *p, std::vector<uint8_t> &result) {
     const uint8_t letter = p[1];
     if (letter == 'u') {
         const uint32_t unit = code_unit(p + 2);
-        const bool pair = is_high_surrogate(unit);
+        const bool pair = is_high_surrogate(unit) && is_low_surrogate_escape(p + 6);
         append_utf8(result, pair ? 0x10000 + ((unit - 0xD800) << 10) + (code_unit(p + 8) - 0xDC00) : unit);
         return p + (pair ? 12 : 6);
     }

@@ -47,9 +47,10 @@ constexpr size_t many_names = 16 << 10;
 class Walk {
 public:
     /// `words` has room for `words_ahead` more than the indexes with which it begins.
-    Walk(const uint8_t *text, size_t length, uint32_t *words, uint32_t count, Names &names)
+    Walk(const uint8_t *text, size_t length, uint32_t *words, uint32_t count, Names &names,
+         bool allows_lone_surrogates)
         : text(text), text_end(text + length), index(words + words_ahead), index_end(index + count), words(words),
-          names(names), backslash(next_backslash(text)) {
+          names(names), allows_lone_surrogates(allows_lone_surrogates), backslash(next_backslash(text)) {
         std::memmove(words + words_ahead, words, (size_t(count) + 1) * sizeof *words);
     }
 
@@ -89,6 +90,7 @@ private:
     const uint32_t *const index_end;
     postern_json_word *const words;
     Names &names;
+    const bool allows_lone_surrogates;
     uint32_t written = 0;
     /// The first backslash that has not been looked at, or the end of the text.
     const uint8_t *backslash;
@@ -182,7 +184,7 @@ private:
         if (end < start + 2 || text[end - 1] != '"') return false;
         bool has_escapes = false;
         while (backslash < text + end) {
-            if (skip_escape(backslash)) return false;
+            if (skip_escape(backslash, allows_lone_surrogates)) return false;
             backslash = next_backslash(backslash);
             has_escapes = true;
         }
@@ -255,7 +257,7 @@ struct postern_json_parser {
     size_t capacity = 0;
     Names names;
 
-    postern_json_result parse(const uint8_t *source, size_t length, bool lines) {
+    postern_json_result parse(const uint8_t *source, size_t length, bool lines, bool lone_surrogates = false) {
         if (length >= POSTERN_JSON_FLAG) return fault({POSTERN_JSON_TOO_LARGE, POSTERN_JSON_FLAG});
         if (length == 0) return fault({POSTERN_JSON_EMPTY, 0});
         reserve(length);
@@ -263,7 +265,7 @@ struct postern_json_parser {
         uint8_t *const text = buffer.get() + 1;
         std::memcpy(text, source, length);
         std::memset(text + length, ' ', simdjson::SIMDJSON_PADDING);
-        if (!is_sound(text, length, lines))
+        if (!is_sound(text, length, lines, lone_surrogates))
             return fault(
                 lines ? explain_lines(text, text + start, text + length) : explain(text, text, text + length));
         if (names.duplicate() != Names::none) return fault({POSTERN_JSON_DUPLICATE, names.duplicate()});
@@ -304,22 +306,23 @@ private:
         capacity = size;
     }
 
-    bool is_sound(const uint8_t *text, size_t length, bool lines) {
+    bool is_sound(const uint8_t *text, size_t length, bool lines, bool lone_surrogates) {
         start = 0;
         if (stage1->stage1(text, length, simdjson::stage1_mode::regular)) return false;
         uint32_t *const words = stage1->structural_indexes.get();
         start = words[0];
         names.begin(text);
-        Walk walk(text, length, words, stage1->n_structural_indexes, names);
+        Walk walk(text, length, words, stage1->n_structural_indexes, names, lone_surrogates);
         const bool is_fine = lines ? walk_lines(walk, text, start) : walk_one(walk);
         if (length > kept_bytes) walk.release_read_indexes();
         return is_fine;
     }
 };
 
-static postern_json_result parse(postern_json_parser *parser, const uint8_t *text, size_t length, bool lines) {
+static postern_json_result parse(
+    postern_json_parser *parser, const uint8_t *text, size_t length, bool lines, bool lone_surrogates = false) {
     try {
-        return parser->parse(text, length, lines);
+        return parser->parse(text, length, lines, lone_surrogates);
     } catch (...) {
         return {nullptr, nullptr, 0, POSTERN_JSON_MEMORY, 0};
     }
@@ -331,6 +334,10 @@ void postern_json_destroy(postern_json_parser *parser) { delete parser; }
 
 postern_json_result postern_json_parse(postern_json_parser *parser, const uint8_t *text, size_t length) {
     return parse(parser, text, length, false);
+}
+
+postern_json_result postern_json_parse_lone(postern_json_parser *parser, const uint8_t *text, size_t length) {
+    return parse(parser, text, length, false, true);
 }
 
 postern_json_result postern_json_parse_lines(postern_json_parser *parser, const uint8_t *text, size_t length) {

@@ -63,6 +63,9 @@ void postern_json_destroy(postern_json_parser *parser);
 /// Checks one JSON text (RFC 8259) and finds its values. Throws nothing.
 postern_json_result postern_json_parse(postern_json_parser *parser, const uint8_t *text, size_t length);
 
+/// The same, with escapes of lone surrogates, which RFC 8259, section 8.2, leaves open, and some clients produce.
+postern_json_result postern_json_parse_lone(postern_json_parser *parser, const uint8_t *text, size_t length);
+
 /// Checks texts separated by line feeds, each on a line of its own; blank lines are skipped. The first value is an
 /// array of them all.
 postern_json_result postern_json_parse_lines(postern_json_parser *parser, const uint8_t *text, size_t length);

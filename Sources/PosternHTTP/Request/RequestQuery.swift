@@ -12,7 +12,7 @@ public struct RequestQuery: Sendable {
     init(_ text: String) {
         var isWellFormed = true
         func decoded(_ side: Substring.UTF8View) -> String {
-            let (bytes, isWhole) = unescaped(Array(side))
+            let (bytes, isWhole) = percentUnescaped(Array(side))
             let text = isWhole ? String(validating: bytes, as: UTF8.self) : nil
             if text == nil { isWellFormed = false }
             return text ?? String(decoding: bytes, as: UTF8.self)
@@ -27,31 +27,4 @@ public struct RequestQuery: Sendable {
 
     /// The value of the last parameter called `name`; nil if there is none.
     public subscript(_ name: String) -> String? { pairs.last { $0.name == name }?.value }
-}
-
-/// Replaces each `%XX` by the byte that it represents. An invalid escape is kept. Nil if the result is not valid UTF-8:
-/// with a replacement character, two different texts would become the same.
-public func percentDecoded(_ bytes: some Collection<UInt8>) -> String? {
-    String(validating: unescaped(Array(bytes)).bytes, as: UTF8.self)
-}
-
-/// `isWhole`: whether no `%` was left as it is.
-private func unescaped(_ bytes: [UInt8]) -> (bytes: [UInt8], isWhole: Bool) {
-    var decoded: [UInt8] = []
-    decoded.reserveCapacity(bytes.count)
-    var isWhole = true
-    var position = 0
-    while position < bytes.count {
-        if bytes[position] == UInt8(ascii: "%"), position + 2 < bytes.count,
-            let high = bytes[position + 1].hexadecimalValue, let low = bytes[position + 2].hexadecimalValue
-        {
-            decoded.append(high << 4 | low)
-            position += 3
-        } else {
-            if bytes[position] == UInt8(ascii: "%") { isWhole = false }
-            decoded.append(bytes[position])
-            position += 1
-        }
-    }
-    return (decoded, isWhole)
 }

@@ -43,10 +43,11 @@ extension JSONEscapes {
             guard letter == UInt8(ascii: "u") else { return character(letter) }
             var scalar = hex(raw, at: position)
             position += 4
-            if 0xD800..<0xDC00 ~= scalar {
-                scalar = 0x10000 + (scalar - 0xD800) << 10 + (hex(raw, at: position + 2) - 0xDC00)
+            if 0xD800..<0xDC00 ~= scalar, let low = lowSurrogate(raw, at: position) {
+                scalar = 0x10000 + (scalar - 0xD800) << 10 + (low - 0xDC00)
                 position += 6
             }
+            // A lone surrogate is no character.
             let encoded = Unicode.Scalar(scalar).flatMap(UTF8.encode) ?? UTF8.encodedReplacementCharacter
             for byte in encoded {
                 pending |= UInt32(byte) << (8 * pendingCount)
@@ -66,6 +67,15 @@ extension JSONEscapes {
         case UInt8(ascii: "t"): 9
         default: letter
         }
+    }
+
+    /// Nil if no escape of one is there.
+    private static func lowSurrogate(_ raw: UnsafeBufferPointer<UInt8>, at start: Int) -> UInt32? {
+        guard start + 6 <= raw.count, raw[start] == UInt8(ascii: "\\"), raw[start + 1] == UInt8(ascii: "u") else {
+            return nil
+        }
+        let unit = hex(raw, at: start + 2)
+        return 0xDC00..<0xE000 ~= unit ? unit : nil
     }
 
     private static func hex(_ raw: UnsafeBufferPointer<UInt8>, at start: Int) -> UInt32 {

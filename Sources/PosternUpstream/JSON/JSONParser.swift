@@ -38,6 +38,16 @@ public final class JSONParser {
         try text.withUnsafeBufferPointer { bytes throws(E) in try parse(bytes, body) }
     }
 
+    /// As `parse`, for a text that may have escapes of lone surrogates (RFC 8259, section 8.2). As values of strings, these are
+    /// U+FFFD.
+    public func parseWithLoneSurrogates<R, E: Error>(
+        _ text: [UInt8], _ body: (JSONValue) throws(E) -> R
+    ) throws(E) -> Result<R, JSONError> {
+        try text.withUnsafeBufferPointer { bytes throws(E) in
+            try with(bytes, parsed: postern_json_parse_lone, body)
+        }
+    }
+
     private typealias Parse = (OpaquePointer, UnsafePointer<UInt8>?, Int) -> postern_json_result
 
     /// Buffers that parsed a text of this size are large, and are freed.
