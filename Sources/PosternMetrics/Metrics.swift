@@ -36,6 +36,8 @@ public final class Metrics: Sendable {
     public let upstreamEvents = Metrics.counters("upstream", "event")
     /// Requests of callers, by the template of their route.
     public let requests = Metrics.counters("route", "status")
+    /// Requests of SDKs to endpoints in the place of their platform's.
+    public let sdkRequests = Metrics.counters("upstream", "call", "outcome")
     /// In seconds, from the last byte of the request to the response.
     public let requestDuration = Metrics.histograms("route", bounds: Histogram.durationBounds)
 
@@ -77,6 +79,7 @@ public final class Metrics: Sendable {
             "postern_upstream_events_total", "Events by the name that the upstream's own clients give them.",
             upstreamEvents)
         exposition.counters("postern_http_requests_total", "Requests answered.", requests)
+        exposition.counters("postern_sdk_requests_total", "Requests of SDKs by call and outcome.", sdkRequests)
         exposition.histograms(
             "postern_http_request_duration_seconds", "Time from the request's last byte to its answer.",
             requestDuration)

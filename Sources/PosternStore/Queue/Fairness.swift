@@ -68,17 +68,20 @@ public struct Fairness: Sendable, Equatable {
     /// The turn of an accepted message: what has no value of its own waits in the turn of its caller.
     ///
     /// - Parameter caller: The turn of the API key; nil without one.
-    public func turn(ofCaller caller: Int64?, key: String?, payload: JSONValue) -> Int64 {
+    public func turn(ofCaller caller: Int64?, key: String?, payload: JSONValue?) -> Int64 {
         switch by {
         case .key: if let key { return Self.turn(.digest(of: key.utf8), salt: 2) }
         case .value(let pointer, _):
-            let value = pointer.value(in: payload)
+            let value = payload.flatMap { pointer.value(in: $0) }
             if let value, value.kind == .string { return Self.turn(.digest(of: value), salt: 2) }
             if let value, value.kind == .number { return Self.turn(.digest(of: value.bytes), salt: 2) }
         case .caller, .none: break
         }
         return caller ?? Self.turn(.digest(of: "".utf8), salt: 1)
     }
+
+    /// Whether the turn may depend on the payload.
+    public var readsPayload: Bool { if case .value = by { true } else { false } }
 
     public static func turn(ofCaller name: String) -> Int64 { turn(.digest(of: name.utf8), salt: 1) }
 

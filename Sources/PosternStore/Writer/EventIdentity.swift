@@ -65,7 +65,7 @@ extension Transaction {
     /// Leaves out the events that were stored before; the receipt has the ids of their messages all the same. Nil if another
     /// node has stored one meanwhile.
     private func append(
-        _ messages: [NewMessage], identifiedBy identities: [EventIdentity], isDiskFull: Bool
+        _ messages: [NewMessage], identifiedBy identities: [EventIdentity?], isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendError>? {
         var eventMessages: [EventMessage] = []
         var known: [[UInt8]: (fingerprint: [UInt8], message: EventMessage)] = [:]
@@ -73,12 +73,13 @@ extension Transaction {
         var new: [Int] = []
         var reused: [Int] = []
         for (index, identity) in identities.enumerated() {
-            if let former = try known[identity.key] ?? storedEvent(identity.key) {
-                if former.fingerprint != identity.fingerprint { reused.append(index) }
+            let former = try identity.flatMap { try known[$0.key] ?? storedEvent($0.key) }
+            if let former {
+                if former.fingerprint != identity?.fingerprint { reused.append(index) }
                 eventMessages.append(former.message)
             } else {
                 let message = EventMessage.new(new.count)
-                known[identity.key] = (identity.fingerprint, message)
+                if let identity { known[identity.key] = (identity.fingerprint, message) }
                 eventMessages.append(message)
                 new.append(index)
             }
@@ -88,7 +89,8 @@ extension Transaction {
         case .failure(let refusal): return .failure(refusal.inRequest(new))
         case .success(var receipt):
             for (index, id) in zip(new, receipt.ids) {
-                guard try store(identities[index].row(for: id)) else { return nil }
+                guard let identity = identities[index] else { continue }
+                guard try store(identity.row(for: id)) else { return nil }
             }
             receipt.repeated = Set(identities.indices).subtracting(new)
             receipt.failed = Dictionary(uniqueKeysWithValues: receipt.failed.map { (new[$0], $1) })

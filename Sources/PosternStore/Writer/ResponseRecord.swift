@@ -4,8 +4,8 @@ import PosternCore
 public enum RequestRecord: Sendable {
     /// Its response.
     case response(ResponseRecord)
-    /// Each message by itself: an identity for each, in their order.
-    case events([EventIdentity])
+    /// Each message by itself: an identity for each, in their order; nil for a message that has none.
+    case events([EventIdentity?])
 }
 
 /// The response to a request, to be stored with the request's messages, so that a repeat of the request gets it again.
