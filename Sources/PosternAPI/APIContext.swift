@@ -15,6 +15,8 @@ public struct RequestLimits: Sendable, Equatable {
     public var maxBodyBytes = 4 << 20
     /// Messages that one request may contain; more get 413.
     public var maxMessagesPerRequest = 10_000
+    /// How many requests of SDKs may wait for room at a time; a tenth of the connections.
+    public var maxHeldRequests = 1000
 
     public init() {}
 }

@@ -17,6 +17,8 @@ final class APIRequest: AdmittedRequest {
     /// Whether messages are only validated and shown.
     let isDryRun: Bool
     let handler: GatewayHandler
+    /// The largest body, after decompression.
+    let maxBodyBytes: Int
     /// Its body, until its caller has proven who it is; nil for a route that requires a key.
     let unprovenBody: MemoryLease?
     /// When its headers had arrived.
@@ -39,6 +41,8 @@ final class APIRequest: AdmittedRequest {
         let body = match.route.body
         form = body.form(head)
         if body.holdsMessages { try handler.handlers.ingest.checkReadiness(for: form, of: body) }
+        if let call = match.call { try handler.handlers.sdk.checkReadiness(for: call, from: head.peer) }
+        maxBodyBytes = match.call?.site.endpoints.settings.maxBodyBytes ?? handler.context.limits.maxBodyBytes
         let types = match.route.mediaTypes
         if !types.isEmpty, !types.contains(where: { accepts($0, head.header("Accept")) }) {
             throw Problem(
@@ -46,7 +50,9 @@ final class APIRequest: AdmittedRequest {
                 detail: "Responses are \(types.joined(separator: " or ")); `Accept` excludes it.")
         }
         if match.route.checksItsCallers {
-            guard let lease = MemoryLease(Self.announcedBytes(head, handler), ifFreeIn: handler.context.unprovenBodies)
+            guard
+                let lease = MemoryLease(
+                    Self.announcedBytes(head, upTo: maxBodyBytes), ifFreeIn: handler.context.unprovenBodies)
             else { throw .overloaded }
             unprovenBody = lease
         } else {
@@ -65,6 +71,7 @@ final class APIRequest: AdmittedRequest {
 
     func wasRefused(with status: Int, _ slug: ProblemSlug) {
         if !isDryRun { match.countRefusal(slug, in: handler.context.metrics) }
+        match.call?.count(SDKRefusal(slug).outcome)
         handler.record(status, slug, head, match.metrics, caller, since: receivedAt)
     }
 
@@ -78,8 +85,8 @@ final class APIRequest: AdmittedRequest {
         guard isUnproven, coding == .gzip, !body.isEmpty else { return take(body, responder) }
         // A few kilobytes of gzip may take as long as a body of the largest size.
         let context = handler.context
-        let memory = MemoryLease(body.count + context.limits.maxBodyBytes, of: context.memory)
-        let job = UnprovenWork.Job(context.limits.maxBodyBytes, for: origin) { [self] job in
+        let memory = MemoryLease(body.count + maxBodyBytes, of: context.memory)
+        let job = UnprovenWork.Job(maxBodyBytes, for: origin) { [self] job in
             defer { withExtendedLifetime(memory) {} }
             if job.isCancelled { responder.abandon() } else { take(body, responder) }
         }
@@ -88,8 +95,7 @@ final class APIRequest: AdmittedRequest {
     }
 
     /// How much memory the body may take. Small ones do not count.
-    private static func announcedBytes(_ head: RequestHead, _ handler: GatewayHandler) -> Int {
-        let most = handler.context.limits.maxBodyBytes
+    private static func announcedBytes(_ head: RequestHead, upTo most: Int) -> Int {
         let length = head.header("Content-Length").flatMap { Int($0) }.map { min($0, most) }
         let bytes = length ?? (head.header("Transfer-Encoding") == nil ? 0 : most)
         return bytes > UnprovenWork.smallBytes ? bytes : 0
@@ -101,7 +107,8 @@ final class APIRequest: AdmittedRequest {
 
     private func take(_ body: [UInt8], _ responder: MeteredResponder) {
         do throws(Problem) {
-            let decoded = try coding.decoded(body, maxBytes: handler.context.limits.maxBodyBytes)
+            // An SDK sends its whole buffer at once, in which much is repeated.
+            let decoded = try coding.decoded(body, maxBytes: maxBodyBytes, maxRatio: match.call == nil ? nil : .max)
             // A body without a media type is taken as JSON.
             if match.route.body == .json, !decoded.isEmpty, form != .json, head.header("Content-Type") != nil {
                 throw Problem(
@@ -124,7 +131,7 @@ final class APIRequest: AdmittedRequest {
         switch coding {
         case .identity: bytesNeeded(forDecoded: bytes)
         case .gzip:
-            bytes + bytesNeeded(forDecoded: Gzip.maxBytes(from: bytes, maxBytes: handler.context.limits.maxBodyBytes))
+            bytes + bytesNeeded(forDecoded: Gzip.maxBytes(from: bytes, maxBytes: maxBodyBytes))
         }
     }
 

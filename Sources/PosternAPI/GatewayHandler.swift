@@ -6,6 +6,7 @@ public import PosternHTTP
 import PosternMetrics
 import PosternThreads
 import PosternStore
+import PosternUpstream
 import Synchronization
 
 /// The gateway's side of HTTP: rejects what can be rejected without the body, and passes the rest to a handler. It
@@ -80,6 +81,9 @@ public final class GatewayHandler: HTTPHandler {
             main.admit(head, main.routers.withLock { $0.admin ?? $0.main })
         }
         func wasRefused(_ request: UnreadRequest) { main.wasRefused(request) }
+        func response(to problem: Problem, path: String, requestID: String) -> HTTPResponse {
+            problem.response(instance: path, requestID: requestID)
+        }
         func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] {
             main.commonHeaders(for: head)
         }
@@ -90,6 +94,15 @@ public final class GatewayHandler: HTTPHandler {
 
     /// Decides, from the headers alone, whether the body is read. Called on the connection's worker thread.
     public func admit(_ head: RequestHead) -> HeaderDecision { admit(head, routers.withLock { $0.main }) }
+
+    /// Below the prefix of SDKs, in the form of their platform.
+    public func response(to problem: Problem, path: String, requestID: String) -> HTTPResponse {
+        response(to: problem, path: path, requestID: requestID, routers.withLock { $0.main })
+    }
+
+    private func response(to problem: Problem, path: String, requestID: String, _ router: Router) -> HTTPResponse {
+        router.form(of: path)?.response(to: problem) ?? problem.response(instance: path, requestID: requestID)
+    }
 
     /// Counts and logs the request like one for an unknown path.
     public func wasRefused(_ request: UnreadRequest) {
@@ -106,36 +119,47 @@ public final class GatewayHandler: HTTPHandler {
         let routing = router.match(head.method, head.path)
         let match = try? routing.get()
         let metrics = match?.metrics ?? unroutedMetrics
+        func refuse(_ problem: Problem, _ caller: Caller?, delay: Duration = .zero) -> HeaderDecision {
+            count(problem, of: match)
+            match?.call?.count(SDKRefusal(problem).outcome)
+            var response = response(to: problem, path: head.path, requestID: head.requestID, router)
+            response.headers += caller?.limitHeaders ?? []
+            return self.refuse(response, problem.slug, head, metrics, caller, since: now, delay: delay)
+        }
         let checksHost = gatekeeper.checksHost(of: head, match, at: context.time.now)
         if let problem = callers.refusal(of: head, checksHost: checksHost) {
-            count(problem, of: match)
-            let delay = gatekeeper.delayOfWrongKey(head, match, at: context.time.now, now)
-            return refuse(problem, head, metrics, nil, since: now, delay: delay)
+            return refuse(problem, nil, delay: gatekeeper.delayOfWrongKey(head, match, at: context.time.now, now))
         }
         if let permission = callers.preflight(head) {
             metrics.count(permission.status)
             return .refuse(permission)
         }
+        // A path below the prefix of SDKs is none of the gateway's own, which a stranger would have to guess.
+        if case .failure(let problem) = routing, router.form(of: head.path) != nil {
+            return refuse(problem.problem(in: context, for: nil), nil)
+        }
         let caller: Caller?
         var delay = Duration.zero
         switch gatekeeper.decide(head, match, time: context.time, at: now) {
         case .pass(let found, let wait): (caller, delay) = (found, wait)
-        case .refuse(let problem, let known, let delay):
-            count(problem, of: match)
-            return refuse(problem, head, metrics, known, since: now, delay: delay)
+        case .refuse(let problem, let known, let delay): return refuse(problem, known, delay: delay)
         }
         do throws(Problem) {
             switch routing {
             case .failure(let problem): throw problem.problem(in: context, for: caller)
             case .success(let match):
+                if let call = match.call, let answer = handlers.sdk.refusal(of: head, to: call) {
+                    let delay = answer.isOfStranger ? gatekeeper.failed(from: head.peer, at: now) : .zero
+                    return self.refuse(
+                        HTTPResponse(answer), .unauthorized, head, metrics, nil, since: now, delay: delay)
+                }
                 let request = try APIRequest(head, match, caller, self, at: now, delay: delay)
-                let limit = context.limits.maxBodyBytes
+                let limit = request.maxBodyBytes
                 return .accept(
                     maxBodyBytes: match.route.body == .none ? min(limit, Route.discardedBodyBytes) : limit, request)
             }
         } catch {
-            count(error, of: match)
-            return refuse(error, head, metrics, caller, since: now)
+            return refuse(error, caller)
         }
     }
 
@@ -155,18 +179,17 @@ public final class GatewayHandler: HTTPHandler {
     }
 
     private func refuse(
-        _ problem: Problem, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?, since: MonotonicInstant,
-        delay: Duration = .zero
+        _ response: HTTPResponse, _ slug: ProblemSlug, _ head: RequestHead, _ metrics: RouteMetrics, _ caller: Caller?,
+        since: MonotonicInstant, delay: Duration
     ) -> HeaderDecision {
         if delay > .zero, hasSmallBody(head) {
             return .accept(
                 maxBodyBytes: Route.discardedBodyBytes,
                 DelayedRejection(
-                    problem: problem, head: head, metrics: metrics, since: since, delay: delay, handler: self))
+                    response: response, slug: slug, head: head, metrics: metrics, since: since, delay: delay,
+                    handler: self))
         }
-        record(problem.status, problem.slug, head, metrics, caller, since: since)
-        var response = problem.response(to: head)
-        response.headers += caller?.limitHeaders ?? []
+        record(response.status, slug, head, metrics, caller, since: since)
         return .refuse(response)
     }
 
@@ -210,7 +233,8 @@ public final class GatewayHandler: HTTPHandler {
 
     /// A refusal that a failed authentication has delayed.
     private struct DelayedRejection: AdmittedRequest {
-        let problem: Problem
+        let response: HTTPResponse
+        let slug: ProblemSlug
         let head: RequestHead
         let metrics: RouteMetrics
         let since: MonotonicInstant
@@ -219,8 +243,8 @@ public final class GatewayHandler: HTTPHandler {
 
         func answer(_ body: [UInt8], _ responder: Responder) {
             handler.run(after: delay) {
-                handler.record(problem.status, problem.slug, head, metrics, nil, since: since)
-                responder.respond(problem.response(to: head))
+                handler.record(response.status, slug, head, metrics, nil, since: since)
+                responder.respond(response)
             }
         }
 
@@ -237,6 +261,7 @@ final class Handlers: Sendable {
     let messages: MessageHandler
     let upstreams: UpstreamHandler
     let upstreamRoutes: UpstreamRouteHandler
+    let sdk: SDKHandler
     let probes: ProbeHandler
     let console = ConsoleHandler()
     let keys: KeyHandler
@@ -251,6 +276,7 @@ final class Handlers: Sendable {
         messages = MessageHandler(context: context)
         upstreams = UpstreamHandler(context: context)
         upstreamRoutes = UpstreamRouteHandler(context: context)
+        sdk = SDKHandler(context: context)
         probes = ProbeHandler(context: context)
         keys = KeyHandler(context: context)
         stream = StreamHandler(context: context)

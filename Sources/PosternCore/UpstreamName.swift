@@ -6,6 +6,7 @@ public struct UpstreamName: Hashable, Comparable, Sendable, CustomStringConverti
     /// Path segments below `/v1/` that have another meaning.
     public static let reserved: Set<String> = [
         "messages", "cloudevents", "events", "upstreams", "stream", "keys", "gateway", "history", "operations", "nodes",
+        "api-status",
     ]
 
     /// Nil if `text` breaks the rule above.

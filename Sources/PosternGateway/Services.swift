@@ -98,9 +98,11 @@ final class Services: Sendable {
             }
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
+            var limits = configuration.server.limits
+            limits.maxHeldRequests = max(1, configuration.server.http.maxConnections / 10)
             do throws(SystemLimitError) {
                 context = try APIContext(
-                    outbox: outbox, upstreams: served, limits: configuration.server.limits, memory: memory,
+                    outbox: outbox, upstreams: served, limits: limits, memory: memory,
                     isSimulated: options.simulate, servesConsole: configuration.server.console, time: time,
                     random: { (random(), random()) }, metrics: metrics,
                     logger: logger, stalledWorkers: { workerGroup.stalledWorkers(at: time.instant) })

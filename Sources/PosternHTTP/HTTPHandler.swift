@@ -7,6 +7,8 @@ public protocol HTTPHandler: Sendable {
     func admit(_ head: RequestHead) -> HeaderDecision
     /// Called instead of `admit` if the server itself rejects a request before its headers are complete.
     func wasRefused(_ request: UnreadRequest)
+    /// The response to a request that the server itself refuses. `path` is as it was sent; empty if it was not read.
+    func response(to problem: Problem, path: String, requestID: String) -> HTTPResponse
     /// Headers that are added to the response to this request, also if the server itself refuses it, unless the response
     /// has them. `head` is nil if the server could not read it.
     func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)]
@@ -15,6 +17,10 @@ public protocol HTTPHandler: Sendable {
 extension HTTPHandler {
     /// Does nothing by default.
     public func wasRefused(_ request: UnreadRequest) {}
+    /// A problem document by default.
+    public func response(to problem: Problem, path: String, requestID: String) -> HTTPResponse {
+        problem.response(instance: path, requestID: requestID)
+    }
     /// None by default.
     public func commonHeaders(for head: RequestHead?) -> [(name: String, value: String)] { [] }
 }

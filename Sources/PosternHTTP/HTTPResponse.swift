@@ -10,6 +10,8 @@ public struct HTTPResponse: Sendable, Equatable {
     public var body: [UInt8]
     /// Whether to close the connection after this response.
     public var close: Bool
+    /// Whether the connection is closed without a response.
+    public var isDropped = false
 
     public init(
         status: Int, headers: [(name: String, value: String)] = [], body: [UInt8] = [], close: Bool = false
@@ -22,6 +24,7 @@ public struct HTTPResponse: Sendable, Equatable {
 
     public static func == (left: Self, right: Self) -> Bool {
         left.status == right.status && left.body == right.body && left.close == right.close
+            && left.isDropped == right.isDropped
             && left.headers.elementsEqual(right.headers, by: ==)
     }
 

@@ -37,7 +37,7 @@ public struct Problem: Error {
     }
 
     /// `instance` is the path of the request; `requestID` is added as a member.
-    func response(instance: String, requestID: String) -> HTTPResponse {
+    public func response(instance: String, requestID: String) -> HTTPResponse {
         var json = "{\"type\":\"urn:postern:problem:\(slug.rawValue)\",\"title\":\(JSONEscapes.quoted(title))"
         json += ",\"status\":\(status),\"detail\":\(JSONEscapes.quoted(detail))"
         json += ",\"instance\":\(JSONEscapes.quoted(instance)),\"requestId\":\(JSONEscapes.quoted(requestID))"

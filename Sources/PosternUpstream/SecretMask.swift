@@ -131,7 +131,7 @@ public struct SecretMask: Sendable {
 }
 
 /// The part of RFC 4648, section 4, that finding secrets requires.
-private enum Base64 {
+enum Base64 {
     private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
 
     /// The characters that depend on `bytes` alone if these begin `offset` bytes after a multiple of three in a longer

@@ -28,6 +28,7 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         Conformance("statusThatDecides_meansTheSame_withAnyBody", statusThatDecides_meansTheSame_withAnyBody),
         Conformance("tokens_areVerifiedAtTheStart_unlessASettingSaysOtherwise", tokens_areVerifiedAtTheStart),
         Conformance("secrets_showInRequestsAlone", secrets_showInRequestsAlone),
+        Conformance("sdks_areAnsweredInThePlatformsForm_withNoSecret", sdks_areAnsweredInThePlatformsForm),
         Conformance("echoedSecrets_areMasked", echoedSecrets_areMasked),
         Conformance(
             "probe_saysWhatItFound_changesNothing_andShowsNoSecret",
@@ -225,6 +226,54 @@ package struct Conformance: Sendable, CustomTestStringConvertible {
         }
         for secret in fixture.secrets {
             for text in shown { #expect(!text.contains(secret)) }
+        }
+    }
+
+    /// Whatever an SDK sends, and whatever prevents its call: the answer is none of the gateway's own, and has no secret.
+    private static func sdks_areAnsweredInThePlatformsForm(fixture: UpstreamFixture) async throws {
+        guard fixture.type.settings.contains(where: { $0.name == "sdk.enabled" }) else { return }
+        let endpoints = try #require(try fixture.make(["sdk.enabled": .bool(true)]).sdk)
+        let reasons: [SDKRefusal] = [
+            .notFound, .methodNotAllowed("POST"), .unauthorized, .forbidden, .malformed, .tooLarge, .noRoom,
+        ]
+        var answers = reasons.map(endpoints.refusal)
+        let bodies =
+            ["", " ", "{", "[]", "{}", "null", "\"\\ud800\"", "a=b&a=%zz&%", "\u{0}"] + fixture.good.map(\.text)
+            + fixture.good.map { "[\($0.text)]" } + fixture.good.map { String($0.text.dropLast()) }
+            + fixture.bad.map(\.sample.text)
+        let types = [nil, "application/json", "application/x-www-form-urlencoded"] as [String?]
+        for route in endpoints.routes {
+            #expect(route.call.wholeMatch(of: #/[a-z][a-z_]*/#) != nil, "\(route.call)")
+            for authorization in [nil, "Bearer x", "Basic eDp5", "Basic ?"] as [String?] {
+                for type in types {
+                    for body in bodies {
+                        let request = SDKRequest(
+                            method: route.method.rawValue, path: "\(endpoints.prefix)/\(route.template)",
+                            headers: { ["Authorization": authorization, "Content-Type": type][$0] ?? nil },
+                            body: Array(body.utf8), receivedAt: UpstreamFixture.now)
+                        if case .head(let check) = route.access, let answer = check(request) { answers.append(answer) }
+                        do throws(SDKAnswer) {
+                            switch route.response {
+                            case .answer(let answer): answers.append(try answer(request))
+                            case .store(let read):
+                                let submission = try read(request)
+                                answers.append(submission.answer(SDKReceipt(ids: [])))
+                                let whole = 0...submission.bytes.count
+                                #expect(submission.items.allSatisfy { whole.contains($0.range.upperBound) })
+                            case .perform: break
+                            }
+                        } catch {
+                            answers.append(error)
+                        }
+                    }
+                }
+            }
+        }
+        for answer in answers where !answer.isDropped {
+            #expect((200..<500).contains(answer.status) || answer.status == 503, "\(answer.status)")
+            let text = String(decoding: answer.body, as: UTF8.self)
+            #expect(!answer.headers.contains { $0.name == "Content-Type" && $0.value.contains("problem") })
+            for secret in fixture.secrets { #expect(!text.contains(secret), "\(text)") }
         }
     }
 

@@ -30,6 +30,7 @@ final class Gatekeeper: Sendable {
         if head.clientCertificate == .missing, match?.route.isProbe != true {
             return .refuse(Self.certificateRequired)
         }
+        if let match, match.route.access == .password { return decidePassword(head, match, time: time, at: instant) }
         guard !keys.isEmpty else { return .pass(nil) }
         guard !isOpen(match) else {
             // Who probes the gateway learns more with a key.
@@ -52,15 +53,38 @@ final class Gatekeeper: Sendable {
         return .pass(caller)
     }
 
-    private func authenticate(_ head: RequestHead, at time: Timestamp) -> KeyRing.Authentication {
+    /// A caller that may not write is a stranger: an SDK is told nothing else.
+    private func decidePassword(
+        _ head: RequestHead, _ match: RouteMatch, time: any TimeSource, at instant: MonotonicInstant
+    ) -> Decision {
+        let caller: Caller
+        switch authenticate(head, acceptsPassword: true, at: time.now) {
+        case .caller(let found): caller = found
+        case .missing: return .refuse(Self.unauthorized("This path requires an API key."))
+        case .unknown, .expired: return failed("The API key is not valid.", head, instant)
+        }
+        guard refusal(of: caller, head, match) == nil, caller.key.scopes.contains(.write) else {
+            return failed("The API key is not valid here.", head, instant)
+        }
+        if let wait = caller.takeRequest(at: instant) {
+            return .refuse(Self.rateLimited("requests", wait), caller)
+        }
+        return .pass(caller)
+    }
+
+    private func authenticate(
+        _ head: RequestHead, acceptsPassword: Bool = false, at time: Timestamp
+    ) -> KeyRing.Authentication {
         let name: String? = if case .verified(let name) = head.clientCertificate { name } else { nil }
         var found: KeyRing.Authentication?
         head.withHeader("authorization") { header in
             let known = (head.connectionMemory.value as? KnownAuthorization).flatMap { $0.equals(header) ? $0 : nil }
-            let digest = known?.digest ?? KeyDigest(ofBearer: header)
+            let bearer = known?.digest ?? KeyDigest(ofBearer: header)
+            let digest = bearer ?? (acceptsPassword ? KeyDigest(ofBasic: header) : nil)
             let authentication = keys.authenticate(digest, certificateName: name, now: time)
             if case .caller = authentication {
-                if known == nil, let digest { head.connectionMemory.value = KnownAuthorization(header, digest) }
+                // A password counts on some routes only.
+                if known == nil, let bearer { head.connectionMemory.value = KnownAuthorization(header, bearer) }
             } else if known != nil {
                 head.connectionMemory.value = nil
             }
@@ -101,7 +125,9 @@ final class Gatekeeper: Sendable {
         return caller
     }
 
-    private func isOpen(_ match: RouteMatch?) -> Bool { match?.route.access == .open || isOpenMetrics(match) }
+    private func isOpen(_ match: RouteMatch?) -> Bool {
+        match?.route.access == .open || match?.route.access == .platform || isOpenMetrics(match)
+    }
 
     private func isOpenMetrics(_ match: RouteMatch?) -> Bool {
         opensMetrics.load(ordering: .relaxed) && match?.route.template.text == "/metrics"

@@ -1,4 +1,5 @@
 import Crypto
+import PosternUpstream
 
 /// SHA-256 of a key's text, as four words: cheap to look up, and compared in constant time.
 struct KeyDigest: Sendable {
@@ -26,6 +27,12 @@ struct KeyDigest: Sendable {
         var hash = SHA256()
         hash.update(bufferPointer: UnsafeRawBufferPointer(rebasing: UnsafeRawBufferPointer(authorization)[start...]))
         words = hash.finalize().withUnsafeBytes { Self.words($0) }
+    }
+
+    /// The digest of the password in `Basic <credentials>` (RFC 7617, section 2); nil without one. The user does not matter.
+    init?(ofBasic authorization: UnsafeBufferPointer<UInt8>) {
+        guard let credentials = BasicCredentials(String(decoding: authorization, as: UTF8.self)) else { return nil }
+        words = SHA256.hash(data: credentials.password).withUnsafeBytes { Self.words($0) }
     }
 
     private static func words(_ bytes: UnsafeRawBufferPointer) -> (UInt64, UInt64, UInt64, UInt64) {

@@ -20,10 +20,12 @@ enum ContentCoding {
     }
 
     /// Returns the decoded body, of at most `maxBytes`.
-    func decoded(_ body: [UInt8], maxBytes: Int) throws(Problem) -> [UInt8] {
+    ///
+    /// - Parameter maxRatio: Of the decoded body to `body`; nil: the usual one.
+    func decoded(_ body: [UInt8], maxBytes: Int, maxRatio: Int? = nil) throws(Problem) -> [UInt8] {
         guard self == .gzip, !body.isEmpty else { return body }
         do throws(GzipError) {
-            return try Gzip.decompress(body, maxBytes: maxBytes)
+            return try Gzip.decompress(body, maxBytes: maxBytes, maxRatio: maxRatio ?? Gzip.maxRatio)
         } catch {
             switch error {
             case .tooLarge, .ratioTooHigh:

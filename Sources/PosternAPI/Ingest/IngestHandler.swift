@@ -14,16 +14,21 @@ struct IngestHandler: Sendable {
 
     /// Throws what can be refused before the body is read.
     func checkReadiness(for form: BodyForm?, of body: Route.Body) throws(Problem) {
-        guard !context.isDraining.load(ordering: .acquiring) else {
-            throw Problem(
-                slug: .shuttingDown, status: 503, detail: "The gateway is stopping; send the request again later.",
-                headers: [("Retry-After", "5")])
-        }
+        try checkReadiness()
         guard form != nil else {
             throw Problem(
                 slug: .unsupportedMediaType, status: 415,
                 detail: "Send \(body.mediaTypes.joined(separator: " or ")), in UTF-8.",
                 headers: [("Accept-Post", body.mediaTypes.joined(separator: ", "))])
+        }
+    }
+
+    /// The same for a body of any form.
+    func checkReadiness() throws(Problem) {
+        guard !context.isDraining.load(ordering: .acquiring) else {
+            throw Problem(
+                slug: .shuttingDown, status: 503, detail: "The gateway is stopping; send the request again later.",
+                headers: [("Retry-After", "5")])
         }
         guard context.memory.bytesInUse < context.memory.limit else {
             throw Problem(

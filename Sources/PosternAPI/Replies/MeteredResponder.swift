@@ -1,6 +1,7 @@
 import Logging
 import PosternCore
 import PosternHTTP
+import PosternUpstream
 
 /// Sends the response to a client, and counts, times, and logs it.
 struct MeteredResponder: Sendable {
@@ -65,7 +66,9 @@ struct MeteredResponder: Sendable {
     /// - Parameter isCarriedOut: Whether the request has taken effect, although its response is a problem.
     func send(_ problem: Problem, isCarriedOut: Bool = false) {
         record(problem.status, problem.slug, isCarriedOut: isCarriedOut)
-        responder.respond(withLimits(problem.response(to: head)))
+        request.match.call?.count(SDKRefusal(problem).outcome)
+        let response = request.match.call?.site.response(to: problem) ?? problem.response(to: head)
+        responder.respond(withLimits(response))
     }
 
     /// Sends the problem of a request whose messages were not read, which therefore counts as one message.

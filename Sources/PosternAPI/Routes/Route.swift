@@ -81,6 +81,8 @@ final class Route: Sendable {
         )
         /// `{upstream}`, and what only its type has.
         case upstreamRoute(UpstreamRoute)
+        /// A call of an SDK, below the prefix of its upstream (`SDKSite`).
+        case sdk(SDKRoute)
         /// `{file}`, or the page itself
         case console(@Sendable (Handlers, ConsoleFile, MeteredResponder) -> Void)
     }
@@ -100,7 +102,11 @@ final class Route: Sendable {
 
     /// Whether the type of the upstream checks who calls, because the route requires no key.
     var checksItsCallers: Bool {
-        if case .upstreamRoute = action { access == .open } else { false }
+        switch action {
+        case .upstreamRoute: access == .open
+        case .sdk(let sdk): if case .body = sdk.access { true } else { false }
+        default: false
+        }
     }
 
     /// Whether the caller is logged, because the request steers upstreams or messages, or hands in a credential.
@@ -115,6 +121,10 @@ final class Route: Sendable {
         if case .upstreamRoute(let route) = action {
             if case .read = route.response { return false } else { return true }
         }
+        // Of what is stored for an SDK, only some needs the owner.
+        if case .sdk(let sdk) = action {
+            if case .perform = sdk.response { return method != .get } else { return false }
+        }
         // What is kept in the memory of the owner.
         let isOfOwner = template.text == "/v1/history" || template.text.hasPrefix("/v1/operations")
         return isOfOwner || method != .get && !body.holdsMessages
@@ -125,6 +135,7 @@ final class Route: Sendable {
     var statuses: Set<Int> {
         var statuses = successes.union([400, 500])
         if case .scope = access { statuses.formUnion([401, 403, 429]) }
+        if case .sdk = action { statuses.formUnion([401, 503]) }
         if template.text.contains("{") { statuses.insert(404) }
         if body != .none { statuses.formUnion([413, 415]) }
         if body.holdsMessages { statuses.formUnion([409, 422, 503, 507]) }
@@ -159,7 +170,7 @@ final class Route: Sendable {
 
     private static func usualListeners(_ access: RouteAccess) -> Set<Listener> {
         switch access {
-        case .scope(.write), .open: [.main]
+        case .scope(.write), .open, .password, .platform: [.main]
         case .scope(.admin): [.admin]
         case .scope(.read), .anyKey: [.main, .admin]
         }
@@ -174,6 +185,19 @@ final class Route: Sendable {
         self.init(
             route.method, "/v1/{upstream}/\(route.template)", query: route.query, route.access, body: body,
             successes: [route.status], .upstreamRoute(route))
+    }
+
+    /// Its template is its name in metrics and logs: a prefix can be a secret.
+    convenience init(_ sdk: SDKRoute, of upstream: UpstreamName) {
+        let access: RouteAccess =
+            switch sdk.access {
+            case .key: .password
+            case .open: .open
+            case .head, .body: .platform
+            }
+        self.init(
+            sdk.method, "sdk/\(upstream)/\(sdk.call)", query: nil, access, on: [.main], body: .any,
+            successes: [200], .sdk(sdk))
     }
 
     /// The routes that do not depend on the configured upstreams. `Router` adds those of the upstreams' types.

@@ -11,6 +11,8 @@ final class Router: Sendable {
     private let common: [Route]
     /// The routes of an upstream's type, by the upstream's name.
     private let upstreamRoutes: [String: [Route]]
+    /// Where SDKs are served.
+    private let sites: [SDKSite]
     /// By template: two methods of one path share a label.
     private let metrics: [String: RouteMetrics]
     /// Most requests go to the paths that accept messages, so these are matched beforehand.
@@ -29,10 +31,12 @@ final class Router: Sendable {
             uniqueKeysWithValues: context.upstreams.map { upstream in
                 (upstream.name.description, served(upstream.adapter.traits.routes.map { Route($0) }))
             })
-        let templates = Set((common + upstreamRoutes.values.joined()).map(\.template.text))
+        sites = listener == .admin ? [] : context.upstreams.compactMap { SDKSite($0, context.metrics) }
+        let routes = common + upstreamRoutes.values.joined() + sites.flatMap { $0.calls.map(\.route) }
+        let templates = Set(routes.map(\.template.text))
         let metrics = Dictionary(
             uniqueKeysWithValues: templates.map { ($0, RouteMetrics($0, metrics: context.metrics)) })
-        for route in common + upstreamRoutes.values.joined() {
+        for route in routes {
             route.statuses.forEach { _ = context.metrics.requests(route.template.text, String($0)) }
             _ = context.metrics.requestDuration(route.template.text)
         }
@@ -61,7 +65,7 @@ final class Router: Sendable {
                         }
                     }
                 }
-            case .message, .operation, .upstream, .backlog, .batch, .upstreamRoute, .console: continue
+            case .message, .operation, .upstream, .backlog, .batch, .upstreamRoute, .sdk, .console: continue
             }
         }
         return matches
@@ -71,6 +75,9 @@ final class Router: Sendable {
     /// that does not exist, the problem of the first route that it would fit.
     func match(_ method: String, _ path: String) -> Result<RouteMatch, RoutingProblem> {
         if method == "POST", let known = ingests[path] { return .success(known) }
+        if let (site, segments) = site(of: path) {
+            return path.last == "/" ? .failure(.notFound()) : site.match(method, segments, handlers, metrics)
+        }
         guard path.hasPrefix("/") else { return .failure(.notFound()) }
         let parts = path.split(separator: "/", omittingEmptySubsequences: false).dropFirst()
         let segments = parts.compactMap { percentDecoded($0.utf8).map { Substring($0) } }
@@ -98,6 +105,16 @@ final class Router: Sendable {
         guard others.isEmpty else { return .failure(.methodNotAllowed(others.sorted().joined(separator: ", "))) }
         if case .notFound = problem, path.last == "/" { problem = .notFound(instead: known(method, path.dropLast())) }
         return .failure(problem)
+    }
+
+    /// Whose SDKs ask for the path: everything there is answered in the form of their platform.
+    func form(of path: String) -> SDKSite.Form? { site(of: path)?.site.form }
+
+    /// - Parameter path: Empty segments in it do not count.
+    private func site(of path: String) -> (site: SDKSite, segments: [Substring])? {
+        guard !sites.isEmpty else { return nil }
+        let segments = path.split(separator: "/").map { percentDecoded($0.utf8).map { Substring($0) } ?? $0 }
+        return sites.first { $0.contains(segments) }.map { ($0, segments) }
     }
 
     /// `path`, if there is such a path.
@@ -169,6 +186,8 @@ final class Router: Sendable {
         case .console(let respond):
             guard let file = ConsoleFile.all[values["file"] ?? ""] else { return .failure(.notFound()) }
             return .success(Bound { respond(handlers, file, $1) })
+        // Found by the prefix of its upstream.
+        case .sdk: return .failure(.notFound())
         case .upstreamRoute(let route):
             return upstream(values["upstream"]).flatMap { upstream in
                 var parameters = values
@@ -209,10 +228,16 @@ final class RouteMatch: Sendable {
     let route: Route
     let metrics: RouteMetrics
     let subject: Subject?
+    /// Nil unless an SDK calls.
+    let call: SDKSite.Call?
     let respond: Respond
 
-    init(_ route: Route, _ metrics: RouteMetrics, subject: Subject? = nil, _ respond: @escaping Respond) {
+    init(
+        _ route: Route, _ metrics: RouteMetrics, subject: Subject? = nil, call: SDKSite.Call? = nil,
+        _ respond: @escaping Respond
+    ) {
         self.route = route
+        self.call = call
         self.metrics = metrics
         self.subject = subject
         self.respond = respond
@@ -220,7 +245,7 @@ final class RouteMatch: Sendable {
 
     /// Counts a request for storing messages whose messages were not read.
     func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
-        guard route.body.holdsMessages else { return }
+        guard route.body.holdsMessages || call?.storesMessages == true else { return }
         let name = if case .upstream(let name) = subject { name.description } else { "unknown" }
         metrics.refused(name, slug.rawValue).add()
     }

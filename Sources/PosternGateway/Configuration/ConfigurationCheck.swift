@@ -53,6 +53,13 @@ struct ConfigurationCheck {
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
         read(&result.cloudEvents, at: ["cloudevents"])
         checkFanOuts(of: result.upstreams, entries)
+        let enabled = zip(
+            result.upstreams,
+            result.upstreams.map { upstream in
+                entries.first { $0.name == upstream.name.description }
+            }
+        ).filter(\.0.isEnabled)
+        problems += SDKCheck(enabled.compactMap { upstream, entry in entry.flatMap { made(upstream, $0) } }).problems
         result.callbacks = callbacks(to: result.upstreams, of: entries)
         read(&result.log, at: ["log"])
         for index in result.upstreams.indices { result.upstreams[index].logsAnswers = result.log.upstreamAnswers }
@@ -264,7 +271,9 @@ struct ConfigurationCheck {
             }
         }
         guard problems.count == before else { return values }
-        for conflict in type.conflicts(in: values) {
+        // Credentials of the simulator count.
+        let counted = simulatedKey == nil ? values : type.simulated(values, at: "http://localhost")
+        for conflict in type.conflicts(in: counted) {
             let settingPath = path + conflict.setting.path
             let shown =
                 conflict.setting.isSecret

@@ -212,6 +212,12 @@ public struct ConfigurationFileSchema {
                 Node.Member(name: name, value: .object(keywords(of: kind)))
             }
             add("additionalProperties", closed(properties))
+        case .records(let kinds):
+            add(type: "array")
+            let properties = kinds.sorted { $0.key < $1.key }.map { name, kind in
+                Node.Member(name: name, value: .object(keywords(of: kind)))
+            }
+            add("items", closed(properties))
         case .list:
             add(type: "array")
             add("items", text)

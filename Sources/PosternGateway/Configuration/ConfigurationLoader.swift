@@ -1,6 +1,7 @@
 import Foundation
 import PosternAPI
 import PosternCore
+import PosternHTTP
 import PosternProcess
 public import PosternUpstream
 
@@ -89,9 +90,12 @@ public struct ConfigurationLoader: Sendable {
         do throws(ConfigurationProblems) {
             var found = try settings()
             if found.problems.isEmpty {
+                let upstreams = try makeUpstreams(of: found.configuration)
                 found.warnings += StartCheck.warnings(
-                    of: found.configuration, upstreams: try makeUpstreams(of: found.configuration),
-                    now: SystemTime().now)
+                    of: found.configuration, upstreams: upstreams, now: SystemTime().now)
+                found.warnings += SDKCheck(upstreams).warnings(
+                    hasKeys: !found.configuration.auth.keys.isEmpty,
+                    requiresCertificates: !found.configuration.server.http.tls.clientCAFile.isEmpty)
             }
             if triesToStart {
                 found.problems += StartCheck.problems(of: found.configuration, besides: found.problems)
@@ -131,7 +135,9 @@ public struct ConfigurationLoader: Sendable {
 
     /// Warnings of secrets that are not masked in what the upstream answers.
     private func shortSecrets(of upstream: GatewayConfiguration.UpstreamConfiguration) -> [ConfigurationProblem] {
-        let secret = types.first { $0.name == upstream.type }?.settings.filter(\.isSecret) ?? []
+        let settings = types.first { $0.name == upstream.type }?.settings ?? []
+        // A short prefix is none that nobody can guess.
+        let secret = settings.filter { $0.isSecret && $0.name != SDKSettings.prefixName }
         let values = secret.flatMap { setting -> [(path: [String], text: String)] in
             switch upstream.values[setting.name] {
             case .text(let text): [(setting.path, text)]

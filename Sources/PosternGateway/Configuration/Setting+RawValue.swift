@@ -26,6 +26,11 @@ extension Setting {
                         (member.name, try values(member.value, kinds, at: [member.name]))
                     },
                     uniquingKeysWith: { $1 }))
+        case (.records(let kinds), .array(let elements)):
+            .records(
+                try elements.enumerated().map { (index, element) throws(Setting.Mismatch) in
+                    try values(element, kinds, at: ["\(index)"])
+                })
         case (.list, .array(let elements)):
             .list(try elements.map { (element) throws(Setting.Mismatch) in try text(element) })
         case (.integers(let range), .array(let elements)):
@@ -62,7 +67,7 @@ extension Setting {
             return .list(text.split(separator: ",").map(trimmed))
         case .integers:
             return try value(of: .array(text.split(separator: ",").map { .number(trimmed($0)) }))
-        case .strings, .objects:
+        case .strings, .objects, .records:
             guard let node = try? ConfigurationNode.parse(Array(text.utf8)) else { throw Setting.Mismatch(expectation) }
             return try value(of: node)
         case .bool: throw Setting.Mismatch(expectation)
@@ -198,6 +203,8 @@ extension SettingValue {
         case .strings(let texts): Self.object(of: texts.mapValues(JSONEscapes.quoted))
         case .objects(let objects):
             Self.object(of: objects.mapValues { Self.object(of: $0.mapValues(\.json)) })
+        case .records(let records):
+            "[" + records.map { Self.object(of: $0.mapValues(\.json)) }.joined(separator: ", ") + "]"
         case .list(let list): "[" + list.map(JSONEscapes.quoted).joined(separator: ", ") + "]"
         case .integers(let numbers): "[" + numbers.map(String.init).joined(separator: ", ") + "]"
         case .null: "null"

@@ -10,7 +10,9 @@ extension Connection {
         case nil: return .YES
         case .response(let response): return send(response)
         case .rendered(let render): return send(render())
-        case .problem(let problem): return head.map { send(problem.response(to: $0)) } ?? .NO
+        case .problem(let problem):
+            guard let head else { return .NO }
+            return send(core.handler.response(to: problem, path: head.path, requestID: head.requestID))
         case .stream(let response, let stream): return send(response, reading: stream)
         case .hangUp: return .NO
         case .detached(let use):
@@ -22,7 +24,7 @@ extension Connection {
 
     /// Queues the response. It is built on this thread and not on the one that produced it, whose time is scarcer.
     func send(_ response: HTTPResponse) -> MHD_Result {
-        guard let reply = makeReply(of: response.body) else { return .NO }
+        guard !response.isDropped, let reply = makeReply(of: response.body) else { return .NO }
         return queue(reply, for: response)
     }
 

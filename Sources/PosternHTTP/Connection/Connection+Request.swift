@@ -182,7 +182,7 @@ extension Connection {
         rejectedFor = problem.slug
         let id = head?.requestID ?? reader.requestID ?? RequestID.fresh()
         requestID = id
-        return problem.response(instance: head?.path ?? reader.path ?? "", requestID: id)
+        return core.handler.response(to: problem, path: head?.path ?? reader.path ?? "", requestID: id)
     }
 
     /// Sends `response` and closes; what the client still sends is read and discarded meanwhile.

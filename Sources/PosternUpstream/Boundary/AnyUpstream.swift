@@ -15,6 +15,8 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
     public let tokenSource: (any TokenSource)?
     /// See `TokenUpstream.verifiesAtStart`; false without a `tokenSource`.
     public let verifiesAtStart: Bool
+    /// What is served to the SDKs of the platform; nil if nothing is.
+    public let sdk: SDKEndpoints?
     /// Required settings that are empty. If there are any, nothing is sent.
     public let missingSettings: [String]
     /// Hides the configured secrets.
@@ -39,6 +41,7 @@ public final class AnyUpstream: Sendable, CustomStringConvertible {
         tokenSource = tokens?.tokenSource
         verifiesAtStart = tokens?.tokenSource != nil && tokens?.verifiesAtStart ?? false
         probing = base as? any ProbingUpstream
+        sdk = (base as? any SDKServingUpstream)?.sdk
         eventNaming = base as? any EventNamingUpstream
         let settings = base as? any SettingsHoldingUpstream
         missingSettings = settings?.missingSettings ?? []

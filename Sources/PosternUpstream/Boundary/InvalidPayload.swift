@@ -49,6 +49,12 @@ public struct PayloadErrors: Sendable, Equatable {
         omitted += others.omitted
     }
 
+    /// All of them, for people.
+    public var text: String {
+        let texts = kept.map(\.description) + (omitted > 0 ? ["and \(omitted) more"] : [])
+        return texts.joined(separator: "; ")
+    }
+
     public static func == (left: Self, right: Self) -> Bool {
         left.kept == right.kept && left.omitted == right.omitted
     }

@@ -57,6 +57,12 @@ public protocol EventNamingUpstream: Upstream {
     func failure(of event: UpstreamEvent) -> NamedEvent.Failure?
 }
 
+/// Serves the SDKs of its platform in the platform's place.
+public protocol SDKServingUpstream: Upstream {
+    /// Nil unless the setting `sdk.enabled` is true.
+    var sdk: SDKEndpoints? { get }
+}
+
 /// Is created from settings, some of which are secret or must not be empty.
 public protocol SettingsHoldingUpstream: Upstream {
     /// Its URL, to which a probe connects.

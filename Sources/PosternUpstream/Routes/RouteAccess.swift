@@ -6,6 +6,10 @@ public enum RouteAccess: Sendable, Equatable {
     case anyKey
     /// No key: the route discloses nothing, or checks its callers itself.
     case open
+    /// A key with the scope `write`, whether or not any is configured, also as the password of Basic (RFC 7617).
+    case password
+    /// What the platform requires of its SDKs, whether or not keys are configured.
+    case platform
 
     public enum Scope: String, Sendable, CaseIterable {
         /// Handing in messages, tokens, and credentials; proxied calls.

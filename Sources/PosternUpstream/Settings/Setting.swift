@@ -14,6 +14,8 @@ public struct Setting: Sendable, Equatable {
         case strings
         /// An object of objects, for example the kinds of an upstream by name. What their members are, by name.
         case objects([String: Kind])
+        /// A list of objects. What their members are, by name.
+        case records([String: Kind])
         case list
         /// A list of whole numbers.
         case integers(ClosedRange<Int64>)
@@ -59,6 +61,7 @@ public struct Setting: Sendable, Equatable {
         case .number(let range): "\(numberText(range.lowerBound)) to \(numberText(range.upperBound))"
         case .strings: "an object of texts"
         case .objects: "an object of objects"
+        case .records: "a list of objects"
         case .list: "a list of texts"
         case .integers(let range): "a list of numbers from \(range.lowerBound) to \(range.upperBound)"
         }
@@ -74,6 +77,7 @@ public struct Setting: Sendable, Equatable {
         case .number: "expected a number"
         case .strings: "expected an object of texts"
         case .objects: "expected an object of objects"
+        case .records: "expected a list of objects"
         case .list: "expected a list of texts"
         case .integers: "expected a list of whole numbers"
         }
@@ -88,6 +92,7 @@ public enum SettingValue: Sendable, Equatable {
     case number(Double)
     case strings([String: String])
     case objects([String: [String: SettingValue]])
+    case records([[String: SettingValue]])
     case list([String])
     case integers([Int64])
     /// No value, of a setting that is optional.
@@ -100,13 +105,14 @@ public enum SettingValue: Sendable, Equatable {
         switch self {
         case .number(let number): number
         case .integer(let number): Double(number)
-        case .text, .bool, .strings, .objects, .list, .integers, .null: nil
+        case .text, .bool, .strings, .objects, .records, .list, .integers, .null: nil
         }
     }
     public var strings: [String: String]? { if case .strings(let texts) = self { texts } else { nil } }
     public var objects: [String: [String: SettingValue]]? {
         if case .objects(let objects) = self { objects } else { nil }
     }
+    public var records: [[String: SettingValue]]? { if case .records(let records) = self { records } else { nil } }
     public var list: [String]? { if case .list(let list) = self { list } else { nil } }
     var integers: [Int]? { if case .integers(let numbers) = self { numbers.map { Int($0) } } else { nil } }
 
@@ -116,6 +122,7 @@ public enum SettingValue: Sendable, Equatable {
         case .text(let text): [text]
         case .strings(let texts): Array(texts.values)
         case .objects(let objects): objects.values.flatMap { $0.values.flatMap(\.allTexts) }
+        case .records(let records): records.flatMap { $0.values.flatMap(\.allTexts) }
         case .list(let list): list
         case .bool, .integer, .number, .integers, .null: []
         }

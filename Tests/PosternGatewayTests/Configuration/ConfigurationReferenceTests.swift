@@ -204,7 +204,7 @@ enum ConfigurationReference {
         case .choice(let choices): choices.map { "`\($0)`" }.joined(separator: ", ")
         case .bool: "`true`, `false`" + (setting.isOptional ? ", `null`" : "")
         case .integer: "whole, \(setting.allowed)"
-        case .number, .text, .url, .strings, .objects, .list, .integers: setting.allowed
+        case .number, .text, .url, .strings, .objects, .records, .list, .integers: setting.allowed
         }
     }
 

@@ -175,7 +175,7 @@ import Testing
                     [numberText(range.lowerBound), numberText(range.upperBound)],
                     [numberText(range.lowerBound.nextDown), numberText(range.upperBound.nextUp)]
                 )
-            case .text, .url, .choice, .bool, .strings, .objects, .list, .integers: continue
+            case .text, .url, .choice, .bool, .strings, .objects, .records, .list, .integers: continue
             }
             let path = section.path + setting.path
             for edge in edges.inside {

@@ -1,0 +1,270 @@
+import PosternCore
+import PosternDelivery
+import PosternHTTP
+import PosternMetrics
+import PosternStore
+import PosternThreads
+import PosternUpstream
+import Synchronization
+
+/// Answers the SDKs of the platforms (`SDKEndpoints`). Any thread.
+final class SDKHandler: Sendable {
+    private let context: APIContext
+    /// What each address may still send, by upstream.
+    private let allowances = Mutex<[Sender: TokenBucket]>([:])
+    /// The requests that wait for room.
+    private let held = Atomic<Int>(0)
+
+    private struct Sender: Hashable {
+        let upstream: UpstreamName
+        let address: PeerAddress
+    }
+
+    /// Addresses that are remembered; one more clears all of them.
+    private static let mostSenders = 10_000
+    /// How often a request that is held is tried again.
+    private static let retryInterval = Duration.milliseconds(250)
+
+    init(context: APIContext) { self.context = context }
+
+    // MARK: Before the body
+
+    /// Throws what can be refused before the body is read.
+    func checkReadiness(for call: SDKSite.Call, from address: PeerAddress) throws(Problem) {
+        guard isAllowed(call, address) else { throw Gatekeeper.rateLimited("requests", .seconds(1)) }
+        guard case .store = call.sdk.response else { return }
+        try IngestHandler(context: context).checkReadiness()
+    }
+
+    /// The answer to a caller that does not pass the check of the head.
+    func refusal(of head: RequestHead, to call: SDKSite.Call) -> SDKAnswer? {
+        guard case .head(let check) = call.sdk.access, let answer = check(request(head)) else { return nil }
+        countRefusal(answer, call)
+        call.count(answer.outcome)
+        return answer
+    }
+
+    private func isAllowed(_ call: SDKSite.Call, _ address: PeerAddress) -> Bool {
+        let rate = call.site.endpoints.settings.requestsPerSecondPerAddress
+        guard rate > 0 else { return true }
+        let sender = Sender(upstream: call.site.upstream.name, address: address)
+        let now = context.time.instant
+        return allowances.withLock { allowances in
+            if allowances.count >= Self.mostSenders, allowances[sender] == nil { allowances = [:] }
+            var bucket = allowances[sender] ?? TokenBucket(rate: Double(rate), burst: 0, at: now)
+            // After a reload with another rate.
+            if bucket.rate != Double(rate) { bucket = TokenBucket(rate: Double(rate), burst: 0, at: now) }
+            let isFree = bucket.take(1, at: now) == nil
+            allowances[sender] = bucket
+            return isFree
+        }
+    }
+
+    // MARK: The answer
+
+    func request(_ head: RequestHead, _ parameters: [String: String] = [:], body: [UInt8] = []) -> SDKRequest {
+        SDKRequest(
+            method: head.method, path: head.path, parameters: parameters, queryText: head.query?.text ?? "",
+            headers: { head.header($0) }, body: body, receivedAt: context.time.now, random: context.random)
+    }
+
+    func answer(
+        _ call: SDKSite.Call, _ parameters: [String: String], _ body: [UInt8], _ responder: MeteredResponder
+    ) {
+        let request = request(responder.head, parameters, body: body)
+        switch call.sdk.response {
+        case .store(let read):
+            do throws(SDKAnswer) {
+                let submission = try read(request)
+                responder.request.unprovenBody?.end()
+                let messages = messages(of: submission, call, responder.request, at: request.receivedAt)
+                guard !context.outbox.needsOwner(messages) else { return responder.relay(body) }
+                store(messages, submission, call, responder.request) { [self] answer, ids in
+                    var responder = responder
+                    responder.ids = ids
+                    finish(answer, call, responder)
+                }
+            } catch {
+                countRefusal(error, call)
+                finish(error, call, responder)
+            }
+        case .answer(let respond):
+            do throws(SDKAnswer) {
+                finish(try respond(request), call, responder)
+            } catch {
+                finish(error, call, responder)
+            }
+        case .perform(let respond): perform(respond, request, call, responder)
+        }
+    }
+
+    private func perform(
+        _ respond: @escaping @Sendable (SDKRequest, any SDKContext) async throws(SDKAnswer) -> SDKAnswer,
+        _ request: SDKRequest, _ call: SDKSite.Call, _ responder: MeteredResponder
+    ) {
+        let isUnproven = responder.request.match.route.checksItsCallers
+        let bytes = request.body.count
+        let memory = MemoryLease(isUnproven ? bytes : APIRequest.memoryToParse(bytes), of: context.memory)
+        let services = RouteContext(
+            upstream: call.site.upstream, context: context, traceParent: TraceParent(responder.head)?.text,
+            request: responder.request, memory: memory)
+        let task = Task.immediate(executorPreference: context.taskExecutor) { [self] in
+            let answer: SDKAnswer
+            do throws(SDKAnswer) { answer = try await respond(request, services) } catch { answer = error }
+            if Task.isCancelled { responder.abandon() } else { finish(answer, call, responder) }
+        }
+        responder.onHangUp { task.cancel() }
+    }
+
+    /// Sends the answer: later, if strangers have failed from that address before.
+    private func finish(_ answer: SDKAnswer, _ call: SDKSite.Call, _ responder: MeteredResponder) {
+        guard answer.isOfStranger else { return send(answer, call, responder) }
+        let handler = responder.request.handler
+        handler.whenFailed(from: responder.head.peer) { [self] in send(answer, call, responder) }
+    }
+
+    private func send(_ answer: SDKAnswer, _ call: SDKSite.Call, _ responder: MeteredResponder) {
+        call.count(answer.outcome)
+        responder.send(HTTPResponse(answer))
+    }
+
+    /// A request whose messages were not read counts as one message.
+    private func countRefusal(_ answer: SDKAnswer, _ call: SDKSite.Call) {
+        guard call.storesMessages else { return }
+        let slug: ProblemSlug? =
+            switch answer.outcome {
+            case .accepted, .repeated, .proxied: nil
+            case .refused: answer.status == 413 ? .payloadTooLarge : .invalidPayload
+            case .unauthorized: .unauthorized
+            case .noRoom: .overloaded
+            }
+        if let slug { context.metrics.refused("\(call.site.upstream.name)", slug.rawValue).add() }
+    }
+
+    // MARK: Storing
+
+    private func messages(
+        of submission: SDKSubmission, _ call: SDKSite.Call, _ asked: APIRequest, at acceptedAt: Timestamp
+    ) -> [NewMessage] {
+        let upstream = call.site.upstream
+        let trace = TraceParent(asked.head)?.text
+        return submission.items.map { item in
+            var (valid, failure) = (ValidPayload(), nil as String?)
+            switch item.validation {
+            case .success(let payload): valid = payload
+            case .failure(let fault): failure = fault.faults.text
+            }
+            let bytes = valid.rewritten ?? submission.bytes
+            let range = valid.rewritten == nil ? item.range : bytes.indices
+            return NewMessage(
+                queue: upstream.queue, kind: item.kind, lane: valid.lane, acceptedAt: acceptedAt,
+                expiresAt: valid.expiresAt, bytes: bytes, range: range, waitsFor: valid.waitsFor,
+                credential: valid.credential, traceParent: trace, turn: turn(of: bytes[range], upstream, asked.caller),
+                isFromSDK: true, failure: failure, failsIfRejected: submission.refusal == nil)
+        }
+    }
+
+    /// The turn of a message; its payload is read only if a value in it decides.
+    private func turn(of payload: ArraySlice<UInt8>, _ upstream: ConfiguredUpstream, _ caller: Caller?) -> Int64 {
+        guard let fairness = upstream.fairness else { return 0 }
+        guard fairness.readsPayload else { return fairness.turn(ofCaller: caller?.turn, key: nil, payload: nil) }
+        let parsed = JSONParser.ofThisThread.parseWithLoneSurrogates(Array(payload)) { payload in
+            fairness.turn(ofCaller: caller?.turn, key: nil, payload: payload)
+        }
+        return (try? parsed.get()) ?? fairness.turn(ofCaller: caller?.turn, key: nil, payload: nil)
+    }
+
+    /// Calls `completion` with the answer, and the ids of what was stored.
+    private func store(
+        _ messages: [NewMessage], _ submission: SDKSubmission, _ call: SDKSite.Call, _ asked: APIRequest,
+        _ completion: @escaping @Sendable (SDKAnswer, [MessageID]) -> Void
+    ) {
+        let name = "\(call.site.upstream.name)"
+        @Sendable func refuse(_ slug: ProblemSlug) {
+            context.metrics.refused(name, slug.rawValue).add(messages.count)
+            completion(call.site.endpoints.refusal(.noRoom), [])
+        }
+        guard !messages.isEmpty else { return completion(submission.answer(SDKReceipt(ids: [])), []) }
+        if asked.caller?.takeMessages(messages.count, at: context.time.instant) != nil { return refuse(.rateLimited) }
+        let bytes = messages.reduce(0) { $0 + $1.range.count }
+        context.memory.takeAnyway(bytes)
+        let deadline = context.time.instant + call.site.endpoints.patience
+        append(messages, submission, by: deadline) { [context] result in
+            context.memory.give(bytes)
+            switch result {
+            case .success(let receipt):
+                for (index, message) in messages.enumerated() where !receipt.repeated.contains(index) {
+                    call.site.upstream.endpoint(message.kind.description)?.accepted.add()
+                }
+                completion(
+                    submission.answer(SDKReceipt(ids: receipt.ids, repeated: receipt.repeated)), receipt.ids)
+            case .failure(.refused(let refused)):
+                let faults = Dictionary(refused.map { ($0.index, $0.refusal) }) { first, _ in first }
+                context.metrics.refused(name, ProblemSlug.invalidPayload.rawValue).add(messages.count)
+                completion(submission.refusal?(faults) ?? call.site.endpoints.refusal(.malformed), [])
+            case .failure(.queueFull), .failure(.neverFits): refuse(.outboxFull)
+            case .failure(.store(let error)): refuse(Problem(error).slug)
+            case .failure(.reused), .failure(.recorded): refuse(.internal)
+            }
+        }
+    }
+
+    /// Stores the messages. If there is no room, tries it again until `deadline`.
+    private func append(
+        _ messages: [NewMessage], _ submission: SDKSubmission, by deadline: MonotonicInstant,
+        _ completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
+    ) {
+        let identities = submission.items.map { item in item.identity.map { EventIdentity(key: $0, fingerprint: []) } }
+        let record = identities.contains { $0 != nil } ? RequestRecord.events(identities) : nil
+        context.outbox.append(messages, recording: record) { [self] result in
+            guard case .failure(let error) = result, error.isForNow, context.time.instant < deadline,
+                !context.isDraining.load(ordering: .relaxed), hold()
+            else { return completion(result) }
+            context.timer.run(after: Self.retryInterval) { [self] in
+                held.wrappingSubtract(1, ordering: .relaxed)
+                append(messages, submission, by: deadline, completion)
+            }
+        }
+    }
+
+    /// Whether one more request may wait.
+    private func hold() -> Bool {
+        let count = held.wrappingAdd(1, ordering: .relaxed).newValue
+        guard count > context.limits.maxHeldRequests else { return true }
+        held.wrappingSubtract(1, ordering: .relaxed)
+        return false
+    }
+}
+
+extension AppendError {
+    /// Whether the same messages may be stored later.
+    fileprivate var isForNow: Bool {
+        switch self {
+        case .queueFull, .store: true
+        case .neverFits, .refused, .reused, .recorded: false
+        }
+    }
+}
+
+extension RouteContext: SDKContext {
+    var isReady: Bool { context.reasonsNotReady.isEmpty }
+
+    func store(_ submission: SDKSubmission) async -> SDKAnswer {
+        guard let call = request.match.call else {
+            preconditionFailure("only the SDK's own routes store what it brings")
+        }
+        return await withCheckedContinuation { continuation in
+            request.handler.handlers.sdk.store(submission, call, request) { continuation.resume(returning: $0) }
+        }
+    }
+}
+
+extension SDKHandler {
+    fileprivate func store(
+        _ submission: SDKSubmission, _ call: SDKSite.Call, _ asked: APIRequest,
+        _ completion: @escaping @Sendable (SDKAnswer) -> Void
+    ) {
+        let messages = messages(of: submission, call, asked, at: context.time.now)
+        store(messages, submission, call, asked) { answer, _ in completion(answer) }
+    }
+}

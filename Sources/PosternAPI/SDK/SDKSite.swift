@@ -1,0 +1,134 @@
+import PosternCore
+import PosternHTTP
+import PosternMetrics
+import PosternUpstream
+
+/// The SDK endpoints of an upstream, as they are served between two reloads. Any thread.
+final class SDKSite: Sendable {
+    let upstream: ConfiguredUpstream
+    let endpoints: SDKEndpoints
+    /// The segments of the prefix.
+    private let prefix: [Substring]
+    let calls: [Call]
+
+    /// A row of the route table, and its series.
+    final class Call: Sendable {
+        let site: SDKSite.Form
+        let sdk: SDKRoute
+        let route: Route
+        let template: UpstreamRoute.PathTemplate
+        private let outcomes: [SDKAnswer.Outcome: Counter]
+
+        init(_ sdk: SDKRoute, _ site: SDKSite.Form, _ metrics: Metrics) {
+            self.site = site
+            self.sdk = sdk
+            route = Route(sdk, of: site.upstream.name)
+            template = UpstreamRoute.PathTemplate(sdk.template)
+            outcomes = Dictionary(
+                uniqueKeysWithValues: SDKAnswer.Outcome.allCases.map { outcome in
+                    (outcome, metrics.sdkRequests("\(site.upstream.name)", sdk.call, outcome.rawValue))
+                })
+        }
+
+        func count(_ outcome: SDKAnswer.Outcome) { outcomes[outcome]?.add() }
+
+        /// Whether all that it does is to store messages.
+        var storesMessages: Bool { if case .store = sdk.response { true } else { false } }
+    }
+
+    /// Nil if the upstream has none.
+    init?(_ upstream: ConfiguredUpstream, _ metrics: Metrics) {
+        guard let endpoints = upstream.adapter.sdk else { return nil }
+        self.upstream = upstream
+        self.endpoints = endpoints
+        prefix = endpoints.prefix.split(separator: "/")
+        let form = Form(upstream, endpoints)
+        calls = endpoints.routes.map { Call($0, form, metrics) }
+    }
+
+    /// The segments below the prefix; nil if the path is another one.
+    private func rest(of path: some Collection<Substring>) -> [Substring]? {
+        path.starts(with: prefix) ? Array(path.dropFirst(prefix.count)) : nil
+    }
+
+    /// Whether the path is below the prefix, or that of a route at the root.
+    func contains(_ path: [Substring]) -> Bool {
+        rest(of: path) != nil || calls.contains { $0.sdk.isAtRoot && $0.template.parameters(matching: path) != nil }
+    }
+
+    /// - Parameter path: Its segments, percent-decoded, without empty ones.
+    func match(_ method: String, _ path: [Substring], _ handlers: Handlers, _ metrics: [String: RouteMetrics])
+        -> Result<RouteMatch, RoutingProblem>
+    {
+        let below = rest(of: path)
+        let wanted = method == "HEAD" ? "GET" : method
+        var others: Set<String> = []
+        for call in calls {
+            let atRoot = call.sdk.isAtRoot ? call.template.parameters(matching: path) : nil
+            guard let parameters = atRoot ?? below.flatMap({ call.template.parameters(matching: $0) }) else { continue }
+            guard call.sdk.method.rawValue == wanted, let metrics = metrics[call.route.template.text] else {
+                others.formUnion(call.sdk.method == .get ? ["GET", "HEAD"] : [call.sdk.method.rawValue])
+                continue
+            }
+            return .success(
+                RouteMatch(call.route, metrics, subject: .upstream(upstream.name), call: call) {
+                    handlers.sdk.answer(call, parameters, $0, $1)
+                })
+        }
+        return .failure(others.isEmpty ? .notFound() : .methodNotAllowed(others.sorted().joined(separator: ", ")))
+    }
+}
+
+extension SDKSite {
+    /// How an upstream's platform refuses.
+    struct Form: Sendable {
+        let upstream: ConfiguredUpstream
+        let endpoints: SDKEndpoints
+
+        init(_ upstream: ConfiguredUpstream, _ endpoints: SDKEndpoints) {
+            self.upstream = upstream
+            self.endpoints = endpoints
+        }
+
+        func answer(to problem: Problem) -> SDKAnswer { endpoints.refusal(SDKRefusal(problem)) }
+
+        /// The refusal of a request, in the place of a problem document.
+        func response(to problem: Problem) -> HTTPResponse {
+            var response = HTTPResponse(answer(to: problem))
+            response.close = problem.close
+            return response
+        }
+    }
+
+    var form: Form { Form(upstream, endpoints) }
+}
+
+extension HTTPResponse {
+    init(_ answer: SDKAnswer) {
+        self.init(status: answer.status, headers: answer.headers, body: answer.body, close: answer.isDropped)
+        isDropped = answer.isDropped
+    }
+}
+
+extension SDKRefusal {
+    init(_ problem: Problem) {
+        self.init(problem.slug, allow: problem.headers.first { $0.name == "Allow" }?.value ?? "")
+    }
+
+    init(_ slug: ProblemSlug, allow: String = "") {
+        self =
+            switch slug {
+            case .notFound, .unknownUpstream, .unknownKind: .notFound
+            case .methodNotAllowed: .methodNotAllowed(allow)
+            case .unauthorized: .unauthorized
+            case .forbidden: .forbidden
+            case .payloadTooLarge, .headerTooLarge: .tooLarge
+            case .badRequest, .invalidJSON, .invalidPayload, .notAcceptable, .conflict, .unknownSession,
+                .unsupportedMediaType, .idempotencyMismatch:
+                .malformed
+            case .rateLimited, .outboxFull, .diskFull, .storeFailed, .storeLost, .storeUnavailable, .overloaded,
+                .shuttingDown, .deliveryFailed, .internal:
+                .noRoom
+            }
+    }
+}
