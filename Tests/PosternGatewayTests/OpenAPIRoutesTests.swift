@@ -23,12 +23,31 @@ import Testing
     /// GET includes HEAD, which the description says once for all.
     @Test func documentedOperations_areThoseOfTheRouteTable() throws {
         let documented = document.operations.filter {
-            $0.kind == nil && (!$0.path.hasPrefix("/v1/{upstream}/") || $0.path == "/v1/{upstream}/{kind}")
+            $0.kind == nil && !$0.path.hasPrefix("/sdk/")
+                && (!$0.path.hasPrefix("/v1/{upstream}/") || $0.path == "/v1/{upstream}/{kind}")
         }
         let routes = Route.common.map { route in
             OpenAPIOutline.Operation(route.method.rawValue, route.template.text, query: route.query.map { Set($0) })
         }
         #expect(documented == routes.sorted())
+    }
+
+    @Test func documentedOperationsForSDKs_areThoseThatTheTypesServe() throws {
+        let documented = document.operations.filter { $0.path.hasPrefix("/sdk/") }.map { "\($0.method) \($0.path)" }
+        var served: [String] = []
+        for type in UpstreamRegistry.all where type.settings.contains(where: { $0.name == "sdk.enabled" }) {
+            let values = type.simulated(["sdk.enabled": .bool(true)], at: "http://localhost")
+            let upstream = AnyUpstream(try type.make(try #require(UpstreamName(type.name)), values))
+            let endpoints = try #require(upstream.sdk, "\(type.name)")
+            #expect(Set(endpoints.routes.map(\.call)).count == endpoints.routes.count)
+            for route in endpoints.routes {
+                let name = "\(route.method.rawValue) \(endpoints.prefix)/\(route.template)"
+                served.append(name)
+                let expected = if case .key = route.access { "write" } else { "open" }
+                #expect(document.access[name] == expected, "\(name)")
+            }
+        }
+        #expect(documented.sorted() == served.sorted())
     }
 
     /// Under a key that another request has used, a request is rejected.
@@ -50,7 +69,7 @@ import Testing
                 switch route.access {
                 case .scope(let scope): scope.rawValue
                 case .anyKey: ""
-                case .open: "open"
+                case .open, .password, .platform: "open"
                 }
             let name = "\(route.method.rawValue) \(route.template.text)"
             #expect(document.access[name] == expected, "\(name)")
@@ -86,7 +105,7 @@ import Testing
                 let statuses: Set<Int> = route.method == .get ? [500] : [500, 503, 507]
                 expected[name] = statuses
             case .payloads: expected[name] = [503, 507]
-            case .plain, .operation, .upstream, .upstreamRoute, .console: continue
+            case .plain, .operation, .upstream, .upstreamRoute, .sdk, .console: continue
             }
         }
         for resource in try Self.upstreams().flatMap(\.traits.routes) {

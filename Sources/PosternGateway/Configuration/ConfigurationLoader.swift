@@ -136,7 +136,7 @@ public struct ConfigurationLoader: Sendable {
     /// Warnings of secrets that are not masked in what the upstream answers.
     private func shortSecrets(of upstream: GatewayConfiguration.UpstreamConfiguration) -> [ConfigurationProblem] {
         let settings = types.first { $0.name == upstream.type }?.settings ?? []
-        // A short prefix is none that nobody can guess.
+        // A prefix that is short can be guessed anyway.
         let secret = settings.filter { $0.isSecret && $0.name != SDKSettings.prefixName }
         let values = secret.flatMap { setting -> [(path: [String], text: String)] in
             switch upstream.values[setting.name] {

@@ -19,6 +19,8 @@ extension EndToEnd {
             // The pages are written for the defaults.
             (settings.delivery, settings.outbox) = ([:], ["encryptionKey": ""])
             settings.upstreams = Self.ports.mapValues { _ in [:] }
+            settings.upstreams?["samsara"] = ["sdk": ["enabled": true, "anonymous": true]]
+            settings.upstreams?["seer"] = ["sdk": ["enabled": true]]
             let directory = try GatewayDirectory(settings)
             let process = try Binary.start(["serve", "--config", directory.config, "--simulate"])
             var urls: [Int: String] = [:]

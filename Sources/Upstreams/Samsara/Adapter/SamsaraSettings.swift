@@ -10,8 +10,30 @@ struct SamsaraSettings: SettingsSection {
     var addsID = false
     var eventMaxBytes = 262_144
     var headers: [String: String] = [:]
+    var sdk = SDKSettings(maxBodyBytes: 32 << 20)
+    var sdkServesRoot = false
+    var isAnonymous = false
+    var stampsEvents = true
 
-    static let fields: [SettingField<Self>] = [
+    static let fields: [SettingField<Self>] = own + sdkFields
+
+    private static let sdkFields =
+        SettingField<Self>.sdk(
+            isEnabled: \.sdk.isEnabled, prefix: \.sdk.prefix, maxBodyBytes: \.sdk.maxBodyBytes,
+            requestsPerSecondPerAddress: \.sdk.requestsPerSecondPerAddress) + [
+            .whenInvalid(\.sdk.whenInvalid),
+            .bool(
+                "sdk.rootPath", \.sdkServesRoot,
+                "Whether /v1/events and /v1/api-status are served, too, for clients that drop the path of their URL."),
+            .bool(
+                "sdk.anonymous", \.isAnonymous,
+                "Whether clients without an API key are let in: those of a network, or who know the prefix."),
+            .bool(
+                "sdk.stampEvents", \.stampsEvents,
+                "Whether events get the members receivedAt and publishedAt, as the platform sets them on receipt."),
+        ]
+
+    private static let own: [SettingField<Self>] = [
         .address("url", \.url, "URL of the ingestion API; /v1/events is appended unless it is present."),
         .choice("compression", \.compression, "Coding of request bodies: gzip or none."),
         .text(

@@ -4,7 +4,9 @@ public import PosternUpstream
 /// The ingestion API of the analytics platform Samsara: events are sent as a JSON array.
 ///
 /// Events are sent in any order and in several requests at a time, but those of one `sourceId` keep their order.
-struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream {
+struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream,
+    SDKServingUpstream
+{
     static let typeName = "samsara"
     static let summary = "Event ingestion of the analytics platform Samsara."
 
@@ -22,6 +24,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream 
     /// In the order of their names, so that requests are the same each time.
     private let fixedHeaders: [(name: String, value: String)]
     private let validation: SamsaraValidation
+    let sdk: SDKEndpoints?
 
     /// The largest buffer of Samsara's own clients; the server has no limit.
     static let maxEvents = 10000
@@ -37,6 +40,7 @@ struct SamsaraUpstream: ConfigurableUpstream, BatchingUpstream, ProbingUpstream 
         validation = SamsaraValidation(
             sourceID: settings.sourceID.isEmpty ? nil : settings.sourceID, addsID: settings.addsID,
             maxBytes: settings.eventMaxBytes)
+        sdk = settings.sdk.isEnabled ? SamsaraSDK(settings: settings).endpoints(of: name) : nil
     }
 
     func limits(_ configured: BatchLimits) -> BatchLimits {

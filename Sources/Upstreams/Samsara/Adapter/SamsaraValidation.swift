@@ -71,7 +71,7 @@ struct SamsaraValidation: Sendable {
 }
 
 /// The relevant members of an event, found in one pass.
-private struct Event {
+struct Event {
     var timestamp: JSONValue?
     var sourceID: JSONValue?
     var eventName: JSONValue?

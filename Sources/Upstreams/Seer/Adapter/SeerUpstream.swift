@@ -5,7 +5,9 @@ public import PosternUpstream
 ///
 /// A lane for each kind, so that kinds keep their order and do not wait for each other. Payloads are forwarded as they
 /// were received.
-struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, EventNamingUpstream {
+struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, EventNamingUpstream,
+    SDKServingUpstream
+{
     static let typeName = "seer"
     static let summary = "Pearson's Seer: activity streams, instrumentation and Tin Can statements."
     /// A batch is limited by bytes only.
@@ -21,12 +23,10 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
     let settings: SeerSettings
     private let endpoints: Endpoints
     private let rules: Rules
+    let sdk: SDKEndpoints?
 
     /// `{"activities":[` and `]}`: the wrapper of a batch, for statements too.
     static let wrapping = 17
-
-    /// Suffix of the lane of a kind, for reports that a caller waits for while the queue waits for a flush.
-    private static let direct = "!direct"
 
     init(_ name: UpstreamName, _ settings: SeerSettings) {
         self.name = name
@@ -34,6 +34,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
         endpoints = Endpoints(settings)
         kinds = SeerKind.presets.map(\.kind) + endpoints.customNames.map { Kind($0) }
         rules = Rules(maxBytes: settings.bundleSize)
+        sdk = settings.sdk.isEnabled ? SeerSDK(settings, endpoints, kinds).endpoints(of: name) : nil
         tokenSource = SeerTokenSource.make(
             url: endpoints.url(.tokenFetch), clientID: settings.clientID, clientSecret: settings.clientSecret)
         traits = Traits { [endpoints] traits in
@@ -49,14 +50,11 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
     {
         let kind = SeerKind(kind)
         try rules.check(payload, as: kind, maxFaults: context.maxFaults)
-        var lane = kind.name
-        if settings.inFlightPerKind > 1 { lane += "/\(context.random().0 % UInt64(settings.inFlightPerKind))" }
-        guard !settings.reportsByItself else { return ValidPayload(lane: .named(lane)) }
         // The queue waits; a report whose caller waits for the response does not. There is still one request of a kind
         // at a time.
-        return context.isAwaited
-            ? ValidPayload(lane: .named(lane + Self.direct, group: lane))
-            : ValidPayload(lane: .named(lane, group: lane), waitsFor: .schedule)
+        let isDirect = settings.reportsByItself || context.isAwaited
+        let lane = settings.lane(of: kind, isDirect: isDirect, context.random)
+        return isDirect ? ValidPayload(lane: lane) : ValidPayload(lane: lane, waitsFor: .schedule)
     }
 
     @Sendable private static func codes(for refusal: Traits.StoreFullReason) -> [String: Int] {
@@ -77,7 +75,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
     func limits(_ configured: BatchLimits, ofLane name: String) -> BatchLimits {
         var limits = limits(configured)
         let kind = SeerKind(Kind(String(name.prefix { $0 != "/" && $0 != "!" })))
-        if kind.batchEndpoint == nil || name.hasSuffix(Self.direct) { limits.maxMessages = 1 }
+        if kind.batchEndpoint == nil || name.hasSuffix(SeerSettings.direct) { limits.maxMessages = 1 }
         return limits
     }
 
@@ -102,7 +100,7 @@ struct SeerUpstream: ConfigurableUpstream, BatchingUpstream, TokenUpstream, Even
     }
 
     private func isDirect(_ message: Message) -> Bool {
-        if case .named(let lane, _) = message.lane { lane.hasSuffix(Self.direct) } else { false }
+        if case .named(let lane, _) = message.lane { lane.hasSuffix(SeerSettings.direct) } else { false }
     }
 
     private func report(to endpoint: String, _ body: [UInt8], token: Token?) -> UpstreamRequest {

@@ -15,6 +15,7 @@ extension UpstreamFixture {
         type: .samsara,
         settings: [
             "url": .text("http://127.0.0.1:9000"), "compression": .text("none"),
+            "sdk.prefix": .text("/sdk/wH2unguessable9"),
             "headers": .strings(["Authorization": "Bearer opensesame"]),
         ],
         secrets: ["opensesame"],

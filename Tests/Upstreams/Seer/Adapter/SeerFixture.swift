@@ -16,6 +16,8 @@ extension UpstreamFixture {
         settings: [
             "clientId": .text("gw-client"), "clientSecret": .text("gw:secret/1"), "apiKey": .text("KEY123"),
             "endpoints": .strings(["customendpoint": "/customendpoint"]),
+            "sdk.prefix": .text("/sdk/wH2unguessable9"),
+            "sdk.clients": .records([["id": "app-ios", "secretSha256": .text(String(repeating: "5c", count: 32))]]),
         ],
         secrets: ["gw:secret/1", "KEY123"],
         token: Token(value: "2YotnFZFEjr1zCsicMWpAA", renewAt: now + .seconds(60), expiresAt: nil),
