@@ -9,6 +9,8 @@ change of a few percent is a change of the program.
 """
 
 import argparse
+import base64
+import json
 import pathlib
 import re
 import subprocess
@@ -18,7 +20,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "scripts"))
-from bench import BULK, Bench, event  # noqa: E402
+from bench import BULK, Bench, event, statement  # noqa: E402
 from harness import Failure, Gateway, Simulator, binary_from, call, until  # noqa: E402
 
 BUDGET = HERE / "BUDGET.md"
@@ -28,17 +30,30 @@ CONNECTIONS = 1
 
 
 class Case:
-    """So many requests with so many messages each."""
+    """So many requests with so many messages each.
 
-    def __init__(self, name, messages, requests, delivers):
-        self.name, self.messages, self.requests, self.delivers = name, messages, requests, delivers
+    part: What its requests are: single, bulk, an array of one event, or a statement.
+    """
+
+    def __init__(self, name, part, requests, delivers, path="/v1/samsara/event"):
+        self.name, self.part, self.requests, self.delivers, self.path = name, part, requests, delivers, path
+        self.messages = BULK if part == "bulk" else 1
+
+    @property
+    def upstream(self):
+        return "seer" if self.part == "statement" else "samsara"
 
 
 CASES = [
-    Case("single, store only", 1, 4000, False),
-    Case("single, delivering", 1, 4000, True),
-    Case("bulk, store only", BULK, 200, False),
-    Case("bulk, delivering", BULK, 200, True),
+    Case("single, store only", "single", 4000, False),
+    Case("single, delivering", "single", 4000, True),
+    Case("bulk, store only", "bulk", 200, False),
+    Case("bulk, delivering", "bulk", 200, True),
+    Case("array of one event", "array", 4000, False),
+    Case("the same, Samsara's SDK", "array", 4000, False, "/sdk/samsara/v1/events"),
+    Case("bulk, Samsara's SDK", "bulk", 200, False, "/sdk/samsara/v1/events"),
+    Case("statement", "statement", 4000, False, "/v1/seer/tincan"),
+    Case("the same, Seer's SDK", "statement", 4000, False, "/sdk/seer/tincan"),
 ]
 
 
@@ -48,8 +63,17 @@ class Counter:
     def __init__(self, case, binary, directory, simulator):
         self.case, self.directory, self.simulator = case, directory, simulator
         settings = {"server": {"workerThreads": 2}, "upstreams": {"samsara": {"url": simulator.url(), "compression": "none"}}}
+        # Only where they are asked: without them, nothing may cost more.
+        if case.path.startswith("/sdk/samsara"):
+            settings["upstreams"]["samsara"]["sdk"] = {"enabled": True}
+        if case.upstream == "seer":
+            settings["upstreams"]["seer"] = {
+                "baseURL": simulator.url("seer"), "clientId": "app", "clientSecret": "secret",
+                "sdk": {"enabled": case.path.startswith("/sdk/")}}
         prefix = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/counts"]
-        self.gateway = Gateway(binary, directory, settings, wait=False, prefix=prefix)
+        # Seer's SDK has a token in the place of a key.
+        has_keys = not case.path.startswith("/sdk/seer")
+        self.gateway = Gateway(binary, directory, settings, wait=False, prefix=prefix, keys=has_keys)
 
     def __enter__(self):
         try:
@@ -58,7 +82,7 @@ class Counter:
             self.gateway.kill()
             raise
         if not self.case.delivers:
-            call(self.gateway.port, "POST", "/v1/upstreams/samsara/pause")
+            call(self.gateway.port, "POST", f"/v1/upstreams/{self.case.upstream}/pause")
         return self
 
     def __exit__(self, *_):
@@ -76,13 +100,23 @@ class Counter:
         options = {"requests": requests, "seconds": 300}
         if self.case.messages > 1:
             options["header"] = "Prefer: return=minimal"
-        command = Bench.load_command(self.gateway.port, "/v1/samsara/event", bodies, CONNECTIONS, options)
+        if self.case.path.startswith("/sdk/seer"):
+            options["header"] = f"Authorization: Bearer {self.token()}"
+        command = Bench.load_command(self.gateway.port, self.case.path, bodies, CONNECTIONS, options)
         done = subprocess.run(command, capture_output=True, text=True, timeout=360, stdin=subprocess.DEVNULL)
         messages = Bench.load_result(done.stdout, done.stderr)["accepted"] * self.case.messages
         if self.case.delivers:
             until(lambda: self.simulator.count() >= messages, 300, f"all {messages} messages arrived", every=0.1)
         time.sleep(1)  # The last of them are settled.
         return messages
+
+    def token(self):
+        """One that the gateway issues to Seer's SDK."""
+        headers = {
+            "Authorization": "Basic " + base64.b64encode(b"app:secret").decode(),
+            "Content-Type": "application/x-www-form-urlencoded"}
+        _, _, body = call(self.gateway.port, "POST", "/sdk/seer/oauth/access_token", "grant_type=client_credentials", headers)
+        return json.loads(body)["access_token"]
 
     def instructions(self, bodies):
         """The number for one message."""
@@ -110,15 +144,17 @@ def measured(binary, names=None):
         plain = folder / "postern"
         subprocess.run(["objcopy", "--strip-debug", binary, plain], check=True)
         events = [event(number) for number in range(1024)]
-        bodies = {1: "\n".join(events), BULK: "\n".join(Bench.arrays(16, BULK))}
-        for size, text in bodies.items():
-            (folder / f"bodies-{size}").write_text(text + "\n")
+        bodies = {
+            "single": events, "bulk": Bench.arrays(16, BULK), "array": [f"[{one}]" for one in events],
+            "statement": [statement(number) for number in range(1024)]}
+        for part, lines in bodies.items():
+            (folder / f"bodies-{part}").write_text("\n".join(lines) + "\n")
         for number, case in enumerate(case for case in CASES if not names or case.name in names):
             directory = folder / str(number)
             directory.mkdir()
             with Simulator(binary, directory, keep="counts") as simulator:
                 with Counter(case, plain, directory, simulator) as counter:
-                    yield case.name, counter.instructions(folder / f"bodies-{case.messages}")
+                    yield case.name, counter.instructions(folder / f"bodies-{case.part}")
 
 
 def budget():

@@ -43,8 +43,9 @@ extension GatewayHandler {
             return relayed.respond(nil)
         }
         let responder = Responder(to: head) { response in
-            let response = response ?? Problem(.closed).response(to: head)
-            relayed.respond(response.stored)
+            let response = response ?? self.response(to: Problem(.closed), path: head.path, requestID: head.requestID)
+            // Nothing is sent, so the other node closes the connection, too.
+            relayed.respond(response.isDropped ? nil : response.stored)
         }
         do throws(Problem) {
             let match: RouteMatch
@@ -57,7 +58,7 @@ extension GatewayHandler {
             try APIRequest(head, match, caller, self, at: context.time.instant, isRelayed: true)
                 .answer(call.body, responder)
         } catch {
-            responder.respond(error.response(to: head))
+            responder.respond(response(to: error, path: head.path, requestID: head.requestID))
         }
     }
 }

@@ -9,11 +9,14 @@ struct SeerSDKClient: Sendable, Equatable {
     let secretDigest: [UInt8]
     /// Empty: none.
     let apiKey: String
+    /// Of the codes in its tokens.
+    let tokenKey: SymmetricKey
 
     init(id: String, secretDigest: [UInt8], apiKey: String) {
         self.id = id
         self.secretDigest = secretDigest
         self.apiKey = apiKey
+        tokenKey = SeerToken.key(id: id, secretDigest: secretDigest)
     }
 
     init(id: String, secret: String, apiKey: String) {
@@ -26,12 +29,11 @@ struct SeerSDKClient: Sendable, Equatable {
     /// Whether the query of a request has the api key. It comes as it is, or percent-encoded.
     func isKnown(by query: String) -> Bool {
         guard !apiKey.isEmpty else { return true }
-        let given = query.split(separator: "&").last { $0.hasPrefix("apikey=") }?.dropFirst("apikey=".count) ?? ""
-        let digest = Array(SHA256.hash(data: Array(apiKey.utf8)))
-        // Digests of equal length, so that the time tells nothing about the key.
-        let raw = equal(Array(SHA256.hash(data: Array(given.utf8))), digest)
-        let decoded = percentDecoded(given.utf8).map { equal(Array(SHA256.hash(data: Array($0.utf8))), digest) }
-        return raw || decoded == true
+        guard let pair = query.split(separator: "&").last(where: { $0.hasPrefix("apikey=") }) else { return false }
+        let given = pair.dropFirst("apikey=".count)
+        let key = Array(apiKey.utf8)
+        let isRaw = equal(Array(given.utf8), key)
+        return percentDecoded(given.utf8).map { equal(Array($0.utf8), key) } == true || isRaw
     }
 }
 

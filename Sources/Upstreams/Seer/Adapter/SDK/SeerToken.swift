@@ -32,10 +32,13 @@ struct SeerToken {
     }
 
     private static func code(of content: [UInt8], _ client: SeerSDKClient) -> [UInt8] {
-        let key = HKDF<SHA256>.deriveKey(
-            inputKeyMaterial: SymmetricKey(data: client.secretDigest),
-            info: Array("postern seer token ".utf8) + Array(client.id.utf8), outputByteCount: 32)
-        return Array(HMAC<SHA256>.authenticationCode(for: content, using: key))
+        Array(HMAC<SHA256>.authenticationCode(for: content, using: client.tokenKey))
+    }
+
+    static func key(id: String, secretDigest: [UInt8]) -> SymmetricKey {
+        HKDF<SHA256>.deriveKey(
+            inputKeyMaterial: SymmetricKey(data: secretDigest),
+            info: Array("postern seer token ".utf8) + Array(id.utf8), outputByteCount: 32)
     }
 
     // MARK: The alphabet of URLs (RFC 4648, section 5), without padding
