@@ -47,6 +47,12 @@ struct Auth {
     /// Texts that apps send for a missing token.
     private static let printedNothings: Set<String> = ["(null)", "null", "nil"]
 
+    /// Whether a token can be sent: visible ASCII without spaces, and not a text that stands for a missing one.
+    static func isToken(_ token: String) -> Bool {
+        (1...longest).contains(token.utf8.count) && token.utf8.allSatisfy { (0x21...0x7E).contains($0) }
+            && !printedNothings.contains(token)
+    }
+
     private static func token(
         _ value: JSONValue?, of provider: Provider, at pointer: String, _ faults: inout AppServicesFaults
     ) -> String {
@@ -58,8 +64,7 @@ struct Auth {
             }
             token.removeFirst("bearer ".count)
         }
-        let isSendable = token.utf8.allSatisfy { (0x21...0x7E).contains($0) }
-        if token.isEmpty || !isSendable || token.utf8.count > longest || printedNothings.contains(token) {
+        if !isToken(token) {
             faults.add(
                 pointer + "/token", "must be the user's token: 1 to \(longest) characters of ASCII without spaces",
                 code: 1)
