@@ -92,7 +92,7 @@ extension Transaction {
                 guard let identity = identities[index] else { continue }
                 guard try store(identity.row(for: id)) else { return nil }
             }
-            receipt.repeated = Set(identities.indices).subtracting(new)
+            receipt.repeated = Set(identities.indices).subtracting(new).union(receipt.repeated.map { new[$0] })
             receipt.failed = Dictionary(uniqueKeysWithValues: receipt.failed.map { (new[$0], $1) })
             receipt.ids = eventMessages.map { message in
                 switch message {

@@ -75,9 +75,9 @@ public struct AppendReceipt: Sendable {
     public internal(set) var ids: [MessageID] = []
     /// Messages that were evicted by the queue's `dropOldest` policy.
     public internal(set) var evicted: [MessageID] = []
-    /// The indices of events that had been stored before. `ids` has the ids that they got then.
+    /// The indices of events and of other messages that had been stored before. `ids` has the ids that they got then.
     public internal(set) var repeated: Set<Int> = []
-    /// The ids of these events.
+    /// The ids of these messages.
     public var repeatedIDs: Set<MessageID> { Set(repeated.map { ids[$0] }) }
     /// The messages that were stored as failed, by their indices.
     public internal(set) var failed: [Int: AttemptError] = [:]

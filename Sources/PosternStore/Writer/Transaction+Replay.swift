@@ -91,7 +91,12 @@ extension Transaction {
         var ids: [MessageID] = []
         while !step.messages.isEmpty, ids.isEmpty {
             switch try append(step.messages.map(\.message)) {
-            case .success(let receipt): ids = receipt.ids
+            case .success(let receipt):
+                ids = receipt.ids.enumerated().filter { !receipt.repeated.contains($0.offset) }.map(\.element)
+                for index in receipt.repeated.sorted(by: >) {
+                    let detail = "repeats \(receipt.ids[index]), which was accepted before"
+                    step.refused.append(Replay.Skipped(step.messages.remove(at: index).original, detail))
+                }
             case .failure(.refused(let refused)):
                 for (index, refusal) in refused.map({ ($0.index, $0.refusal) }).reversed() {
                     step.refused.append(Replay.Skipped(step.messages.remove(at: index).original, refusal.detail))

@@ -280,6 +280,8 @@ extension Transaction {
                 try release(group: group, of: queue)
             case .wake(let lane): try wake(lane, of: queue)
             case .draft(let draft): writeStates[queue.number].draft = draft
+            // The transaction that stores messages has left the message out.
+            case .repeats: break
             case .hold(let credential): try hold(credential, of: queue)
             case .drop(let owner): try drop(credentialOf: owner, of: queue)
             case .refuse(let owner, let version): try refuse(credentialOf: owner, version: version, of: queue)

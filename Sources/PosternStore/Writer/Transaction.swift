@@ -219,12 +219,22 @@ extension Transaction {
                     growth = nil
                     if try !hold(credential, of: message.queue) { receipt.needsCredential = true }
                 }
-                if message.queue.validatesAgainstState, let refusal = try refusal(of: message, as: id) {
-                    guard message.failsIfRejected, refusal.reason != .full else {
-                        refused.append(.init(index: index, refusal: refusal))
+                if message.queue.validatesAgainstState {
+                    switch try validate(message, as: id) {
+                    case .success(nil): break
+                    case .success(let former?):
+                        // The next message gets the id.
+                        sequence -= 1
+                        receipt.repeated.insert(index)
+                        receipt.ids.append(former)
                         continue
+                    case .failure(let refusal):
+                        guard message.failsIfRejected, refusal.reason != .full else {
+                            refused.append(.init(index: index, refusal: refusal))
+                            continue
+                        }
+                        failure = refusal.pointer.isEmpty ? refusal.detail : "\(refusal.pointer) \(refusal.detail)"
                     }
-                    failure = refusal.pointer.isEmpty ? refusal.detail : "\(refusal.pointer) \(refusal.detail)"
                 }
             }
             if let failure {
@@ -251,8 +261,9 @@ extension Transaction {
         }
     }
 
-    /// Calls the upstream's `accept`, and applies the state changes that it returns.
-    private func refusal(of message: NewMessage, as id: MessageID) throws -> AcceptanceError? {
+    /// Calls the upstream's second validation, and applies the state changes that it returns. For a repeat, returns the id of
+    /// the first message.
+    private func validate(_ message: NewMessage, as id: MessageID) throws -> Result<MessageID?, AcceptanceError> {
         let changes: [StateChange]
         do {
             let candidate = PendingMessage(
@@ -263,10 +274,11 @@ extension Transaction {
                 try message.queue.upstream.validate(candidate, against: $0)
             }
         } catch let refusal as AcceptanceError {
-            return refusal
+            return .failure(refusal)
         }
+        if case .repeats(let former)? = changes.first { return .success(former) }
         try apply(changes, of: message.queue)
-        return nil
+        return .success(nil)
     }
 
     func insert(_ message: NewMessage, as id: MessageID) throws {

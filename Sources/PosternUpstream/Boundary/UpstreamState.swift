@@ -42,6 +42,9 @@ public enum StateChange: Sendable, Equatable {
     case drop(credentialOf: String)
     /// Applies the changes of the draft when all messages of the request are accepted. Only `accept` returns it.
     case draft(Draft)
+    /// The message repeats that one, which was accepted before: it is not stored, and the caller gets the first one's id.
+    /// Only the second validation of a message returns it, alone.
+    case repeats(MessageID)
     /// The upstream rejected that version. It is not sent again, and not accepted again if a caller hands it in.
     case refuse(credentialOf: String, version: Int64)
 

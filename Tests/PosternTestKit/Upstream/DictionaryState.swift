@@ -54,7 +54,7 @@ public struct DictionaryState: UpstreamState, Sendable {
             case .remove(let key): values[key] = nil
             case .cache(let key, let value, _): values[key] = value
             case .removeAll(let key): values = values.filter { !$0.key.hasPrefix(key + "/") }
-            case .release, .wake: break
+            case .release, .wake, .repeats: break
             case .draft(let draft): apply(draft.changes)
             case .hold(let credential): hold(credential)
             case .drop(let owner): credentials[owner] = nil
