@@ -30,14 +30,18 @@ extension EndToEnd {
                 }
                 add("session_start", Self.device, "session_start")
                 for screen in 0..<9 {
+                    // Some have a code of the caller's.
+                    let code = "6f9619ff-8b86-4d01-b42d-" + String(0x1000_0000_0000 + number * 16 + screen, radix: 16)
+                    let hasCode = screen % 3 == 2
+                    let name = hasCode ? #""hitCode":"\#(code)""# : #""screenClass":"c""#
+                    let (event, eventCode) = (
+                        #""eventKey":"k\#(screen)","eventValue":"1""#, #""eventCode":"e\#(code.dropFirst())""#
+                    )
+                    add("screen_start", #"\#(name),"pageTitle":"t\#(screen)","path":"p""#, "screen_start t\(screen)")
+                    add("event", hasCode ? "\(event),\(eventCode)" : event, "event k\(screen)")
                     add(
-                        "screen_start", #""screenClass":"c","pageTitle":"t\#(screen)","path":"p""#,
-                        "screen_start t\(screen)")
-                    add("event", #""eventKey":"k\#(screen)","eventValue":"1""#, "event k\(screen)")
-                    add(
-                        "event_end", #""eventKey":"k\#(screen)","eventValue":"1","eventDuration":5"#,
-                        "event_end k\(screen)")
-                    add("screen_end", #""screenClass":"c""#, "screen_end t\(screen)")
+                        "event_end", #"\#(hasCode ? eventCode : event),"eventDuration":5"#, "event_end k\(screen)")
+                    add("screen_end", name, "screen_end t\(screen)")
                 }
                 add("push_token", #""pushToken":"abc""#, "push_token")
                 add("user_tags", #""userTags":{"AGE":"27"}"#, "user_tags")
@@ -104,6 +108,47 @@ extension EndToEnd {
             let received = try curio.received
             #expect(received["violationCount"].int == 0, "\(received["violations"])")
             #expect(try curio.control()["recreations"].int ?? 0 > 0)
+            #expect(try directory.audit().isBalanced)
+        }
+
+        /// The code of the simulator's, the caller's, and what is closed already outlive a kill.
+        @Test(.timeLimit(.minutes(10)))
+        func screenWithACode_isClosedOnce_afterKills() async throws {
+            let curio = try HostedSimulator("curio")
+            let directory = try GatewayDirectory(settings(curio))
+            var gateway = try await directory.start()
+            let code = "6f9619ff-8b86-4d01-b42d-00cf4fc964ff"
+            func post(_ kind: String, _ members: String) throws -> HTTPClient.Answer {
+                try gateway.client().post("/v1/curio/\(kind)", members)
+            }
+            let now = Int64(Date().timeIntervalSince1970 * 1000)
+            let common =
+                #"{"visitorCode":"visitor-1","sessionCode":"6d551000-a21d-11e4-8123-100000000001","timestamp":\#(now)"#
+            #expect(try post("session_start", Visitor(1).actions[0].members).status == 202)
+            let start = #"\#(common),"hitCode":"\#(code)","pageTitle":"t","path":"p"}"#
+            #expect(try post("screen_start", start).status == 202)
+            try gateway.waitUntilDelivered(to: "curio")
+            try await gateway.kill()
+            gateway = try await directory.start()
+            #expect(try post("screen_start", start).status == 409)
+            let end = #"\#(common),"hitCode":"\#(code)"}"#
+            let first = try post("screen_end", end)
+            #expect(first.status == 202 && first.header("Idempotent-Replay") == nil)
+            try await gateway.kill()
+            gateway = try await directory.start()
+            let second = try post("screen_end", end)
+            #expect(second.status == 202 && second.json["id"].string == first.json["id"].string)
+            #expect(second.header("Idempotent-Replay") == "true")
+            // A repeat of what is delivered waits for nothing.
+            try gateway.waitUntilDelivered(to: "curio")
+            let awaited = try gateway.client().post("/v1/curio/screen_end", end, headers: [("Prefer", "wait=60")])
+            #expect(awaited.status == 200 && awaited.json["id"].string == first.json["id"].string)
+            try await gateway.stop()
+            let items = try HTTPClient(port: curio.port).get("/received?events=true").json["texts"].array
+            let screens = items.filter { $0["pageTitle"].string == "t" }
+            #expect(screens.compactMap { $0["action"].string } == ["screen_start", "screen_end"])
+            #expect(screens[0]["code"].string == screens[1]["code"].string && screens[0]["code"].string != code)
+            #expect(try curio.received["violationCount"].int == 0)
             #expect(try directory.audit().isBalanced)
         }
 

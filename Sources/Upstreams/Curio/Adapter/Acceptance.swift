@@ -14,10 +14,11 @@ struct Acceptance {
             return []
         }
         var changes: [StateChange]
-        if case .sessionStart(let device) = action.content {
-            changes = try start(action, device)
+        if case .sessionStart(let device, let timeout) = action.content {
+            changes = try start(action, device, timeout)
         } else {
             changes = try continueSession(with: action)
+            if case .repeats? = changes.first { return changes }
         }
         let queued = state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
         guard queued < settings.maxCachedActivityCount else {
@@ -30,17 +31,20 @@ struct Acceptance {
         return changes
     }
 
-    private func start(_ action: Action, _ device: Device) throws(AcceptanceError) -> [StateChange] {
+    private func start(
+        _ action: Action, _ device: Device, _ timeoutMinutes: Int?
+    ) throws(AcceptanceError) -> [StateChange] {
         guard state.session(action.session) == nil else {
             throw AcceptanceError(.conflict, "this sessionCode was used before; every session needs a new one")
         }
         let session = Session(
-            visitor: action.visitor, startedAt: action.timestamp, device: device, touchedAt: candidate.acceptedAt)
+            visitor: action.visitor, startedAt: action.timestamp, device: device, touchedAt: candidate.acceptedAt,
+            timeoutMinutes: timeoutMinutes)
         return [set(session, of: action.session)]
     }
 
     private func continueSession(with action: Action) throws(AcceptanceError) -> [StateChange] {
-        guard var session = state.session(action.session),
+        guard let session = state.session(action.session),
             // Compared byte by byte, as lanes are.
             session.visitor.utf8.elementsEqual(action.visitor.utf8)
         else {
@@ -49,39 +53,98 @@ struct Acceptance {
                 "no session of this visitor has this sessionCode; send a session_start with it first, or with a new "
                     + "one if it is old")
         }
+        let known = action.code.flatMap { interval(ofCode: $0, action) }
+        if case .close = action.content, let known, let end = known.closedBy, known.subject == action.subject {
+            return [.repeats(end)]
+        }
         guard !session.isEnded else {
             throw AcceptanceError(
                 .unknownSession, "this session has ended; send a session_start with a new sessionCode first")
         }
-        var changes = try remember(action)
-        let isOld = candidate.acceptedAt - session.touchedAt > settings.renewal
-        session.isEnded = action.kind == .sessionEnd
-        if isOld || session.isEnded {
-            session.touchedAt = candidate.acceptedAt
-            changes.append(set(session, of: action.session))
+        var next = session
+        next.isEnded = action.kind == .sessionEnd
+        var changes = try remember(action, known, in: &next)
+        if candidate.acceptedAt - session.touchedAt > settings.renewal(of: session) || next != session {
+            next.touchedAt = candidate.acceptedAt
+            changes.append(set(next, of: action.session))
         }
         return changes
     }
 
     private func set(_ session: Session, of code: String) -> StateChange {
-        let retention = session.isEnded ? settings.endedRetention : settings.idleRetention
-        return .set(
-            key: Key.session(code), value: session.bytes,
-            expiry: StateChange.Expiry(at: candidate.acceptedAt + retention, lane: session.visitor))
+        .set(key: Key.session(code), value: session.bytes, expiry: expiry(with: session))
+    }
+
+    private func expiry(with session: Session) -> StateChange.Expiry {
+        StateChange.Expiry(at: candidate.acceptedAt + settings.retention(of: session), lane: session.visitor)
     }
 
     // MARK: Screens and events
 
-    private func remember(_ action: Action) throws(AcceptanceError) -> [StateChange] {
+    /// - Parameter known: What has the action's code.
+    private func remember(
+        _ action: Action, _ known: OpenInterval?, in session: inout Session
+    ) throws(AcceptanceError) -> [StateChange] {
         switch action.content {
-        case .open(let texts, let mark): return try open(texts, mark, in: action)
-        case .close(_, _, let mark): return try close(mark, in: action)
-        case .sessionStart, .sessionEnd, .direct: return []
+        case .open(let texts, let mark, let code?):
+            guard known == nil else {
+                let name = texts.subject.names.code
+                throw AcceptanceError(.conflict, "this visitor has used this \(name) before", at: "/\(name)")
+            }
+            session.hasCodes = true
+            let open = OpenInterval(
+                id: candidate.id, timestamp: action.timestamp, texts: texts, code: code,
+                markHash: mark.map { Key.hash(texts.subject, mark: $0) })
+            return opened(open, code, in: action, expiry(with: session))
+        case .open(let texts, let mark?, nil): return open(texts, mark, in: action)
+        case .close(_, _, _, .some):
+            // A code that is not known is sent as it is.
+            guard let known else { return [] }
+            guard let subject = action.subject, known.subject == subject else {
+                let name = action.subject?.names.code ?? ""
+                throw AcceptanceError(.conflict, "this \(name) is the \(known.subject.names.code) of a start")
+            }
+            return closed(known, in: action)
+        case .close(_, _, let mark?, nil): return try close(mark, in: action, session)
+        case .open, .close, .sessionStart, .sessionEnd, .direct: return []
         }
     }
 
+    /// The visitor's screen or event with this code, in any of its sessions.
+    private func interval(ofCode code: String, _ action: Action) -> OpenInterval? {
+        if let own = state.open(at: Key.coded(code, of: action.session)) { return own }
+        guard let bytes = state.value(of: Key.session(ofCode: code, visitor: action.visitor)) else { return nil }
+        let session = String(decoding: bytes, as: UTF8.self)
+        var other = state.open(at: Key.coded(code, of: session))
+        other?.session = session
+        return other
+    }
+
+    private func opened(
+        _ open: OpenInterval, _ code: String, in action: Action, _ expiry: StateChange.Expiry
+    ) -> [StateChange] {
+        let session = action.session
+        return [
+            .set(key: Key.coded(code, of: session), value: open.bytes),
+            .set(
+                key: Key.session(ofCode: code, visitor: action.visitor), value: Array(session.utf8), expiry: expiry),
+        ] + open.indexes.map { .set(key: Key.newest($0, open.id, of: session), value: Array(code.utf8)) }
+    }
+
+    /// Ends one with a code, and stores with the end what it has to know about it.
+    private func closed(_ open: OpenInterval, in action: Action) -> [StateChange] {
+        guard let code = open.code else { return [] }
+        let session = open.session ?? action.session
+        var closed = open
+        (closed.closedBy, closed.session) = (candidate.id, nil)
+        return [
+            .set(key: Key.closing(candidate.id, of: action.session), value: open.bytes),
+            .set(key: Key.coded(code, of: session), value: closed.bytes),
+        ] + open.indexes.map { .remove(key: Key.newest($0, open.id, of: session)) }
+    }
+
     /// The latest one of its mark is at the front; one that was open before moves behind it.
-    private func open(_ texts: Texts, _ mark: String, in action: Action) throws(AcceptanceError) -> [StateChange] {
+    private func open(_ texts: Texts, _ mark: String, in action: Action) -> [StateChange] {
         let key = Key.open(texts.subject, mark, of: action.session)
         let covered = state.open(at: key)
         let open = OpenInterval(
@@ -95,10 +158,18 @@ struct Acceptance {
     }
 
     /// Takes the latest one of its mark, and stores with the end what it has to know about it.
-    private func close(_ mark: String, in action: Action) throws(AcceptanceError) -> [StateChange] {
+    private func close(
+        _ mark: String, in action: Action, _ session: Session
+    ) throws(AcceptanceError) -> [StateChange] {
         let subject: Texts.Subject = action.kind == .screenEnd ? .screen : .event
         let key = Key.open(subject, mark, of: action.session)
-        guard let open = state.open(at: key) else {
+        let plain = state.open(at: key)
+        if session.hasCodes, let coded = state.newest(Key.hash(subject, mark: mark), of: action.session),
+            plain.map({ $0.id < coded.id }) ?? true
+        {
+            return closed(coded, in: action)
+        }
+        guard let open = plain else {
             throw AcceptanceError(.conflict, subject.advice)
         }
         var changes: [StateChange] = [

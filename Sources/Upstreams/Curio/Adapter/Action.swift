@@ -47,12 +47,13 @@ struct Action: Equatable, Sendable {
     let content: Content
 
     enum Content: Equatable, Sendable {
-        case sessionStart(Device)
+        /// `timeout`: the session's own, in minutes.
+        case sessionStart(Device, timeout: Int?)
         case sessionEnd
-        /// `mark` identifies the end that belongs to this start.
-        case open(Texts, mark: String)
+        /// The end that belongs to this start has the same code, or has none and the same mark. There is one of the two.
+        case open(Texts, mark: String?, code: String?)
         /// `texts` is nil if the caller does not repeat those of the start.
-        case close(Texts?, duration: Int64?, mark: String)
+        case close(Texts?, duration: Int64?, mark: String?, code: String?)
         /// Kinds without a batch form, with their parameters in addition to those of every request.
         case direct([Parameter])
     }
@@ -113,6 +114,24 @@ extension Action {
     /// The time of a location that has none, 9999-12-31: it counts as just accepted, as all times ahead of the clock do.
     private static let notGiven: Int64 = 253_402_300_799_999
 
+    /// Nil unless it is a screen or an event.
+    var subject: Texts.Subject? {
+        switch kind {
+        case .screenStart, .screenEnd: .screen
+        case .event, .eventEnd: .event
+        case .sessionStart, .sessionEnd, .pushToken, .notificationRead, .customID, .location, .userTags, .unregister:
+            nil
+        }
+    }
+
+    /// The caller's code of a screen or an event.
+    var code: String? {
+        switch content {
+        case .open(_, _, let code), .close(_, _, _, let code): code
+        case .sessionStart, .sessionEnd, .direct: nil
+        }
+    }
+
     /// Nil if this version would not accept the payload.
     init?(_ payload: JSONValue, of kind: CurioKind) {
         guard let visitor = payload["visitorCode"]?.string, let session = payload["sessionCode"]?.string,
@@ -126,26 +145,34 @@ extension Action {
 extension Action.Content {
     fileprivate init?(_ payload: JSONValue, of kind: CurioKind) {
         switch kind {
-        case .sessionStart: self = .sessionStart(Device(values: Device.names.map { payload[$0]?.plainText }))
+        case .sessionStart:
+            self = .sessionStart(
+                Device(values: Device.names.map { payload[$0]?.plainText }),
+                timeout: payload["sessionTimeout"]?.integer.map { Int($0) })
         case .sessionEnd: self = .sessionEnd
-        case .screenStart:
-            guard let mark = payload["screenClass"]?.string, let title = payload["pageTitle"]?.string,
-                let path = payload["path"]?.string
-            else { return nil }
-            self = .open(Texts(subject: .screen, first: title, second: path), mark: mark)
-        case .screenEnd:
-            guard let mark = payload["screenClass"]?.string else { return nil }
-            self = .close(nil, duration: nil, mark: mark)
-        case .event, .eventEnd:
-            guard let key = payload["eventKey"]?.string, let value = payload["eventValue"]?.string else { return nil }
-            let texts = Texts(subject: .event, first: key, second: value)
-            // No text contains a NUL.
-            let mark = key + "\0" + value
-            if kind == .event {
-                self = .open(texts, mark: mark)
+        case .screenStart, .screenEnd:
+            let (mark, code) = (payload["screenClass"]?.string, payload["hitCode"]?.string)
+            guard mark != nil || code != nil else { return nil }
+            if kind == .screenStart {
+                guard let title = payload["pageTitle"]?.string, let path = payload["path"]?.string else { return nil }
+                self = .open(Texts(subject: .screen, first: title, second: path), mark: mark, code: code)
             } else {
-                guard let duration = payload["eventDuration"]?.integer else { return nil }
-                self = .close(texts, duration: duration, mark: mark)
+                self = .close(nil, duration: nil, mark: mark, code: code)
+            }
+        case .event, .eventEnd:
+            let code = payload["eventCode"]?.string
+            var texts: Texts?
+            if let key = payload["eventKey"]?.string, let value = payload["eventValue"]?.string {
+                texts = Texts(subject: .event, first: key, second: value)
+            }
+            // No text contains a NUL.
+            let mark = texts.map { $0.first + "\0" + $0.second }
+            if kind == .event {
+                guard let texts else { return nil }
+                self = .open(texts, mark: mark, code: code)
+            } else {
+                guard mark != nil || code != nil, let duration = payload["eventDuration"]?.integer else { return nil }
+                self = .close(texts, duration: duration, mark: mark, code: code)
             }
         case .pushToken: self = .direct([.init("pushId", "")] + Self.given(payload, "pushToken", "customId"))
         case .notificationRead, .customID:

@@ -87,7 +87,7 @@ struct Answer {
             case .close:
                 let closing = StateChange.remove(key: Key.closing(item.message.id, of: session))
                 guard let closed = item.closed else { return [closing] }
-                return [closing, .remove(key: Key.code(of: closed.open.id, in: session))]
+                return [closing, .remove(key: Key.code(of: closed.open.id, in: closed.session))]
             case .sessionStart, .sessionEnd, .direct: return []
             }
         }

@@ -73,7 +73,9 @@ struct CurioSettings: SettingsSection {
     }
     /// How long screens and events are collected; nil if each is sent alone.
     var dispatchPeriod: Duration? { dispatchesPeriodically ? .seconds(dispatchPeriodMinutes * 60) : nil }
-    var sessionTimeout: Duration { .seconds(sessionTimeoutMinutes * 60) }
+    private var sessionTimeout: Duration { .seconds(sessionTimeoutMinutes * 60) }
+    /// The session's own, if its start has one.
+    func timeout(of session: Session) -> Duration { session.timeoutMinutes.map { .seconds($0 * 60) } ?? sessionTimeout }
 
     /// The largest batch that an SDK sends.
     static let maxRecords = 250
@@ -86,10 +88,8 @@ struct CurioSettings: SettingsSection {
             ? "dispatchPeriodMinutes is sessionTimeoutMinutes: sessions may die between two batches" : nil
     }
 
-    /// How long a session is remembered after its last action.
-    var idleRetention: Duration { sessionTimeout * 24 }
-    /// How long it is remembered after its end, so that its code is not accepted twice.
-    var endedRetention: Duration { sessionTimeout * 2 }
+    /// How long a session is remembered after its last action; after its end, only so that its code is not accepted twice.
+    func retention(of session: Session) -> Duration { timeout(of: session) * (session.isEnded ? 2 : 24) }
     /// Its row is renewed if it has not been for this long.
-    var renewal: Duration { sessionTimeout * 4 }
+    func renewal(of session: Session) -> Duration { timeout(of: session) * 4 }
 }

@@ -43,6 +43,9 @@ struct CurioValidation: Sendable {
         for (field, value) in zip(fields, values) {
             if let value {
                 field.check(value, acceptedAt: context.acceptedAt, &faults)
+            } else if let substitute = field.substitute {
+                guard payload[substitute] == nil else { continue }
+                faults.add("/\(field.name)", "\(field.rule.sentence), unless there is \(substitute)")
             } else if field.isRequired {
                 faults.add("/\(field.name)", field.rule.sentence)
             }
@@ -73,10 +76,14 @@ struct CurioField: Sendable {
     let name: StaticString
     let rule: Rule
     var isRequired = true
+    /// The member with which it may be missing.
+    var substitute: StaticString?
 
-    fileprivate init(_ name: StaticString, _ rule: Rule, required: Bool = true) {
+    fileprivate init(_ name: StaticString, _ rule: Rule, required: Bool = true, unless substitute: StaticString? = nil)
+    {
         self.name = name
         self.rule = rule
+        self.substitute = substitute
         isRequired = required
     }
 
@@ -149,11 +156,24 @@ extension CurioKind {
                 CurioField("bluetooth", .bluetooth, required: false), CurioField("storage", .count, required: false),
                 CurioField("activityWidth", .count, required: false),
                 CurioField("activityHeight", .count, required: false),
+                CurioField("sessionTimeout", .minutes, required: false),
             ]
         static let screenStart = screenEnd + [CurioField("pageTitle", .filled), CurioField("path", .filled)]
-        static let screenEnd = common + [CurioField("screenClass", .filled)]
-        static let event = common + [CurioField("eventKey", .filled), CurioField("eventValue", .text)]
-        static let eventEnd = event + [CurioField("eventDuration", .count)]
+        static let screenEnd =
+            common + [
+                CurioField("screenClass", .filled, unless: "hitCode"), CurioField("hitCode", .code, required: false),
+            ]
+        static let event =
+            common + [
+                CurioField("eventKey", .filled), CurioField("eventValue", .text),
+                CurioField("eventCode", .code, required: false),
+            ]
+        static let eventEnd =
+            common + [
+                CurioField("eventKey", .filled, unless: "eventCode"),
+                CurioField("eventValue", .text, unless: "eventCode"),
+                CurioField("eventCode", .code, required: false), CurioField("eventDuration", .count),
+            ]
         static let pushToken =
             common + [CurioField("pushToken", .filled), CurioField("customId", .text, required: false)]
         static let notificationRead =

@@ -13,6 +13,8 @@ struct Item {
 
     struct Closed {
         let open: OpenInterval
+        /// The session of the start.
+        let session: String
         /// Nil if the start was never accepted.
         let code: IntervalCode?
     }
@@ -59,8 +61,9 @@ struct Item {
         }
         if case .close = action.content {
             closed = state.open(at: Key.closing(message.id, of: action.session)).map { open in
-                let code = state.code(of: open.id, in: action.session)
-                return Closed(open: open, code: code ?? (opens.contains(open.id) ? .own : nil))
+                let session = open.session ?? action.session
+                let code = state.code(of: open.id, in: session)
+                return Closed(open: open, session: session, code: code ?? (opens.contains(open.id) ? .own : nil))
             }
         } else {
             closed = nil
@@ -69,8 +72,14 @@ struct Item {
 
     /// The device block of the session; its start contains it.
     var device: Device? {
-        if case .sessionStart(let device) = action.content { return device }
+        if case .sessionStart(let device, _) = action.content { return device }
         return session?.device
+    }
+
+    /// The session's own timeout; its start contains it.
+    var timeoutMinutes: Int? {
+        if case .sessionStart(_, let timeout) = action.content { return timeout }
+        return session?.timeoutMinutes
     }
 
     func route(_ settings: CurioSettings, now: Timestamp) -> Route {
@@ -96,7 +105,9 @@ struct Item {
         if let refusal = remote.refusal, action.kind != .sessionStart {
             return "the session_start of its session was refused: \(refusal)"
         }
-        guard case .close = action.content else { return nil }
+        guard case .close(_, _, _, let code) = action.content else { return nil }
+        // The start of a code that is not known was reported elsewhere.
+        if closed == nil, code != nil { return nil }
         switch closed?.code {
         case .server, .own, .missing: return nil
         case .refused: return "what it ends was refused"
@@ -108,30 +119,33 @@ struct Item {
 // MARK: - What is sent for it
 
 extension Item {
-    /// The texts of a screen or an event; for an end, those of its start.
-    private var texts: Texts? {
-        switch action.content {
-        case .open(let texts, _): texts
-        case .close(let texts, _, _): texts ?? closed?.open.texts
-        case .sessionStart, .sessionEnd, .direct: nil
-        }
+    /// The texts of an end: those of its start, and none if neither contains them.
+    private var endTexts: Texts {
+        let subject: Texts.Subject = action.kind == .screenEnd ? .screen : .event
+        let given: Texts? = if case .close(let texts, _, _, _) = action.content { texts } else { nil }
+        return closed?.open.texts ?? given ?? Texts(subject: subject, first: "", second: "")
     }
 
-    private func senderCode(of open: MessageID) -> String {
-        Code.open(open, session: action.session, visitor: action.visitor)
+    /// The code that an end quotes: the upstream's, or else that of the start's record. Nil if it is not known.
+    private var endCode: String? {
+        guard let closed else { return action.code }
+        if case .server(let code) = closed.code { return code }
+        return closed.open.code ?? Code.open(closed.open.id, session: closed.session, visitor: action.visitor)
+    }
+
+    /// How a request identifies the session, which is alive.
+    var reference: Requests.SessionReference {
+        .init(visitor: action.visitor, session: remote.code(of: action.session), timeoutMinutes: timeoutMinutes)
     }
 
     /// The request for this item alone. Its session is alive, or created by this request.
     func request(_ requests: Requests) -> UpstreamRequest? {
-        let reference = Requests.SessionReference(visitor: action.visitor, session: remote.code(of: action.session))
         switch action.content {
         case .sessionStart: return creation(requests)
         case .sessionEnd: return requests.sessionEnd(at: reference)
-        case .open(let texts, _): return requests.open(texts, at: reference)
-        case .close(_, let duration, _):
-            guard let texts, let closed else { return nil }
-            let code = if case .server(let code) = closed.code { code } else { senderCode(of: closed.open.id) }
-            return requests.close(texts, duration: duration, code: code, at: reference)
+        case .open(let texts, _, _): return requests.open(texts, at: reference)
+        case .close(_, let duration, _, _):
+            return endCode.map { requests.close(endTexts, duration: duration, code: $0, at: reference) }
         case .direct(let parameters): return requests.direct(action.kind, parameters, at: reference)
         }
     }
@@ -139,8 +153,9 @@ extension Item {
     /// The request that creates the session.
     func creation(_ requests: Requests) -> UpstreamRequest? {
         device.map {
-            requests.sessionStart(
-                $0, at: .init(visitor: action.visitor, session: remote.codeToCreate(action.session)))
+            let code = remote.codeToCreate(action.session)
+            return requests.sessionStart(
+                $0, at: .init(visitor: action.visitor, session: code, timeoutMinutes: timeoutMinutes))
         }
     }
 
@@ -152,22 +167,14 @@ extension Item {
         switch action.content {
         case .sessionStart: return [record(.sessionStart, at: action.timestamp)]
         case .sessionEnd: return [record(.sessionEnd, at: action.timestamp)]
-        case .open(let texts, _):
-            return [record(.open(texts, code: senderCode(of: message.id)), at: action.timestamp)]
-        case .close(_, let duration, _):
-            guard let texts, let closed else { return [] }
-            let code = senderCode(of: closed.open.id)
-            switch closed.code {
-            case .server(let given):
-                return [record(.close(texts, duration: duration, code: given), at: action.timestamp)]
-            case .missing:
-                return [
-                    record(.open(texts, code: code), at: closed.open.timestamp),
-                    record(.close(texts, duration: duration, code: code), at: action.timestamp),
-                ]
-            case .own, .refused, nil:
-                return [record(.close(texts, duration: duration, code: code), at: action.timestamp)]
-            }
+        case .open(let texts, _, let given):
+            let code = given ?? Code.open(message.id, session: action.session, visitor: action.visitor)
+            return [record(.open(texts, code: code), at: action.timestamp)]
+        case .close(_, let duration, _, _):
+            guard let code = endCode else { return [] }
+            let close = record(.close(endTexts, duration: duration, code: code), at: action.timestamp)
+            guard let closed, closed.code == .missing else { return [close] }
+            return [record(.open(endTexts, code: code), at: closed.open.timestamp), close]
         case .direct: return []
         }
     }

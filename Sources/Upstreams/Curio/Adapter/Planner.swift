@@ -35,16 +35,15 @@ struct Planner {
         let records = run.flatMap { item in
             item.records(session: first.remote.recordCode(of: first.action.session, for: item.message.id))
         }
-        let index = Requests.SessionReference(
-            visitor: first.action.visitor, session: first.remote.code(of: first.action.session))
-        return send(settings.requests.periodic(records, at: index), count: run.count)
+        return send(settings.requests.periodic(records, at: first.reference), count: run.count)
     }
 
     /// The end of the oldest one's period; nil if they are sent at once, because a batch is full, a later action does
     /// not wait, an operator has requested it, or the clock was set back since the oldest one was accepted.
     private func wait(for run: [Item]) -> Timestamp? {
         guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
-        let end = first.message.acceptedAt + period
+        // A session whose own timeout is shorter would die before.
+        let end = first.message.acceptedAt + min(period, first.session.map(settings.timeout) ?? period)
         guard first.message.acceptedAt <= context.now, context.now < end, run.count < CurioSettings.maxRecords,
             run.count == messages.count,
             !context.isFlushed(first.message)
@@ -90,13 +89,13 @@ struct OfflineBatch {
     private let records: [Record]
     private let items: [Item]
 
-    /// As many of `items` as fit in one request: with one device block, and at most 250 records.
+    /// As many of `items` as fit in one request: with one device block and timeout, and at most 250 records.
     init(_ items: [Item]) {
         var records: [Record] = []
         var started: [String: String] = [:]
         var taken: [Item] = []
         for item in items {
-            guard item.device == items[0].device else { break }
+            guard item.device == items[0].device, item.timeoutMinutes == items[0].timeoutMinutes else { break }
             let (own, code) = Self.records(of: item, started[item.action.session])
             guard taken.isEmpty || records.count + own.count <= CurioSettings.maxRecords else { break }
             records += own
@@ -111,7 +110,8 @@ struct OfflineBatch {
 
     func request(_ requests: Requests) -> UpstreamRequest? {
         guard let first = items.first, let device = first.device else { return nil }
-        return requests.offline(records, of: first.action.visitor, device)
+        return requests.offline(
+            records, of: first.action.visitor, device, timeoutMinutes: first.timeoutMinutes)
     }
 
     /// The session that the last record leaves open, if any, and its code there.

@@ -1,3 +1,5 @@
+import PosternCore
+
 /// Values of the durable state as bytes: a version, then fields in a fixed order.
 struct RecordWriter {
     private(set) var bytes: [UInt8]
@@ -29,6 +31,12 @@ struct RecordReader {
 
     mutating func number() -> Int64 {
         take(8).reversed().reduce(Int64(0)) { $0 << 8 | Int64($1) }
+    }
+
+    /// Nil for zero.
+    mutating func id() -> MessageID? {
+        let value = number()
+        return value == 0 ? nil : MessageID(rawValue: value)
     }
 
     mutating func flag() -> Bool { take(1).first == 1 }

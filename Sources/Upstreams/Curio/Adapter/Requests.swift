@@ -100,6 +100,7 @@ struct Requests: Sendable {
     let serverURL: String
     let apiKey: String
     let trackingCode: String
+    /// Of sessions without a timeout of their own.
     let sessionTimeoutMinutes: Int
     let userAgent: String
 
@@ -108,6 +109,8 @@ struct Requests: Sendable {
         let visitor: String
         /// The upstream's code for it.
         let session: String
+        /// Nil for that of the settings.
+        var timeoutMinutes: Int?
     }
 
     func sessionStart(_ device: Device, at reference: SessionReference) -> UpstreamRequest {
@@ -161,10 +164,12 @@ struct Requests: Sendable {
         return request(.periodic, form)
     }
 
-    func offline(_ records: [Record], of visitor: String, _ device: Device) -> UpstreamRequest {
+    func offline(
+        _ records: [Record], of visitor: String, _ device: Device, timeoutMinutes: Int? = nil
+    ) -> UpstreamRequest {
         var form = CurioForm()
         form.add("apiKey", apiKey)
-        form.add("sessionTimeout", sessionTimeoutMinutes)
+        form.add("sessionTimeout", timeoutMinutes ?? sessionTimeoutMinutes)
         form.add("visitorCode", visitor)
         form.add("trackingCode", trackingCode)
         add(device, to: &form)
@@ -174,7 +179,7 @@ struct Requests: Sendable {
 
     private func addCommon(of reference: SessionReference, to form: inout CurioForm) {
         form.add("sessionCode", reference.session)
-        form.add("sessionTimeout", sessionTimeoutMinutes)
+        form.add("sessionTimeout", reference.timeoutMinutes ?? sessionTimeoutMinutes)
         form.add("visitorCode", reference.visitor)
         form.add("trackingCode", trackingCode)
     }

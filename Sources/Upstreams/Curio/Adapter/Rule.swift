@@ -7,6 +7,10 @@ enum Rule: Equatable, Sendable {
     case filled
     case text
     case sessionCode
+    /// The caller's code of a screen or an event.
+    case code
+    /// A session's timeout.
+    case minutes
     case timestamp
     /// A size, or a number of milliseconds.
     case count
@@ -28,6 +32,8 @@ enum Rule: Equatable, Sendable {
         case .filled: "must be a non-empty string"
         case .text: "must be a string"
         case .sessionCode: "must be a version-1 UUID in lower case"
+        case .code: "must be a non-empty string other than NULL, (null), <null>, and UNKNOWN"
+        case .minutes: "must be an integer from 1 to 1440"
         case .timestamp: "must be an integer: milliseconds since 1970, from 2010 on and at most 24 h from now"
         case .count: "must be an integer from 0 on"
         case .connection: "must be wifi, mobile, Offline, other or empty"
@@ -45,6 +51,9 @@ enum Rule: Equatable, Sendable {
         case .filled: value.isFilledString && !value.holdsNUL
         case .text: value.kind == .string && !value.holdsNUL
         case .sessionCode: value.kind == .string && Code.isSession(value.stringBytes ?? [])
+        case .code:
+            value.isFilledString && !value.holdsNUL && !value.isOne(of: ["NULL", "(null)", "<null>", "UNKNOWN"])
+        case .minutes: value.integer.map { (1...1440).contains($0) } ?? false
         case .timestamp:
             value.integer.map { Self.earliest <= $0 && $0 <= (acceptedAt + Self.furthest).milliseconds } ?? false
         case .count: value.integer.map { $0 >= 0 } ?? false

@@ -7,13 +7,19 @@ import PosternUpstream
 //
 // The first expires, and all below it with it.
 //
+// Screens and events with a code of the caller's are found by it, in each session of the visitor. They are remembered for as
+// long as their session is, closed or not.
+//
 // key                       author      value
 // s/<session>               acceptance  Session: who, since when, the device block
-// s/<session>/o/<mark>      acceptance  OpenInterval: the latest open screen or event that goes by this mark
+// s/<session>/o/<mark>      acceptance  OpenInterval: the latest open one without a code that goes by this mark
 // s/<session>/u/<open id>   acceptance  OpenInterval: one that the latest of its mark covers
+// s/<session>/h/<code>      acceptance  OpenInterval: one with a code
+// s/<session>/n/<index>/<…> acceptance  the code of an open one, newest first; by its subject, and by its mark
 // s/<session>/c/<close id>  acceptance  OpenInterval: what this queued end closes; removed when the end is delivered
 // s/<session>/l             delivery    RemoteSession: how the upstream knows the session
 // s/<session>/k/<open id>   delivery    IntervalCode: the outcome of an open; removed when the open ends
+// h/<visitor, code>         acceptance  the session of the one with this code; expires by itself
 
 /// A session as its caller started it.
 struct Session: Equatable, Sendable {
@@ -25,16 +31,28 @@ struct Session: Equatable, Sendable {
     var touchedAt: Timestamp
     /// Whether its end has been accepted.
     var isEnded = false
+    /// Its own timeout, in minutes; nil for that of the settings.
+    var timeoutMinutes: Int?
+    /// Whether any of its screens and events has a code of the caller's.
+    var hasCodes = false
 }
 
-/// A screen or an event whose end has not been accepted.
+/// A screen or an event whose end has not been accepted; with a code, also one that has ended.
 struct OpenInterval: Equatable, Sendable {
     var id: MessageID
     var timestamp: Int64
-    /// A screen's title and path, which its end does not repeat.
+    /// Those of a screen, and of an event with a code, which the end need not repeat.
     var texts: Texts?
-    /// The previous open one of the same mark.
+    /// The previous open one of the same mark, if it has no code.
     var covers: MessageID?
+    /// The caller's code.
+    var code: String?
+    /// With a code: the hash of its mark, if it has one.
+    var markHash: String?
+    /// With a code: the end that was accepted.
+    var closedBy: MessageID?
+    /// Its session, if its end is in another one.
+    var session: String?
 }
 
 /// How the upstream knows a session.
@@ -89,46 +107,76 @@ enum IntervalCode: Equatable, Sendable {
 
 extension Session {
     init?(_ bytes: [UInt8]) {
-        guard var record = RecordReader(bytes, version: 1) else { return nil }
+        let extended = RecordReader(bytes, version: 2)
+        guard var record = extended ?? RecordReader(bytes, version: 1) else { return nil }
         visitor = record.text() ?? ""
         startedAt = record.number()
         touchedAt = Timestamp(milliseconds: record.number())
         isEnded = record.flag()
         device = Device(values: Device.names.map { _ in record.text() })
-        if record.failed { return nil }
-    }
-
-    var bytes: [UInt8] {
-        var record = RecordWriter(version: 1)
-        record.add(visitor)
-        record.add(startedAt)
-        record.add(touchedAt.milliseconds)
-        record.add(isEnded)
-        for value in device.values { record.add(value) }
-        return record.bytes
-    }
-}
-
-extension OpenInterval {
-    init?(_ bytes: [UInt8]) {
-        guard var record = RecordReader(bytes, version: 1) else { return nil }
-        id = MessageID(rawValue: record.number())
-        timestamp = record.number()
-        let covered = record.number()
-        covers = covered == 0 ? nil : MessageID(rawValue: covered)
-        if let title = record.text(), let path = record.text() {
-            texts = Texts(subject: .screen, first: title, second: path)
+        if extended != nil {
+            let minutes = Int(record.number())
+            timeoutMinutes = minutes == 0 ? nil : minutes
+            hasCodes = record.flag()
         }
         if record.failed { return nil }
     }
 
     var bytes: [UInt8] {
-        var record = RecordWriter(version: 1)
+        let isExtended = timeoutMinutes != nil || hasCodes
+        var record = RecordWriter(version: isExtended ? 2 : 1)
+        record.add(visitor)
+        record.add(startedAt)
+        record.add(touchedAt.milliseconds)
+        record.add(isEnded)
+        for value in device.values { record.add(value) }
+        if isExtended {
+            record.add(Int64(timeoutMinutes ?? 0))
+            record.add(hasCodes)
+        }
+        return record.bytes
+    }
+}
+
+extension OpenInterval {
+    var subject: Texts.Subject { texts?.subject ?? .event }
+
+    /// With a code: the indexes that contain it until its end.
+    var indexes: [String] { [Key.index(of: subject)] + (markHash.map { [$0] } ?? []) }
+
+    init?(_ bytes: [UInt8]) {
+        let coded = RecordReader(bytes, version: 2)
+        guard var record = coded ?? RecordReader(bytes, version: 1) else { return nil }
+        id = MessageID(rawValue: record.number())
+        timestamp = record.number()
+        covers = record.id()
+        let (first, second) = (record.text(), record.text())
+        var subject = Texts.Subject.screen
+        if coded != nil {
+            subject = record.flag() ? .event : .screen
+            code = record.text()
+            markHash = record.text()
+            closedBy = record.id()
+            session = record.text()
+        }
+        if let first, let second { texts = Texts(subject: subject, first: first, second: second) }
+        if record.failed { return nil }
+    }
+
+    var bytes: [UInt8] {
+        var record = RecordWriter(version: code == nil ? 1 : 2)
         record.add(id.rawValue)
         record.add(timestamp)
         record.add(covers?.rawValue ?? 0)
         record.add(texts?.first)
         record.add(texts?.second)
+        if let code {
+            record.add(texts?.subject == .event)
+            record.add(code)
+            record.add(markHash)
+            record.add(closedBy?.rawValue ?? 0)
+            record.add(session)
+        }
         return record.bytes
     }
 }
@@ -201,12 +249,23 @@ enum Key {
         return parts.count == 3 ? "\(parts[0])/\(parts[1])" : nil
     }
     static func open(_ subject: Texts.Subject, _ mark: String, of session: String) -> String {
-        "s/\(session)/o/\(Code.hash("\(subject)", mark))"
+        "s/\(session)/o/\(hash(subject, mark: mark))"
     }
     static func covered(_ open: MessageID, of session: String) -> String { "s/\(session)/u/\(open)" }
     static func closing(_ close: MessageID, of session: String) -> String { "s/\(session)/c/\(close)" }
     static func remote(of session: String) -> String { "s/\(session)/l" }
     static func code(of open: MessageID, in session: String) -> String { "s/\(session)/k/\(open)" }
+    static func coded(_ code: String, of session: String) -> String { "s/\(session)/h/\(Code.hash(code))" }
+    static func session(ofCode code: String, visitor: String) -> String { "h/\(Code.hash(visitor, code))" }
+    /// What the open screens and events of the index are below, in the order of these keys the newest first.
+    static func newest(_ index: String, of session: String) -> String { "s/\(session)/n/\(index)" }
+    static func newest(_ index: String, _ open: MessageID, of session: String) -> String {
+        let digits = String(UInt64(bitPattern: ~open.rawValue), radix: 16)
+        return newest(index, of: session) + "/" + digits
+    }
+    /// The index of all screens, or of all events.
+    static func index(of subject: Texts.Subject) -> String { subject == .screen ? "s" : "e" }
+    static func hash(_ subject: Texts.Subject, mark: String) -> String { Code.hash("\(subject)", mark) }
 }
 
 extension UpstreamState {
@@ -217,6 +276,10 @@ extension UpstreamState {
         value(of: Key.remote(of: session)).flatMap(RemoteSession.init) ?? RemoteSession()
     }
     func open(at key: String) -> OpenInterval? { value(of: key).flatMap(OpenInterval.init) }
+    func newest(_ index: String, of session: String) -> OpenInterval? {
+        values(below: Key.newest(index, of: session), atMost: 1).first
+            .flatMap { open(at: Key.coded(String(decoding: $0.value, as: UTF8.self), of: session)) }
+    }
     func code(of open: MessageID, in session: String) -> IntervalCode? {
         value(of: Key.code(of: open, in: session)).flatMap(IntervalCode.init)
     }

@@ -29,6 +29,7 @@ struct SessionView {
             json.string("visitorCode", session.visitor)
             json.string("state", remote.refusal != nil ? "refused" : session.isEnded ? "ended" : "open")
             json.time("startedAt", Timestamp(milliseconds: session.startedAt))
+            if let minutes = session.timeoutMinutes { json.number("sessionTimeout", minutes) }
             json.number("queuedOfVisitor", queued)
             json.object("upstream") { json in
                 json.flag("isStarted", remote.isStarted)
@@ -47,23 +48,29 @@ struct SessionView {
 
     /// Those whose end has not been accepted, oldest first.
     private func opens() -> [OpenInterval] {
-        ["o", "u"].flatMap { state.values(below: "\(Key.session(code))/\($0)", atMost: Self.maxOpens) }
-            .compactMap { OpenInterval($0.value) }.sorted { $0.id < $1.id }.prefix(Self.maxOpens).map(\.self)
+        let plain = ["o", "u"].flatMap { state.values(below: "\(Key.session(code))/\($0)", atMost: Self.maxOpens) }
+            .compactMap { OpenInterval($0.value) }
+        let coded = [Texts.Subject.screen, .event].flatMap {
+            state.values(below: Key.newest(Key.index(of: $0), of: code), atMost: Self.maxOpens)
+        }.compactMap { state.open(at: Key.coded(String(decoding: $0.value, as: UTF8.self), of: code)) }
+        return (plain + coded).sorted { $0.id < $1.id }.prefix(Self.maxOpens).map(\.self)
     }
 
     private func text(of open: OpenInterval) -> String {
         let known = state.code(of: open.id, in: code)
         return JSONWriter.object { json in
             json.string("id", "\(open.id)")
-            json.string("kind", (open.texts == nil ? CurioKind.event : .screenStart).rawValue)
+            json.string("kind", (open.subject == .event ? CurioKind.event : .screenStart).rawValue)
             json.time("timestamp", Timestamp(milliseconds: open.timestamp))
             if let texts = open.texts {
-                json.string("pageTitle", texts.first)
-                json.string("path", texts.second)
+                json.string(texts.subject.names.first, texts.first)
+                json.string(texts.subject.names.second, texts.second)
             }
+            if let code = open.code { json.string(open.subject.names.code, code) }
             switch known {
             case .server(let given): json.string("code", given)
-            case .own: json.string("code", Code.open(open.id, session: code, visitor: session.visitor))
+            case .own:
+                json.string("code", open.code ?? Code.open(open.id, session: code, visitor: session.visitor))
             case .missing, .refused, nil: json.string("code", nil)
             }
         }

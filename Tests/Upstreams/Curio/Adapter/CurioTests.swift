@@ -205,6 +205,20 @@ import Testing
         let session = Session(
             visitor: "ş", startedAt: -1, device: CurioSample.deviceBlock, touchedAt: UpstreamFixture.now, isEnded: true)
         #expect(Session(session.bytes) == session)
+        #expect(session.bytes.first == 1)
+        for (timeout, hasCodes) in [(1440, false), (nil, true), (1, true)] {
+            var extended = session
+            (extended.timeoutMinutes, extended.hasCodes) = (timeout, hasCodes)
+            #expect(Session(extended.bytes) == extended)
+        }
+        for text in [nil, "m"] {
+            for subject in [Texts.Subject.screen, .event] {
+                let open = OpenInterval(
+                    id: MessageID(rawValue: 1), timestamp: 3, texts: Texts(subject: subject, first: "a", second: ""),
+                    code: "c", markHash: text, closedBy: text.map { _ in MessageID(rawValue: 2) }, session: text)
+                #expect(OpenInterval(open.bytes) == open)
+            }
+        }
         for texts in [nil, Texts(subject: .screen, first: "a", second: "")] {
             for covers in [nil, MessageID(rawValue: 7)] {
                 let open = OpenInterval(id: MessageID(rawValue: .max), timestamp: 3, texts: texts, covers: covers)

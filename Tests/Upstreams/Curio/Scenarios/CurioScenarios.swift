@@ -40,6 +40,9 @@ private final class CurioScenario: Scenario {
     /// Actions that are left of the session; none: it is over.
     private var left = 0
     private var isOnScreen = false
+    /// The members that name the open screen, and the open event.
+    private var screen = ""
+    private var event: String?
     private var start: Expectations.Entry?
 
     init(_ caller: Int) {
@@ -61,26 +64,34 @@ private final class CurioScenario: Scenario {
             left = random.from(2...(isInHaste ? 4 : 30))
             sessions += 1
             isOnScreen = false
+            event = nil
             let entry = stage.begin(lane: visitor)
             entry.mayRepeat = true
             start = entry
-            return item("session_start", Self.device(entry.mark), entry, index, stage)
+            let minutes = sessions.isMultiple(of: 2) ? 20 : 240
+            let timeout = sessions.isMultiple(of: 3) ? #","sessionTimeout":\#(minutes)"# : ""
+            return item("session_start", Self.device(entry.mark) + timeout, entry, index, stage)
         }
         left -= 1
         if left == 0 { return item("session_end", "", unmarked(stage), index, stage) }
         if isOnScreen, random.chance(0.3) {
             isOnScreen = false
-            return item("screen_end", #","screenClass":"c""#, unmarked(stage), index, stage)
+            return item("screen_end", "," + screen, end(of: screen, stage), index, stage)
         }
         if !isOnScreen, random.chance(0.3) {
             isOnScreen = true
             let entry = stage.begin(lane: visitor)
             // The end of a screen that was cancelled has nothing to end.
             entry.isNeeded = true
+            screen = entry.number.isMultiple(of: 2) ? #""hitCode":"\#(code(of: entry))""# : #""screenClass":"c""#
             return item(
-                "screen_start", #","screenClass":"c","pageTitle":"\#(entry.mark)","path":"p""#, entry, index, stage)
+                "screen_start", #",\#(screen),"pageTitle":"\#(entry.mark)","path":"p""#, entry, index, stage)
         }
         let isPoison = random.chance(poison)
+        if !isPoison, let event {
+            self.event = nil
+            return item("event_end", #",\#(event),"eventDuration":7"#, end(of: event, stage), index, stage)
+        }
         let entry = stage.begin(lane: visitor, isPoison: isPoison)
         if !isPoison, entry.number.isMultiple(of: 8) {
             // The notification is named by its id, or by the payload that the app got.
@@ -89,8 +100,26 @@ private final class CurioScenario: Scenario {
                 entry.number.isMultiple(of: 16) ? #""pushId":"\#(entry.mark)""# : #""userInfo":{"aps":{},\#(id)}"#
             return item("notification_read", #","pushToken":"t",\#(name)"#, entry, index, stage)
         }
-        return item(
-            "event", #","eventKey":"\#(entry.mark)","eventValue":"\#(isPoison ? "clear" : "1")""#, entry, index, stage)
+        let value = isPoison ? "clear" : "1"
+        var code = ""
+        if !isPoison, entry.number.isMultiple(of: 3) {
+            entry.isNeeded = true
+            let named = #""eventCode":"\#(self.code(of: entry))""#
+            (event, code) = (named, "," + named)
+        }
+        return item("event", #","eventKey":"\#(entry.mark)","eventValue":"\#(value)"\#(code)"#, entry, index, stage)
+    }
+
+    /// As a device makes it: a version-4 UUID.
+    private func code(of entry: Expectations.Entry) -> String {
+        "\(hexadecimal(entry.number, 8))-0000-4000-8000-\(hexadecimal(caller, 12))"
+    }
+
+    /// One with a code is stored once.
+    private func end(of start: String, _ stage: Stage) -> Expectations.Entry {
+        let entry = unmarked(stage)
+        entry.isKnownAgain = start.hasBytes(of: "Code")
+        return entry
     }
 
     private func unmarked(_ stage: Stage) -> Expectations.Entry { stage.begin(lane: nil, leavesMark: false) }
