@@ -97,11 +97,13 @@ final class UnprovenWork: Sendable {
 extension UnprovenWork.State {
     fileprivate mutating func add(_ job: UnprovenWork.Job, _ limits: UnprovenWork.Limits) -> Bool {
         let (route, address) = (job.origin.route, job.origin.address)
-        guard bytesOfRoutes[route, default: 0] + job.bytes <= limits.bytesPerRoute,
-            bytesOfAddresses[address, default: 0] + job.bytes <= limits.bytesPerAddress
+        let (ofRoute, ofAddress) = (bytesOfRoutes[route, default: 0], bytesOfAddresses[address, default: 0])
+        // One is taken in any case: the largest body of the route may be larger than that of others.
+        guard ofRoute == 0 || ofRoute + job.bytes <= limits.bytesPerRoute,
+            ofAddress == 0 || ofAddress + job.bytes <= limits.bytesPerAddress
         else { return false }
-        bytesOfRoutes[route, default: 0] += job.bytes
-        bytesOfAddresses[address, default: 0] += job.bytes
+        bytesOfRoutes[route] = ofRoute + job.bytes
+        bytesOfAddresses[address] = ofAddress + job.bytes
         if waiting[address] == nil { turns.append(address) }
         waiting[address, default: []].append(job)
         return true

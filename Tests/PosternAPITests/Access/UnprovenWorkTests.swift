@@ -51,6 +51,19 @@ import Testing
         #expect(takeDone() == ["2", "3"])
     }
 
+    /// A route can have larger bodies than others, one at a time.
+    @Test func jobBeyondTheLimits_isTaken_onItsOwn() {
+        let work = work()
+        #expect(work.start(job("large", of: "192.0.2.1", bytes: 9 << 20)))
+        #expect(!work.start(job("small", of: "192.0.2.1", bytes: 1)))
+        #expect(!work.start(job("other", of: "192.0.2.2", bytes: 1)))
+        threads.turnAll()
+        #expect(takeDone() == ["large"])
+        #expect(work.start(job("small", of: "192.0.2.1", bytes: 1)))
+        #expect(!work.start(job("large", of: "192.0.2.1", bytes: 9 << 20)))
+        work.stop()
+    }
+
     @Test func work_isBounded_forEachAddressAndEachRoute() {
         let work = work()
         let size = 64 << 10
