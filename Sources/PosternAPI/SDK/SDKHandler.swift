@@ -77,9 +77,9 @@ final class SDKHandler: Sendable {
             do throws(SDKAnswer) {
                 let submission = try read(request)
                 responder.request.unprovenBody?.end()
-                let messages = messages(of: submission, call, responder.request, at: request.receivedAt)
+                let messages = messages(of: submission, call.site, responder.request, at: request.receivedAt)
                 guard !context.outbox.needsOwner(messages) else { return responder.relay(body) }
-                store(messages, submission, call, responder.request) { [self] answer, ids in
+                store(messages, submission, call.site, responder.request) { [self] answer, ids in
                     var responder = responder
                     responder.ids = ids
                     finish(answer, call, responder)
@@ -144,9 +144,9 @@ final class SDKHandler: Sendable {
     // MARK: Storing
 
     private func messages(
-        of submission: SDKSubmission, _ call: SDKSite.Call, _ asked: APIRequest, at acceptedAt: Timestamp
+        of submission: SDKSubmission, _ site: SDKSite.Form, _ asked: APIRequest, at acceptedAt: Timestamp
     ) -> [NewMessage] {
-        let upstream = call.site.upstream
+        let upstream = site.upstream
         let trace = TraceParent(asked.head)?.text
         return submission.items.map { item in
             var (valid, failure) = (ValidPayload(), nil as String?)
@@ -176,32 +176,32 @@ final class SDKHandler: Sendable {
 
     /// Calls `completion` with the answer, and the ids of what was stored.
     private func store(
-        _ messages: [NewMessage], _ submission: SDKSubmission, _ call: SDKSite.Call, _ asked: APIRequest,
+        _ messages: [NewMessage], _ submission: SDKSubmission, _ site: SDKSite.Form, _ asked: APIRequest,
         _ completion: @escaping @Sendable (SDKAnswer, [MessageID]) -> Void
     ) {
-        let name = "\(call.site.upstream.name)"
+        let name = "\(site.upstream.name)"
         @Sendable func refuse(_ slug: ProblemSlug) {
             context.metrics.refused(name, slug.rawValue).add(messages.count)
-            completion(call.site.endpoints.refusal(.noRoom), [])
+            completion(site.endpoints.refusal(.noRoom), [])
         }
         guard !messages.isEmpty else { return completion(submission.answer(SDKReceipt(ids: [])), []) }
         if asked.caller?.takeMessages(messages.count, at: context.time.instant) != nil { return refuse(.rateLimited) }
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
-        let deadline = context.time.instant + call.site.endpoints.patience
+        let deadline = context.time.instant + site.endpoints.patience
         append(messages, submission, by: deadline) { [context] result in
             context.memory.give(bytes)
             switch result {
             case .success(let receipt):
                 for (index, message) in messages.enumerated() where !receipt.repeated.contains(index) {
-                    call.site.upstream.endpoint(message.kind.description)?.accepted.add()
+                    site.upstream.endpoint(message.kind.description)?.accepted.add()
                 }
                 completion(
                     submission.answer(SDKReceipt(ids: receipt.ids, repeated: receipt.repeated)), receipt.ids)
             case .failure(.refused(let refused)):
                 let faults = Dictionary(refused.map { ($0.index, $0.refusal) }) { first, _ in first }
                 context.metrics.refused(name, ProblemSlug.invalidPayload.rawValue).add(messages.count)
-                completion(submission.refusal?(faults) ?? call.site.endpoints.refusal(.malformed), [])
+                completion(submission.refusal?(faults) ?? site.endpoints.refusal(.malformed), [])
             case .failure(.queueFull), .failure(.neverFits): refuse(.outboxFull)
             case .failure(.store(let error)): refuse(Problem(error).slug)
             case .failure(.reused), .failure(.recorded): refuse(.internal)
@@ -247,24 +247,31 @@ extension AppendError {
 }
 
 extension RouteContext: SDKContext {
+    var sdk: (any SDKContext)? { upstream.adapter.sdk == nil ? nil : self }
     var isReady: Bool { context.reasonsNotReady.isEmpty }
 
+    var isAway: Bool {
+        guard let status = upstream.served.worker?.snapshot else { return false }
+        return status.isPaused || status.circuit != .closed
+    }
+
     func store(_ submission: SDKSubmission) async -> SDKAnswer {
-        guard let call = request.match.call else {
-            preconditionFailure("only the SDK's own routes store what it brings")
+        guard let endpoints = upstream.adapter.sdk else {
+            preconditionFailure("only an upstream that serves SDKs stores what they bring")
         }
+        let site = SDKSite.Form(upstream, endpoints)
         return await withCheckedContinuation { continuation in
-            request.handler.handlers.sdk.store(submission, call, request) { continuation.resume(returning: $0) }
+            request.handler.handlers.sdk.store(submission, site, request) { continuation.resume(returning: $0) }
         }
     }
 }
 
 extension SDKHandler {
     fileprivate func store(
-        _ submission: SDKSubmission, _ call: SDKSite.Call, _ asked: APIRequest,
+        _ submission: SDKSubmission, _ site: SDKSite.Form, _ asked: APIRequest,
         _ completion: @escaping @Sendable (SDKAnswer) -> Void
     ) {
-        let messages = messages(of: submission, call, asked, at: context.time.now)
-        store(messages, submission, call, asked) { answer, _ in completion(answer) }
+        let messages = messages(of: submission, site, asked, at: context.time.now)
+        store(messages, submission, site, asked) { answer, _ in completion(answer) }
     }
 }

@@ -48,6 +48,7 @@ struct SDKCheck {
                     problem(
                         site.name, "enabled", "is true, and server.tls.clientCAFile is set; no SDK has a certificate"))
             }
+            found += site.endpoints.warnings.map { problem(site.name, $0.setting, $0.detail) }
             for route in site.endpoints.routes where route.method == .post {
                 switch route.access {
                 case .open:

@@ -200,4 +200,12 @@ public protocol UpstreamRouteContext: Sendable {
 
     /// Reports something that an operator should read once, as `Judgement.notice` does for a message.
     func report(_ notice: UpstreamNotice)
+
+    /// Nil unless the upstream serves the SDKs of its platform (`SDKServingUpstream`).
+    var sdk: (any SDKContext)? { get }
+}
+
+extension UpstreamRouteContext {
+    /// Nil by default.
+    public var sdk: (any SDKContext)? { nil }
 }

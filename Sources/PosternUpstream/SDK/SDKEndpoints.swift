@@ -12,14 +12,17 @@ public struct SDKEndpoints: Sendable {
     /// How long a request for which there is no room is held, in case there is some meanwhile; zero for SDKs that survive a
     /// refusal.
     public let patience: Duration
+    /// What is likely to be a mistake, by the name of the setting below `sdk`.
+    public let warnings: [(setting: String, detail: String)]
 
     public init(
         _ settings: SDKSettings, of name: UpstreamName, _ routes: [SDKRoute], patience: Duration = .zero,
-        refusal: @escaping @Sendable (SDKRefusal) -> SDKAnswer
+        warnings: [(setting: String, detail: String)] = [], refusal: @escaping @Sendable (SDKRefusal) -> SDKAnswer
     ) {
         self.settings = settings
         self.routes = routes
         self.patience = patience
+        self.warnings = warnings
         self.refusal = refusal
         prefix = settings.prefix.isEmpty ? "/sdk/\(name)" : settings.prefix
     }
@@ -126,6 +129,8 @@ public struct SDKRequest: Sendable {
 public protocol SDKContext: UpstreamRouteContext {
     /// Whether the gateway accepts messages.
     var isReady: Bool { get }
+    /// Whether the queue sends nothing at the moment: an operator has paused the upstream, or its circuit is not closed.
+    var isAway: Bool { get }
     /// Stores what a request brings, in one transaction, and returns once that is on disk.
     func store(_ submission: SDKSubmission) async -> SDKAnswer
 }

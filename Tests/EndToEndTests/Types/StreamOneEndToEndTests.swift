@@ -1,3 +1,4 @@
+import Crypto
 import Foundation
 import PosternConformance
 import PosternCore
@@ -165,6 +166,71 @@ extension EndToEnd {
             #expect(try directory.files(with: "canary") == [])
             #expect(try gateway.client().ask("DELETE", "/v1/streamone/sessions/\(session)").status == 204)
             try await gateway.stop()
+        }
+
+        private func sdkTarget(
+            _ gateway: GatewayProcess, _ action: String, _ body: String, account: String? = nil
+        ) -> String {
+            let seconds = SystemTime().now.milliseconds / 1000
+            let scope = account.map { "&account=\($0)" } ?? ""
+            let query =
+                "api=3&format=json&authentication_type=application\(scope)&timestamp=\(seconds)&application=9yC-4pQxT_2a"
+            let key = SymmetricKey(data: Array("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu".utf8))
+            let text = Array("/api/\(action)?\(query)&\(body)".utf8)
+            let signature = Array(HMAC<Insecure.SHA1>.authenticationCode(for: text, using: key)).hexadecimal
+            return "/sdk/streamone/api/\(action)?\(query)&signature=\(signature)"
+        }
+
+        private func callBySDK(
+            _ gateway: GatewayProcess, _ action: String, _ body: String, account: String? = nil
+        ) throws -> JSON {
+            let answer = try gateway.client().post(
+                sdkTarget(gateway, action, body, account: account), body,
+                headers: [("Content-Type", "application/x-www-form-urlencoded")])
+            #expect(answer.status == 200)
+            return answer.json["header"]
+        }
+
+        /// Calls that are queued while the platform is away outlive a kill, and arrive before those that follow.
+        @Test(.timeLimit(.minutes(10)))
+        func callsOfAnSDK_areQueuedWhileThePlatformIsAway_andArriveInOrderAfterAKill() async throws {
+            let platform = try HostedSimulator("streamone")
+            var settings = settings(platform)
+            settings.upstreams?["streamone"]?["sdk"] = ["enabled": true, "queueActions": ["item/edit"]]
+            settings.upstreams?["streamone"]?["apiUrl"] = "http://127.0.0.1:9"
+            let directory = try GatewayDirectory(settings)
+            var gateway = try await directory.start()
+            for number in 1...20 {
+                for account in ["A1", "A2"] {
+                    let header = try callBySDK(gateway, "item/edit", "seq=\(number)", account: account)
+                    #expect(header["status"].int == 0 && header["queued"].bool == true, "\(header)")
+                }
+            }
+            let (read, other) = (
+                try callBySDK(gateway, "item/info", "seq=0"), try callBySDK(gateway, "item/create", "seq=0")
+            )
+            #expect(read["status"].int == 1 && other["status"].int == 1)
+            try await gateway.kill()
+
+            settings.upstreams?["streamone"]?["apiUrl"] = platform.url
+            try directory.configure(settings)
+            gateway = try await directory.start()
+            for account in ["A1", "A2"] {
+                #expect(try callBySDK(gateway, "item/edit", "seq=21", account: account)["status"].int == 0)
+            }
+            try gateway.waitUntilDelivered(to: "streamone")
+            // The platform is there, and nothing waits: the answer is its own.
+            let direct = try callBySDK(gateway, "item/edit", "seq=22", account: "A1")
+            #expect(direct["status"].int == 0 && !direct["queued"].isThere)
+            let values = try platform.values(of: "/arguments/seq")
+            #expect(values.filter { $0.source == "A1" }.map(\.value) == (1...22).map(String.init))
+            #expect(values.filter { $0.source == "A2" }.map(\.value) == (1...21).map(String.init))
+            #expect(values.count == 43)
+            #expect(try platform.received["violationCount"].int == 0)
+            let page = try gateway.client().get("/v1/messages?upstream=streamone&limit=100").json["messages"].array
+            #expect(page.count >= 40 && page.allSatisfy { $0["via"].string == "sdk" })
+            try await gateway.stop()
+            #expect(try directory.audit().isBalanced)
         }
     }
 }

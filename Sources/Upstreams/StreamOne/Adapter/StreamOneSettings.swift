@@ -13,8 +13,26 @@ struct StreamOneSettings: SettingsSection {
     var readActions: [String] = []
     var writeActions: [String] = []
     var pauses = Pause.Lengths()
+    var sdk = SDKSettings()
+    var sdkQueueActions: [String] = []
 
-    static let fields: [SettingField<Self>] = [
+    static let fields: [SettingField<Self>] = own + sdkFields
+
+    private static let sdkFields =
+        SettingField<Self>.sdk(
+            isEnabled: \.sdk.isEnabled, prefix: \.sdk.prefix, maxBodyBytes: \.sdk.maxBodyBytes,
+            requestsPerSecondPerAddress: \.sdk.requestsPerSecondPerAddress) + [
+            .list(
+                "sdk.queueActions", \.sdkQueueActions, rule: ActionCatalog.ruleOfNames,
+                "Writes whose answer the app does not need, as command/action; queued while the platform is away.")
+        ]
+
+    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+        guard sdk.isEnabled, id.isEmpty || psk.isEmpty else { return [] }
+        return [(\.sdk.isEnabled, "needs id and psk: calls are checked against them")]
+    }
+
+    private static let own: [SettingField<Self>] = [
         .address("apiUrl", \.apiURL, "URL of the platform, with its scheme."),
         .choice("authenticationType", \.authentication, "Who signs; only an application has sessions."),
         .text("id", \.id, simulated: "9yC-4pQxT_2a", "The id of that application or user."),

@@ -5,7 +5,7 @@ import StreamOneClient
 /// StreamOne's video platform, version 3 of its API: calls that are queued, and calls that are answered at once.
 ///
 /// Writes of one account or customer keep their order; each is a request of its own, signed when it is sent.
-struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
+struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream, SDKServingUpstream {
     static let typeName = "streamone"
     static let summary = "Signed calls of StreamOne's video platform, queued or answered at once."
     static let storesCredentials = true
@@ -14,6 +14,7 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
     let kinds: [Kind] = ["call"]
     let traits: Traits
     let settings: StreamOneSettings
+    let sdk: SDKEndpoints?
 
     private let platform: StreamOnePlatform
     private let actions: ActionCatalog
@@ -26,45 +27,32 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
         platform = StreamOnePlatform(
             base: settings.apiURL, actor: StreamOneActor(kind: settings.authentication, id: settings.id),
             psk: settings.psk, defaultAccount: settings.defaultAccount.isEmpty ? nil : settings.defaultAccount)
-        actions = ActionCatalog(reads: settings.readActions, writes: settings.writeActions)
+        actions = ActionCatalog(
+            reads: settings.readActions, writes: settings.writeActions, queued: settings.sdkQueueActions)
         client = Client(platform, actions, cache: settings.cache, pauses: settings.pauses)
         traits = Traits { [client] traits in
             traits.hasSessions = true
             traits.routes = client.routes
         }
+        sdk = settings.sdk.isEnabled ? client.sdkEndpoints(settings.sdk, of: name) : nil
     }
 
     func probe(in context: any UpstreamRouteContext) async -> ProbeReport { await client.probe(context) }
 
     // MARK: Accepting
 
-    /// So that a call can be read, encoded, and signed within 50 ms.
-    private static let maxBytes = 2 << 20
-
     func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
         -> ValidPayload
     {
-        guard payload.bytes.count <= Self.maxBytes else {
-            throw InvalidPayload([PayloadError("", "must have at most \(Self.maxBytes) bytes")])
-        }
         let call = try StreamOneCall(
             payload, defaultAccount: platform.defaultAccount, maxFaults: context.maxFaults, .checked)
         let direct = "/v1/\(name)/proxy/\(call.command)/\(call.action)"
         switch actions.nature(of: call) {
-        case .write: return ValidPayload(lane: .named(Self.lane(of: call.scope)))
+        case .write: return ValidPayload(lane: .named(call.scope.lane))
         case .read:
             throw InvalidPayload([PayloadError("/action", "only reads, and reads are not queued: use \(direct)")])
         case .session:
             throw InvalidPayload([PayloadError("/command", "is never queued: use /v1/\(name)/sessions")])
-        }
-    }
-
-    /// A call about several accounts keeps the order of the first one.
-    private static func lane(of scope: Scope) -> String {
-        switch scope {
-        case .none: "none"
-        case .accounts(let accounts): "account/\(accounts[0])"
-        case .customer(let customer): "customer/\(customer)"
         }
     }
 
@@ -89,16 +77,12 @@ struct StreamOneUpstream: ConfigurableUpstream, ProbingUpstream {
 
     /// Nil unless the actor is held.
     private func wait(of message: Message, in context: PlanContext) -> Plan? {
-        guard let pause = Pause(in: context.state), !pause.isOver(at: context.now, settings.pauses) else {
+        guard let pause = Pause(in: context.state), pause.holds(platform, at: context.now, settings.pauses) else {
             return nil
         }
-        switch pause.reason {
-        case .rateLimited: return .wait(.circuit, until: pause.until)
-        // Like a hold of the upstream, it ends with other credentials, and a flush tries at once.
-        case .authentication where pause.credentials == platform.fingerprint && !context.isFlushed(message):
-            return .wait(.credentials, until: pause.until)
-        case .authentication, .clock, .readOnly: return nil
-        }
+        guard pause.reason == .authentication else { return .wait(.circuit, until: pause.until) }
+        // Like a hold of the upstream, a flush tries at once.
+        return context.isFlushed(message) ? nil : .wait(.credentials, until: pause.until)
     }
 
     func judge(_ response: UpstreamResponse, to batch: Batch, in context: PlanContext) -> Decision {

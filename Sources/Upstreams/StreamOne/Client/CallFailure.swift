@@ -7,11 +7,11 @@ enum CallFailure: Error {
     case noCredentials
     /// No request is sent: the actor, or a login's address, has to wait.
     case paused(Pause, Timestamp)
-    /// The request failed, or the response was not valid.
-    case failed(String)
+    /// The request failed, or the response was not valid. `isUnreached`: nothing of the call was sent.
+    case failed(String, isUnreached: Bool = false)
     /// The gateway has no thread or no memory for the request.
     case overloaded(String)
-    case late(String)
+    case late(String, isUnreached: Bool = false)
     /// The caller has hung up; it gets no response.
     case abandoned
 
@@ -42,15 +42,24 @@ enum CallFailure: Error {
     var refusal: RefusedCall {
         switch self {
         case .noCredentials, .failed, .late, .abandoned: .init(1, detail)
-        case .overloaded: .init(8, detail)
+        case .overloaded: .init(8, detail, .noRoom)
         case .paused(let pause, _): .init(pause.reason == .authentication ? 3 : 8, detail)
+        }
+    }
+
+    /// Whether the platform is away, and has certainly not received the call.
+    var isAway: Bool {
+        switch self {
+        case .paused: true
+        case .failed(_, let isUnreached), .late(_, let isUnreached): isUnreached
+        case .noCredentials, .overloaded, .abandoned: false
         }
     }
 
     private var detail: String {
         switch self {
         case .noCredentials: "This upstream's id or psk is empty; nothing can be signed."
-        case .failed(let detail), .overloaded(let detail), .late(let detail): detail
+        case .failed(let detail, _), .overloaded(let detail), .late(let detail, _): detail
         case .abandoned: "The caller has hung up."
         case .paused(let pause, _):
             pause.reason == .authentication

@@ -10,6 +10,7 @@ package struct Client: Sendable {
     let sessions: Sessions
     let backoff: AuthenticationBackoff
     let policy: CachePolicy
+    let pauses: Pause.Lengths
 
     package init(
         _ platform: StreamOnePlatform, _ actions: ActionCatalog, cache policy: CachePolicy, pauses: Pause.Lengths
@@ -17,6 +18,7 @@ package struct Client: Sendable {
         self.platform = platform
         self.actions = actions
         self.policy = policy
+        self.pauses = pauses
         cache = Cache(policy, cipher: policy.usesStore ? CacheCipher(platform) : nil)
         sessions = Sessions(of: platform)
         backoff = AuthenticationBackoff(pauses)
@@ -133,12 +135,15 @@ package struct Client: Sendable {
             case .failure(let failure) where failure.reason == .lackedResources:
                 throw .overloaded("Nothing was sent to the platform: \(failure.detail).")
             case .failure(let failure) where failure.reason == .timeout:
-                throw .late(CallFailure.lateness + effect(of: call, isClear: false, context))
+                throw .late(
+                    CallFailure.lateness + effect(of: call, isClear: !failure.mayHaveArrived, context),
+                    isUnreached: !failure.mayHaveArrived)
             case .failure(let failure):
                 guard failure.reason != .cancelled, mayRepeat else {
                     throw .failed(
                         "The request to the platform failed: \(failure.detail)."
-                            + effect(of: call, isClear: !failure.mayHaveArrived, context))
+                            + effect(of: call, isClear: !failure.mayHaveArrived, context),
+                        isUnreached: !failure.mayHaveArrived)
                 }
             case .success(let response):
                 guard let answer = Answer(response) else {

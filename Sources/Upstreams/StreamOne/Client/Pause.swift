@@ -55,6 +55,17 @@ package struct Pause: Sendable, Equatable {
         until <= now || until - now > lengths.length(reason, step: step)
     }
 
+    /// Whether it keeps the queue from sending with the credentials of `platform`. Other credentials end a pause that the
+    /// former ones have caused.
+    package func holds(_ platform: StreamOnePlatform, at now: Timestamp, _ lengths: Lengths) -> Bool {
+        guard !isOver(at: now, lengths) else { return false }
+        return switch reason {
+        case .rateLimited: true
+        case .authentication: credentials == platform.fingerprint
+        case .clock, .readOnly: false
+        }
+    }
+
     /// The pause that follows `former`: the same one while it lasts, and the next longer one if it has ended.
     package static func after(
         _ former: Self?, _ reason: Reason, now: Timestamp, lengths: Lengths, firstStep: Int = 0

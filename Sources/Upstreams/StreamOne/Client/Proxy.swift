@@ -17,8 +17,10 @@ struct Proxy: Sendable {
         let deadline = context.time.instant + request.patience
         let session = try await client.session(of: request, context)
         let call = Client.Call(content: content, session: session, deadline: deadline)
-        let shown = try await client.reply(to: call, context).passedOn(in: session, now: context.time.now)
-        return request.wait.map { shown.applying("wait=\($0)") } ?? shown
+        var (body, headers) = try await client.reply(to: call, context).passedOn(in: session, now: context.time.now)
+        // Confirms a preference of the request (RFC 7240, section 3).
+        headers["Preference-Applied"] = request.wait.map { "wait=\($0)" }
+        return .forwarded(body, headers: headers)
     }
 
     private func call(_ request: UpstreamRouteRequest) throws(UpstreamRouteResponse) -> StreamOneCall {
@@ -43,13 +45,11 @@ struct Proxy: Sendable {
 extension Client.CallResponse {
     /// The platform's response is passed on unchanged, including rejections. Only in a cached response, the remaining
     /// time of the session is the current one.
-    func passedOn(in session: Session?, now: Timestamp) -> UpstreamRouteResponse {
-        guard let age else {
-            return .forwarded(answer.bytes, headers: ["X-Cache": "miss"])
-        }
+    func passedOn(in session: Session?, now: Timestamp) -> (body: [UInt8], headers: [String: String]) {
+        guard let age else { return (answer.bytes, ["X-Cache": "miss"]) }
         let left = session.map { max(0, ($0.deadline - now).components.seconds) }
         let shown = left.map { answer.bytes(sessionTimeout: $0) } ?? answer.bytes
-        return .forwarded(shown, headers: ["X-Cache": "hit", "Age": String(age.components.seconds)])
+        return (shown, ["X-Cache": "hit", "Age": String(age.components.seconds)])
     }
 }
 
@@ -82,15 +82,6 @@ extension Client {
         } catch {
             throw error.answer
         }
-    }
-}
-
-extension UpstreamRouteResponse {
-    /// Confirms a preference of the request (RFC 7240, section 3).
-    fileprivate func applying(_ preference: String) -> Self {
-        guard case .forwarded(let body, var headers) = self else { return self }
-        headers["Preference-Applied"] = preference
-        return .forwarded(body, headers: headers)
     }
 }
 

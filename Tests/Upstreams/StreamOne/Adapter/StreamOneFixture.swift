@@ -16,7 +16,10 @@ import Testing
 extension UpstreamFixture {
     static let streamone = UpstreamFixture(
         type: .streamone,
-        settings: ["id": .text("9yC-4pQxT_2a"), "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu")],
+        settings: [
+            "id": .text("9yC-4pQxT_2a"), "psk": .text("ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"),
+            "sdk.prefix": .text("/sdk/wH2unguessable9"),
+        ],
         secrets: ["ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"],
         good: [
             Sample("call", edit), Sample("call", #"{"command":"item","action":"create"}"#),

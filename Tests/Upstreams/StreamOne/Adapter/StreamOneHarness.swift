@@ -9,7 +9,7 @@ import Testing
 @testable import StreamOneAdapter
 
 /// The context of a route, with a platform whose responses the test sets.
-final class StreamOneHarness: UpstreamRouteContext {
+final class StreamOneHarness: SDKContext {
     let clock = ManualTime(now: Timestamp(milliseconds: 1_450_000_000_000))
     let transport = ScriptedTransport()
     private let stored = Mutex(DictionaryState())
@@ -102,6 +102,31 @@ final class StreamOneHarness: UpstreamRouteContext {
     }
 
     var calls: [SentCall] { transport.requests.map(SentCall.init) }
+
+    // MARK: What SDKs bring
+
+    /// Nil with the setting `sdk.enabled` false.
+    let servesSDKs = Mutex(true)
+    var sdk: (any SDKContext)? { servesSDKs.withLock { $0 } ? self : nil }
+    let isReady = true
+    let awayness = Mutex(false)
+    var isAway: Bool { awayness.withLock { $0 } }
+    let hasRoom = Mutex(true)
+    /// The calls that were queued, and their lanes.
+    let queued = Mutex<[(payload: String, lane: Lane)]>([])
+
+    /// A queued call stays queued.
+    func store(_ submission: SDKSubmission) async -> SDKAnswer {
+        guard hasRoom.withLock({ $0 }) else { return .json(200, .noRoom, "no room") }
+        for item in submission.items {
+            guard case .success(let valid) = item.validation, case .named(let lane, _) = valid.lane else { continue }
+            queued.withLock {
+                $0.append((String(decoding: submission.bytes[item.range], as: UTF8.self), valid.lane))
+            }
+            stored.withLock { $0.queued[lane, default: 0] += 1 }
+        }
+        return submission.answer(SDKReceipt(ids: submission.items.map { _ in MessageID(rawValue: 1) }))
+    }
 }
 
 /// A request to the platform, decomposed.
@@ -165,6 +190,35 @@ private final class InlineExecutor: TaskExecutor {
     func enqueue(_ job: consuming ExecutorJob) { job.runSynchronously(on: asUnownedTaskExecutor()) }
 }
 private let executor = InlineExecutor()
+
+extension StreamOneUpstream {
+    /// Posts below the prefix, as an SDK does.
+    func post(
+        _ path: String, _ sent: StreamOneSDK.Sent, type: String? = "application/x-www-form-urlencoded",
+        at now: Timestamp? = nil, _ harness: StreamOneHarness
+    ) throws -> SDKAnswer {
+        let route = try #require(sdk?.routes.first)
+        let names = path.split(separator: "/", omittingEmptySubsequences: false).suffix(2).map(String.init)
+        let request = SDKRequest(
+            parameters: ["command": names[0], "action": names[1]], queryText: sent.query,
+            headers: { $0 == "Content-Type" ? type : nil }, body: Array(sent.body.utf8),
+            receivedAt: now ?? harness.clock.now)
+        guard case .perform(let perform) = route.response else { throw TransferFailure.notPerformed }
+        let answer = SharedValue<SDKAnswer?>(nil)
+        _ = Task.immediate(executorPreference: executor) {
+            do throws(SDKAnswer) {
+                answer.set(try await perform(request, harness))
+            } catch {
+                answer.set(error)
+            }
+        }
+        return try #require(answer.value)
+    }
+}
+
+extension TransferFailure {
+    fileprivate static let notPerformed = Self(.cancelled, mayHaveArrived: false, detail: "the route performs nothing")
+}
 
 extension Upstream {
     /// Requests a resource as the API does.

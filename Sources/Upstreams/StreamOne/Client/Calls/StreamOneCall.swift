@@ -33,8 +33,11 @@ package struct StreamOneCall: Hashable, Sendable {
             && left.arguments == right.arguments
     }
 
+    /// As settings name it.
+    var name: String { "\(command)/\(action)" }
+
     /// The path as it is signed: without the prefix of the configured URL.
-    var path: String { "/api/\(command)/\(action)" }
+    var path: String { "/api/\(name)" }
 
     /// Commands and actions are used in the path unencoded: `[a-z][a-z0-9]*`.
     static func isName(_ text: some StringProtocol) -> Bool {
@@ -67,6 +70,15 @@ package enum Scope: Hashable, Sendable {
     var customer: String? {
         if case .customer(let customer) = self { customer } else { nil }
     }
+
+    /// The lane of queued calls. A call about several accounts keeps the order of the first one.
+    package var lane: String {
+        switch self {
+        case .none: "none"
+        case .accounts(let accounts): "account/\(accounts[0])"
+        case .customer(let customer): "customer/\(customer)"
+        }
+    }
 }
 
 // MARK: Reading
@@ -88,6 +100,9 @@ extension StreamOneCall {
     package init(
         _ payload: JSONValue, defaultAccount: String?, maxFaults: Int = PayloadErrors.most, _ extent: Extent = .whole
     ) throws(InvalidPayload) {
+        guard payload.bytes.count <= Self.maxBytes else {
+            throw InvalidPayload([PayloadError("", "must have at most \(Self.maxBytes) bytes")])
+        }
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         var faults = PayloadErrors(atMost: maxFaults)
         let command = Self.name(payload["command"], "/command", &faults)
@@ -105,6 +120,9 @@ extension StreamOneCall {
         guard faults.isEmpty else { throw InvalidPayload(faults) }
         self.init(command: command, action: action, scope: scope, timezone: timezone, arguments: arguments)
     }
+
+    /// So that a call can be read, encoded, and signed within 50 ms.
+    private static let maxBytes = 2 << 20
 
     private static let members: [StaticString] = [
         "command", "action", "arguments", "account", "accounts", "customer", "timezone",

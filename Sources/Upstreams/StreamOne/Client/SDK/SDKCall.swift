@@ -114,13 +114,14 @@ struct SDKCall: Sendable {
     ) throws(RefusedCall) {
         // The documentation's default; both SDKs send it.
         guard let kind = StreamOneActor.Kind(rawValue: values["authentication_type"] ?? "user") else {
-            throw .init(3, "there is no such authentication_type")
+            throw .init(3, "there is no such authentication_type", .unauthorized)
         }
         for stranger in kind == .user ? ["application", "session"] : ["user"] where values[stranger] != nil {
             throw .init(7, "there is no parameter \(stranger) with authentication_type \(kind.rawValue)")
         }
         guard kind == actor.kind, values[kind.rawValue] == actor.id else {
-            throw .init(3, "this is not the \(actor.kind.rawValue) that the gateway is configured with")
+            throw .init(
+                3, "this is not the \(actor.kind.rawValue) that the gateway is configured with", .unauthorized)
         }
     }
 
@@ -180,25 +181,26 @@ struct SDKCall: Sendable {
 /// Why a call is rejected, as a status of the platform (the specification's section 8).
 struct RefusedCall: Error, Equatable {
     let status: Status
+    let outcome: SDKAnswer.Outcome
     /// For people. Never contains a secret, and of the request at most the name of a parameter.
     let detail: String
 
-    init(_ number: Int, _ detail: String) {
+    init(_ number: Int, _ detail: String, _ outcome: SDKAnswer.Outcome = .refused) {
         status = Status(number)
+        self.outcome = outcome
         self.detail = detail
     }
 
-    /// HTTP 200 in any case: PHP reads nothing else.
-    var answer: UpstreamRouteResponse {
-        .json(
-            JSONWriter.object { json in
-                json.object("header") { json in
-                    json.number("status", status.number)
-                    json.string("statusmessage", "\(status.name): \(detail)")
-                    json.number("apiversion", 3)
-                    json.flag("cacheable", false)
-                }
-                json.raw("body", "null")
-            })
+    /// In the platform's form.
+    var text: String {
+        JSONWriter.object { json in
+            json.object("header") { json in
+                json.number("status", status.number)
+                json.string("statusmessage", "\(status.name): \(detail)")
+                json.number("apiversion", 3)
+                json.flag("cacheable", false)
+            }
+            json.raw("body", "null")
+        }
     }
 }
