@@ -34,6 +34,8 @@ PANELS = [
         ("Failed, dropped, expired, cancelled", "cps",
          [('sum by (upstream, state) (rate(postern_messages_settled_total{$u,state!="delivered"}[$r])) > 0',
            "{{upstream}}: {{state}}")]),
+        ("Requests of SDKs", "reqps",
+         [("sum by (upstream, outcome) (rate(postern_sdk_requests_total{$u}[$r])) > 0", "{{upstream}}: {{outcome}}")]),
     ]),
     ("Queue", [
         ("Queued messages", "short", [(whole('postern_outbox_messages{$u,state="queued"}', "upstream"), "{{upstream}}")]),
