@@ -44,7 +44,9 @@ final class Router: Sendable {
         self.handlers = handlers
         self.upstreamRoutes = upstreamRoutes
         self.metrics = metrics
-        ingests = Self.ingests(common, handlers, metrics)
+        var ingests = Self.ingests(common, handlers, metrics)
+        for site in sites { ingests.merge(site.usualMatches(handlers, metrics)) { first, _ in first } }
+        self.ingests = ingests
     }
 
     private static func ingests(

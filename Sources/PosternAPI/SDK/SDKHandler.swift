@@ -38,10 +38,40 @@ final class SDKHandler: Sendable {
 
     /// The answer to a caller that does not pass the check of the head.
     func refusal(of head: RequestHead, to call: SDKSite.Call) -> SDKAnswer? {
-        guard case .head(let check) = call.sdk.access, let answer = check(request(head)) else { return nil }
+        guard case .head(let check) = call.sdk.access else { return nil }
+        let passed = PassedCheck(head, call, at: context.time.instant)
+        if passed.isAsBefore(on: head) { return nil }
+        guard let answer = check(request(head)) else {
+            if call.storesMessages { head.connectionMemory.value = passed }
+            return nil
+        }
         countRefusal(answer, call)
         call.count(answer.outcome)
         return answer
+    }
+
+    /// The latest check of a head that a connection has passed. An SDK presents one token with all of its requests.
+    private final class PassedCheck: Sendable {
+        private let call: SDKSite.Call
+        private let authorization: String?
+        private let query: String?
+        private let at: MonotonicInstant
+        /// A check counts for as long: after that, the token may have expired.
+        private static let life = Duration.seconds(5)
+
+        init(_ head: RequestHead, _ call: SDKSite.Call, at instant: MonotonicInstant) {
+            self.call = call
+            authorization = head.header("Authorization")
+            query = head.query?.text
+            at = instant
+        }
+
+        /// A reload makes other calls, so that a check is made again.
+        func isAsBefore(on head: RequestHead) -> Bool {
+            guard let former = head.connectionMemory.value as? PassedCheck else { return false }
+            return former.call === call && at - former.at < Self.life && former.authorization == authorization
+                && former.query == query
+        }
     }
 
     private func isAllowed(_ call: SDKSite.Call, _ address: PeerAddress) -> Bool {
@@ -193,8 +223,12 @@ final class SDKHandler: Sendable {
             context.memory.give(bytes)
             switch result {
             case .success(let receipt):
+                var endpoint: ConfiguredUpstream.KindEndpoint?
                 for (index, message) in messages.enumerated() where !receipt.repeated.contains(index) {
-                    site.upstream.endpoint(message.kind.description)?.accepted.add()
+                    if endpoint?.kind != message.kind {
+                        endpoint = site.upstream.kinds.first { $0.kind == message.kind }
+                    }
+                    endpoint?.accepted.add()
                 }
                 completion(
                     submission.answer(SDKReceipt(ids: receipt.ids, repeated: receipt.repeated)), receipt.ids)
@@ -214,8 +248,11 @@ final class SDKHandler: Sendable {
         _ messages: [NewMessage], _ submission: SDKSubmission, by deadline: MonotonicInstant,
         _ completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        let identities = submission.items.map { item in item.identity.map { EventIdentity(key: $0, fingerprint: []) } }
-        let record = identities.contains { $0 != nil } ? RequestRecord.events(identities) : nil
+        var record: RequestRecord?
+        if submission.items.contains(where: { $0.identity != nil }) {
+            record = .events(
+                submission.items.map { item in item.identity.map { EventIdentity(key: $0, fingerprint: []) } })
+        }
         context.outbox.append(messages, recording: record) { [self] result in
             guard case .failure(let error) = result, error.isForNow, context.time.instant < deadline,
                 !context.isDraining.load(ordering: .relaxed), hold()

@@ -56,6 +56,26 @@ final class SDKSite: Sendable {
         rest(of: path) != nil || calls.contains { $0.sdk.isAtRoot && $0.template.parameters(matching: path) != nil }
     }
 
+    private func match(
+        of call: Call, _ parameters: [String: String], _ handlers: Handlers, _ metrics: RouteMetrics
+    ) -> RouteMatch {
+        RouteMatch(call.route, metrics, subject: .upstream(upstream.name), call: call) {
+            handlers.sdk.answer(call, parameters, $0, $1)
+        }
+    }
+
+    /// Those of the calls for POST whose path has no parameters, by their paths as SDKs usually send them.
+    func usualMatches(_ handlers: Handlers, _ metrics: [String: RouteMetrics]) -> [String: RouteMatch] {
+        var matches: [String: RouteMatch] = [:]
+        for call in calls where call.sdk.method == .post && !call.sdk.template.contains("{") {
+            guard let metrics = metrics[call.route.template.text] else { continue }
+            let paths =
+                ["\(endpoints.prefix)/\(call.sdk.template)"] + (call.sdk.isAtRoot ? ["/\(call.sdk.template)"] : [])
+            for path in paths { matches[path] = match(of: call, [:], handlers, metrics) }
+        }
+        return matches
+    }
+
     /// - Parameter path: Its segments, percent-decoded, without empty ones.
     func match(_ method: String, _ path: [Substring], _ handlers: Handlers, _ metrics: [String: RouteMetrics])
         -> Result<RouteMatch, RoutingProblem>
@@ -70,10 +90,7 @@ final class SDKSite: Sendable {
                 others.formUnion(call.sdk.method == .get ? ["GET", "HEAD"] : [call.sdk.method.rawValue])
                 continue
             }
-            return .success(
-                RouteMatch(call.route, metrics, subject: .upstream(upstream.name), call: call) {
-                    handlers.sdk.answer(call, parameters, $0, $1)
-                })
+            return .success(match(of: call, parameters, handlers, metrics))
         }
         return .failure(others.isEmpty ? .notFound() : .methodNotAllowed(others.sorted().joined(separator: ", ")))
     }

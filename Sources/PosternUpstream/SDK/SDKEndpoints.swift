@@ -117,9 +117,12 @@ public struct SDKRequest: Sendable {
 
     /// The media type of the body, in lower case and without parameters.
     public var mediaType: String? {
-        header("Content-Type").map { value in
-            value.prefix { $0 != ";" }.filter { $0 != " " && $0 != "\t" }.lowercased()
-        }
+        guard let value = header("Content-Type") else { return nil }
+        // What nearly all requests have.
+        if value == "application/json" { return value }
+        let type = value.utf8.prefix { $0 != UInt8(ascii: ";") }
+        let trimmed = type.filter { $0 != UInt8(ascii: " ") && $0 != UInt8(ascii: "\t") }
+        return String(decoding: trimmed, as: UTF8.self).lowercased()
     }
 
     public var validationContext: ValidationContext { ValidationContext(acceptedAt: receivedAt, random: random) }

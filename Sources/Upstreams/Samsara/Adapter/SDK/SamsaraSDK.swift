@@ -49,6 +49,7 @@ struct SamsaraSDK: Sendable {
         var bytes: [UInt8] = []
         if stamps != nil { bytes.reserveCapacity(request.body.count * 5 / 4) }
         var items: [SDKItem] = []
+        items.reserveCapacity(request.body.count / 256)
         var faults: [Int: String] = [:]
         for element in root.elements {
             let event = element.kind == .object ? Event(element) : nil
@@ -67,8 +68,9 @@ struct SamsaraSDK: Sendable {
             throw Self.json(400, .refused, "[\(texts.joined(separator: ","))]")
         }
         let warns = publishedAt == nil
-        return SDKSubmission(stamps == nil ? request.body : bytes, items) { receipt in
-            warns ? Self.json(202, receipt.outcome, Self.warning) : SDKAnswer(202, receipt.outcome)
+        return SDKSubmission(stamps == nil ? request.body : bytes, items) { _ in
+            // Nothing is recognized, so nothing is a repeat.
+            warns ? Self.acceptedWithWarning : Self.accepted
         }
     }
 
@@ -93,8 +95,10 @@ struct SamsaraSDK: Sendable {
 
     // MARK: Answers
 
-    private static let warning =
-        #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#
+    private static let accepted = SDKAnswer(202, .accepted)
+    private static let acceptedWithWarning = json(
+        202, .accepted,
+        #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#)
 
     private static let malformed = SDKAnswer(
         400, .refused, headers: [("Content-Type", "text/plain")],
@@ -135,29 +139,37 @@ struct SamsaraSDK: Sendable {
 private struct Stamps {
     private let receivedAt: [UInt8]
     private let publishedAt: [UInt8]?
+    /// The end of an event that lacks all of them, as most do.
+    private let both: [UInt8]
 
     init(_ receivedAt: Timestamp, publishedAt: Int64?) {
         self.receivedAt = Array(String(receivedAt.milliseconds).utf8)
         self.publishedAt = publishedAt.map { Array(String($0).utf8) }
+        both = Array(
+            ",\"receivedAt\":\(receivedAt.milliseconds)\(publishedAt.map { ",\"publishedAt\":\($0)" } ?? "")}".utf8)
     }
 
     /// Appends the event with those that it lacks, or has as `null` or `false`.
     func write(_ element: JSONValue, _ event: Event, to text: inout [UInt8]) {
-        var copied = element.range.lowerBound
-        func value(at position: Int) -> UnsafeBufferPointer<UInt8> {
-            UnsafeBufferPointer(
-                rebasing: element.bytes[(copied - element.range.lowerBound)..<position - element.range.lowerBound])
+        let start = element.range.lowerBound
+        var copied = 0
+        if event.receivedAt != nil || event.publishedAt != nil {
+            let given = [(event.receivedAt, receivedAt), (event.publishedAt, publishedAt)].compactMap { found, stamp in
+                found.flatMap { found in stamp.map { (found, $0) } }
+            }
+            for (found, stamp) in given.sorted(by: { $0.0.range.lowerBound < $1.0.range.lowerBound })
+            where found.kind == .null || found.kind == .false {
+                text.append(
+                    contentsOf: UnsafeBufferPointer(rebasing: element.bytes[copied..<found.range.lowerBound - start]))
+                text += stamp
+                copied = found.range.upperBound - start
+            }
         }
-        let given = [(event.receivedAt, receivedAt), (event.publishedAt, publishedAt)].compactMap { found, stamp in
-            found.flatMap { found in stamp.map { (found, $0) } }
+        text.append(contentsOf: UnsafeBufferPointer(rebasing: element.bytes[copied..<element.bytes.count - 1]))
+        if event.receivedAt == nil, event.publishedAt == nil, element.isFilledObject {
+            text += both
+            return
         }
-        for (found, stamp) in given.sorted(by: { $0.0.range.lowerBound < $1.0.range.lowerBound })
-        where found.kind == .null || found.kind == .false {
-            text += value(at: found.range.lowerBound)
-            text += stamp
-            copied = found.range.upperBound
-        }
-        text += value(at: element.range.upperBound - 1)
         var isFirst = !element.isFilledObject
         func append(_ name: StaticString, _ stamp: [UInt8]) {
             if !isFirst { text.append(UInt8(ascii: ",")) }

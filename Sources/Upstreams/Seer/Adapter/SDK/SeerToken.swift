@@ -22,9 +22,9 @@ struct SeerToken {
 
     /// Whether the client was given the token, and it is still accepted.
     static func accepts(_ token: some StringProtocol, of client: SeerSDKClient, at now: Timestamp) -> Bool {
-        guard let bytes = decoded(token), bytes.count == contentBytes + codeBytes, bytes[0] == format,
-            base64URL(bytes) == token
-        else { return false }
+        guard let bytes = decoded(token), bytes.count == contentBytes + codeBytes, bytes[0] == format else {
+            return false
+        }
         let content = Array(bytes[..<contentBytes])
         guard equal(code(of: content, client), Array(bytes[contentBytes...])) else { return false }
         let date = content[1..<9].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
@@ -59,17 +59,25 @@ struct SeerToken {
         return String(decoding: text, as: UTF8.self)
     }
 
+    /// The value of each letter; 64 for what is none.
+    private static let values = (UInt8.min...UInt8.max).map { letter in
+        UInt8(alphabet.firstIndex(of: letter) ?? 64)
+    }
+
+    /// Nil for anything but the one encoding of some bytes.
     private static func decoded(_ text: some StringProtocol) -> [UInt8]? {
         guard text.utf8.count < 400 else { return nil }
         var bytes: [UInt8] = []
+        bytes.reserveCapacity(text.utf8.count * 3 / 4)
         var (bits, count) = (UInt32(0), 0)
         for letter in text.utf8 {
-            guard let value = alphabet.firstIndex(of: letter) else { return nil }
+            let value = values[Int(letter)]
+            guard value < 64 else { return nil }
             (bits, count) = (bits << 6 | UInt32(value), count + 6)
             guard count >= 8 else { continue }
             count -= 8
             bytes.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
         }
-        return bytes
+        return count < 6 && bits & (1 << UInt32(count) - 1) == 0 ? bytes : nil
     }
 }
