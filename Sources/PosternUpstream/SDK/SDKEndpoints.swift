@@ -39,7 +39,8 @@ public struct SDKRoute: Sendable {
         case key
         /// Anyone.
         case open
-        /// Who passes a check of the request without its body. It returns the answer to a stranger.
+        /// Who passes a check of `Authorization` and the query, before the body is read. It returns the answer to a stranger.
+        /// A connection that repeats both is not checked again for five seconds.
         case head(@Sendable (SDKRequest) -> SDKAnswer?)
         /// Who passes the check that the call itself makes, since the body proves who sends it.
         case body
