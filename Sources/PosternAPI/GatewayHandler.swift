@@ -135,8 +135,12 @@ public final class GatewayHandler: HTTPHandler {
             return .refuse(permission)
         }
         // A path below the prefix of SDKs is none of the gateway's own, which a stranger would have to guess.
-        if case .failure(let problem) = routing, router.form(of: head.path) != nil {
-            return refuse(problem.problem(in: context, for: nil), nil)
+        if case .failure(let problem) = routing, let form = router.form(of: head.path) {
+            let problem = problem.problem(in: context, for: nil)
+            let answer = form.answer(toUnrouted: handlers.sdk.request(head), problem)
+            return self.refuse(
+                HTTPResponse(answer), problem.slug, head, metrics, nil, since: now,
+                delay: answer.isOfStranger ? gatekeeper.failed(from: head.peer, at: now) : .zero)
         }
         let caller: Caller?
         var delay = Duration.zero

@@ -110,7 +110,7 @@ final class Router: Sendable {
     }
 
     /// Whose SDKs ask for the path: everything there is answered in the form of their platform.
-    func form(of path: String) -> SDKSite.Form? { site(of: path)?.site.form }
+    func form(of path: String) -> SDKSite.Form? { site(of: path).map { $0.site.form(of: $0.segments) } }
 
     /// - Parameter path: Empty segments in it do not count.
     private func site(of path: String) -> (site: SDKSite, segments: [Substring])? {

@@ -46,7 +46,7 @@ final class SDKHandler: Sendable {
             return nil
         }
         countRefusal(answer, call)
-        call.count(answer.outcome)
+        call.count(answer)
         return answer
     }
 
@@ -94,8 +94,9 @@ final class SDKHandler: Sendable {
 
     func request(_ head: RequestHead, _ parameters: [String: String] = [:], body: [UInt8] = []) -> SDKRequest {
         SDKRequest(
-            method: head.method, path: head.path, parameters: parameters, queryText: head.query?.text ?? "",
-            headers: { head.header($0) }, body: body, receivedAt: context.time.now, random: context.random)
+            method: head.method, path: head.path, isEncrypted: context.certificateExpiry.withLock { $0 != nil },
+            parameters: parameters, queryText: head.query?.text ?? "", headers: { head.header($0) }, body: body,
+            receivedAt: context.time.now, random: context.random)
     }
 
     func answer(
@@ -154,7 +155,7 @@ final class SDKHandler: Sendable {
     }
 
     private func send(_ answer: SDKAnswer, _ call: SDKSite.Call, _ responder: MeteredResponder) {
-        call.count(answer.outcome)
+        call.count(answer)
         responder.send(HTTPResponse(answer))
     }
 
@@ -212,7 +213,7 @@ final class SDKHandler: Sendable {
         let name = "\(site.upstream.name)"
         @Sendable func refuse(_ slug: ProblemSlug) {
             context.metrics.refused(name, slug.rawValue).add(messages.count)
-            completion(site.endpoints.refusal(.noRoom), [])
+            completion(site.answer(to: .noRoom), [])
         }
         guard !messages.isEmpty else { return completion(submission.answer(SDKReceipt(ids: [])), []) }
         if asked.caller?.takeMessages(messages.count, at: context.time.instant) != nil { return refuse(.rateLimited) }
@@ -235,7 +236,7 @@ final class SDKHandler: Sendable {
             case .failure(.refused(let refused)):
                 let faults = Dictionary(refused.map { ($0.index, $0.refusal) }) { first, _ in first }
                 context.metrics.refused(name, ProblemSlug.invalidPayload.rawValue).add(messages.count)
-                completion(submission.refusal?(faults) ?? site.endpoints.refusal(.malformed), [])
+                completion(submission.refusal?(faults) ?? site.answer(to: .noRoom), [])
             case .failure(.queueFull), .failure(.neverFits): refuse(.outboxFull)
             case .failure(.store(let error)): refuse(Problem(error).slug)
             case .failure(.reused), .failure(.recorded): refuse(.internal)
@@ -292,11 +293,40 @@ extension RouteContext: SDKContext {
         return status.isPaused || status.circuit != .closed
     }
 
+    func wait<T: Sendable>(seconds: Int, for start: (@escaping @Sendable (T) -> Void) -> Void) async -> T? {
+        let held = HeldCall<T>()
+        let replies = context.pendingReplies
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                held.continuation.withLock { $0 = continuation }
+                replies.hold(held, seconds: seconds)
+                start { found in
+                    held.end(with: found)
+                    replies.release(held)
+                }
+            }
+        } onCancel: {
+            replies.release(held)
+        }
+    }
+
+    /// A call that waits for its platform.
+    private final class HeldCall<T: Sendable>: PendingReply {
+        let continuation = Mutex<CheckedContinuation<T?, Never>?>(nil)
+        let ids: [MessageID] = []
+
+        func end(with found: T?) { continuation.withLock { $0.take() }?.resume(returning: found) }
+        func settled(_ notice: SettledNotice) -> Bool { false }
+        func finishNow() { end(with: nil) }
+        /// Its task is cancelled.
+        func onHangUp(_ action: @escaping @Sendable () -> Void) {}
+    }
+
     func store(_ submission: SDKSubmission) async -> SDKAnswer {
         guard let endpoints = upstream.adapter.sdk else {
             preconditionFailure("only an upstream that serves SDKs stores what they bring")
         }
-        let site = SDKSite.Form(upstream, endpoints)
+        let site = request.match.call?.site ?? SDKSite.Form(upstream, endpoints)
         return await withCheckedContinuation { continuation in
             request.handler.handlers.sdk.store(submission, site, request) { continuation.resume(returning: $0) }
         }

@@ -16,21 +16,42 @@ final class SDKSite: Sendable {
         let site: SDKSite.Form
         let sdk: SDKRoute
         let route: Route
-        let template: UpstreamRoute.PathTemplate
-        private let outcomes: [SDKAnswer.Outcome: Counter]
+        private let templates: [UpstreamRoute.PathTemplate]
+        private let outcomes: [Series: Counter]
+
+        private struct Series: Hashable {
+            let call: String
+            let outcome: SDKAnswer.Outcome
+        }
 
         init(_ sdk: SDKRoute, _ site: SDKSite.Form, _ metrics: Metrics) {
+            var site = site
+            site.dropsWithoutRoom = sdk.isDroppedWithoutRoom
             self.site = site
             self.sdk = sdk
             route = Route(sdk, of: site.upstream.name)
-            template = UpstreamRoute.PathTemplate(sdk.template)
-            outcomes = Dictionary(
-                uniqueKeysWithValues: SDKAnswer.Outcome.allCases.map { outcome in
-                    (outcome, metrics.sdkRequests("\(site.upstream.name)", sdk.call, outcome.rawValue))
-                })
+            templates = ([sdk.template] + (sdk.alias.map { [$0] } ?? [])).map { UpstreamRoute.PathTemplate($0) }
+            var outcomes: [Series: Counter] = [:]
+            for call in [sdk.call] + sdk.furtherCalls {
+                for outcome in SDKAnswer.Outcome.allCases {
+                    outcomes[Series(call: call, outcome: outcome)] = metrics.sdkRequests(
+                        "\(site.upstream.name)", call, outcome.rawValue)
+                }
+            }
+            self.outcomes = outcomes
         }
 
-        func count(_ outcome: SDKAnswer.Outcome) { outcomes[outcome]?.add() }
+        func count(_ outcome: SDKAnswer.Outcome) { outcomes[Series(call: sdk.call, outcome: outcome)]?.add() }
+        func count(_ answer: SDKAnswer) {
+            outcomes[Series(call: answer.call ?? sdk.call, outcome: answer.outcome)]?.add()
+        }
+
+        func parameters(matching path: [Substring]) -> [String: String]? {
+            for template in templates {
+                if let parameters = template.parameters(matching: path) { return parameters }
+            }
+            return nil
+        }
 
         /// Whether all that it does is to store messages.
         var storesMessages: Bool { if case .store = sdk.response { true } else { false } }
@@ -53,7 +74,13 @@ final class SDKSite: Sendable {
 
     /// Whether the path is below the prefix, or that of a route at the root.
     func contains(_ path: [Substring]) -> Bool {
-        rest(of: path) != nil || calls.contains { $0.sdk.isAtRoot && $0.template.parameters(matching: path) != nil }
+        rest(of: path) != nil || calls.contains { $0.sdk.isAtRoot && $0.parameters(matching: path) != nil }
+    }
+
+    /// How a request for the path is refused before its route is known.
+    func form(of path: [Substring]) -> Form {
+        let below = rest(of: path) ?? []
+        return calls.first { $0.site.dropsWithoutRoom && $0.parameters(matching: below) != nil }?.site ?? form
     }
 
     private func match(
@@ -84,8 +111,8 @@ final class SDKSite: Sendable {
         let wanted = method == "HEAD" ? "GET" : method
         var others: Set<String> = []
         for call in calls {
-            let atRoot = call.sdk.isAtRoot ? call.template.parameters(matching: path) : nil
-            guard let parameters = atRoot ?? below.flatMap({ call.template.parameters(matching: $0) }) else { continue }
+            let atRoot = call.sdk.isAtRoot ? call.parameters(matching: path) : nil
+            guard let parameters = atRoot ?? below.flatMap({ call.parameters(matching: $0) }) else { continue }
             guard call.sdk.method.rawValue == wanted, let metrics = metrics[call.route.template.text] else {
                 others.formUnion(call.sdk.method == .get ? ["GET", "HEAD"] : [call.sdk.method.rawValue])
                 continue
@@ -101,17 +128,26 @@ extension SDKSite {
     struct Form: Sendable {
         let upstream: ConfiguredUpstream
         let endpoints: SDKEndpoints
+        /// See `SDKRoute.isDroppedWithoutRoom`.
+        var dropsWithoutRoom = false
 
         init(_ upstream: ConfiguredUpstream, _ endpoints: SDKEndpoints) {
             self.upstream = upstream
             self.endpoints = endpoints
         }
 
-        func answer(to problem: Problem) -> SDKAnswer { endpoints.refusal(SDKRefusal(problem)) }
+        func answer(to reason: SDKRefusal) -> SDKAnswer {
+            dropsWithoutRoom && reason == .noRoom ? .dropped(.noRoom) : endpoints.refusal(reason)
+        }
+
+        /// The answer to a request that no route fits.
+        func answer(toUnrouted request: SDKRequest, _ problem: Problem) -> SDKAnswer {
+            endpoints.unrouted(request, SDKRefusal(problem))
+        }
 
         /// The refusal of a request, in the place of a problem document.
         func response(to problem: Problem) -> HTTPResponse {
-            var response = HTTPResponse(answer(to: problem))
+            var response = HTTPResponse(answer(to: SDKRefusal(problem)))
             response.close = problem.close
             return response
         }

@@ -18,6 +18,8 @@ public struct SDKAnswer: Error, Sendable, Equatable {
     public var headers: [(name: String, value: String)]
     public var body: [UInt8]
     public var outcome: Outcome
+    /// The call, if its route has several; nil: the first one.
+    public var call: String?
     /// Whether the connection is closed without an answer.
     public var isDropped = false
     /// Whether the caller did not know the credentials. Such failures are counted for each address, and answered later if
@@ -50,7 +52,7 @@ public struct SDKAnswer: Error, Sendable, Equatable {
 
     public static func == (left: Self, right: Self) -> Bool {
         left.status == right.status && left.body == right.body && left.outcome == right.outcome
-            && left.isDropped == right.isDropped && left.isOfStranger == right.isOfStranger
+            && left.call == right.call && left.isDropped == right.isDropped && left.isOfStranger == right.isOfStranger
             && left.headers.elementsEqual(right.headers, by: ==)
     }
 }

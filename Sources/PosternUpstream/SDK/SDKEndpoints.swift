@@ -9,6 +9,8 @@ public struct SDKEndpoints: Sendable {
     public let routes: [SDKRoute]
     /// How the platform refuses a request. Everything that the gateway refuses below the prefix is answered so.
     public let refusal: @Sendable (SDKRefusal) -> SDKAnswer
+    /// The same for a request that no route fits, for a platform that checks its callers before the path.
+    public let unrouted: @Sendable (SDKRequest, SDKRefusal) -> SDKAnswer
     /// How long a request for which there is no room is held, in case there is some meanwhile; zero for SDKs that survive a
     /// refusal.
     public let patience: Duration
@@ -17,13 +19,16 @@ public struct SDKEndpoints: Sendable {
 
     public init(
         _ settings: SDKSettings, of name: UpstreamName, _ routes: [SDKRoute], patience: Duration = .zero,
-        warnings: [(setting: String, detail: String)] = [], refusal: @escaping @Sendable (SDKRefusal) -> SDKAnswer
+        warnings: [(setting: String, detail: String)] = [],
+        unrouted: (@Sendable (SDKRequest, SDKRefusal) -> SDKAnswer)? = nil,
+        refusal: @escaping @Sendable (SDKRefusal) -> SDKAnswer
     ) {
         self.settings = settings
         self.routes = routes
         self.patience = patience
         self.warnings = warnings
         self.refusal = refusal
+        self.unrouted = unrouted ?? { refusal($1) }
         prefix = settings.prefix.isEmpty ? "/sdk/\(name)" : settings.prefix
     }
 }
@@ -60,21 +65,30 @@ public struct SDKRoute: Sendable {
 
     /// Unique among the routes of an upstream; for metrics and logs, which never have the path.
     public let call: String
+    /// The names of further calls that have the same method and path: the answer says which one it is (`SDKAnswer.call`).
+    public let furtherCalls: [String]
     public let method: Method
     /// Without a slash at the start; a segment in braces is a parameter, e.g. `groups/{group}`.
     public let template: String
+    /// Another path of it, which is not documented.
+    public let alias: String?
     /// Whether it is served at the root, too, for clients that drop the path of their URL.
     public let isAtRoot: Bool
     public let access: Access
+    /// Whether the connection is closed if there is no room, since the SDK takes any answer for a success.
+    public let isDroppedWithoutRoom: Bool
     public let response: Response
 
     public init(
-        _ call: String, _ method: Method, _ template: String, isAtRoot: Bool = false, _ access: Access,
-        _ response: Response
+        _ call: String, or furtherCalls: [String] = [], _ method: Method, _ template: String, alias: String? = nil,
+        isAtRoot: Bool = false, isDroppedWithoutRoom: Bool = false, _ access: Access, _ response: Response
     ) {
         self.call = call
+        self.furtherCalls = furtherCalls
         self.method = method
         self.template = template
+        self.alias = alias
+        self.isDroppedWithoutRoom = isDroppedWithoutRoom
         self.isAtRoot = isAtRoot
         self.access = access
         self.response = response
@@ -86,6 +100,8 @@ public struct SDKRequest: Sendable {
     public let method: String
     /// As it was sent, with the prefix, without the query.
     public let path: String
+    /// Whether it came by TLS.
+    public let isEncrypted: Bool
     /// The path parameters, percent-decoded, by the names in the template.
     public let parameters: [String: String]
     /// As it was sent, without the `?`; empty without a query.
@@ -99,12 +115,13 @@ public struct SDKRequest: Sendable {
     private let headers: @Sendable (String) -> String?
 
     public init(
-        method: String = "POST", path: String = "", parameters: [String: String] = [:], queryText: String = "",
-        headers: @escaping @Sendable (String) -> String? = { _ in nil }, body: [UInt8] = [], receivedAt: Timestamp,
-        random: @escaping @Sendable () -> (UInt64, UInt64) = ValidationContext.systemRandom
+        method: String = "POST", path: String = "", isEncrypted: Bool = false, parameters: [String: String] = [:],
+        queryText: String = "", headers: @escaping @Sendable (String) -> String? = { _ in nil }, body: [UInt8] = [],
+        receivedAt: Timestamp, random: @escaping @Sendable () -> (UInt64, UInt64) = ValidationContext.systemRandom
     ) {
         self.method = method
         self.path = path
+        self.isEncrypted = isEncrypted
         self.parameters = parameters
         self.queryText = queryText
         self.headers = headers
@@ -137,4 +154,7 @@ public protocol SDKContext: UpstreamRouteContext {
     var isAway: Bool { get }
     /// Stores what a request brings, in one transaction, and returns once that is on disk.
     func store(_ submission: SDKSubmission) async -> SDKAnswer
+    /// Calls `start`, and returns what the closure that it gets is called with; nil if that does not happen within `seconds`,
+    /// the gateway begins to stop, or the caller hangs up.
+    func wait<T: Sendable>(seconds: Int, for start: (@escaping @Sendable (T) -> Void) -> Void) async -> T?
 }

@@ -16,6 +16,7 @@ private struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
     var settings = SDKSettings(maxBodyBytes: 128 << 10)
     var access: SDKRoute.Access = .key
     var patience = Duration.zero
+    var checksCallersFirst = false
 
     var sdk: SDKEndpoints? {
         SDKEndpoints(
@@ -28,7 +29,22 @@ private struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
                 SDKRoute(
                     "later", .post, "later", .open,
                     .perform { request, context throws(SDKAnswer) in await context.store(try read(request)) }),
-            ], patience: patience
+                SDKRoute(
+                    "one", or: ["other"], .put, "one/{place}", alias: "uno/{place}", isDroppedWithoutRoom: true, .open,
+                    .perform { request, context throws(SDKAnswer) in
+                        var answer = await context.store(try read(request))
+                        answer.call = "other"
+                        return answer
+                    }),
+                SDKRoute(
+                    "patient", .get, "patient/{seconds}", .open,
+                    .perform { request, context in
+                        let seconds = Int(request.parameters["seconds"] ?? "") ?? 0
+                        let found: String? = await context.wait(seconds: seconds) { if seconds == 60 { $0("found") } }
+                        return SDKAnswer(200, .proxied, body: Array((found ?? (context.isAway ? "away" : "none")).utf8))
+                    }),
+            ], patience: patience,
+            unrouted: checksCallersFirst ? Self.refuseStrangers : nil
         ) { reason in
             let status =
                 switch reason {
@@ -43,6 +59,11 @@ private struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
             return SDKAnswer(
                 status, reason.outcome, headers: [("Content-Type", "text/sdk")], body: Array("\(reason)".utf8))
         }
+    }
+
+    @Sendable private static func refuseStrangers(_ request: SDKRequest, _ reason: SDKRefusal) -> SDKAnswer {
+        request.header("X-Token") == nil
+            ? SDKAnswer(401, .unauthorized) : SDKAnswer(404, .refused, body: Array("\(reason)".utf8))
     }
 
     private func read(_ request: SDKRequest) throws(SDKAnswer) -> SDKSubmission {
@@ -272,6 +293,52 @@ private struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
             let id = try #require(list[0]["id"].string)
             #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
             #expect(try waiting.answer().text == "1 0")
+        }
+    }
+
+    /// The SDK takes any answer for a success.
+    @Test func callWithoutRoom_isNotAnswered_ifItsRouteSaysSo() throws {
+        try Self.withFullQueue(.zero) { (gateway) throws in
+            #expect(throws: (any Error).self) {
+                try HTTPClient(port: gateway.port).ask("PUT", "/sdk/numbers/one/a", Array("[4]".utf8))
+            }
+            #expect(try Self.count("no_room", call: "one", gateway) == 0)
+            #expect(try Self.count("no_room", call: "other", gateway) == 1)
+            let problem = Problem(slug: .overloaded, status: 503, detail: "")
+            for (path, isDropped) in [("/sdk/numbers/uno/a", true), ("/sdk/numbers/later", false)] {
+                let response = gateway.handler.response(to: problem, path: path, requestID: "r")
+                #expect(response.isDropped == isDropped, "\(path)")
+            }
+        }
+    }
+
+    @Test func pathThatHasAnotherName_isTheSameCall_andTheAnswerSaysWhichOneItIs() throws {
+        try Self.withNumbers { (gateway) throws in
+            for path in ["one/a", "uno/a"] {
+                let answer = try gateway.client.ask("PUT", "/sdk/numbers/\(path)", Array("[4]".utf8))
+                #expect(answer.status == 200 && answer.text == "1 0")
+            }
+            #expect(try Self.count("accepted", call: "other", gateway) == 2)
+            #expect(try Self.count("accepted", call: "one", gateway) == 0)
+        }
+    }
+
+    @Test func strangersAreRefused_beforePathsAre_ifThePlatformDoesSo() throws {
+        try Self.withNumbers(NumbersUpstream(checksCallersFirst: true)) { (gateway) throws in
+            #expect(try gateway.client.get("/sdk/numbers/nowhere").status == 401)
+            let known = try gateway.client.ask("GET", "/sdk/numbers/nowhere", headers: [("X-Token", "t")])
+            #expect(known.status == 404 && known.text == "notFound")
+        }
+    }
+
+    @Test func callThatWaits_isAnswered_whenItIsTold_orItsTimeIsOver_orTheGatewayStops() throws {
+        try Self.withNumbers { (gateway) throws in
+            #expect(try gateway.client.get("/sdk/numbers/patient/60").text == "found")
+            #expect(try gateway.client.get("/sdk/numbers/patient/1").text == "away")
+            let waiting = try HTTPClient(port: gateway.port)
+            waiting.sendRequest("GET", "/sdk/numbers/patient/59")
+            gateway.context.beginDraining()
+            #expect(try waiting.answer().text == "away")
         }
     }
 

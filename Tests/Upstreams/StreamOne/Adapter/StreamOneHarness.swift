@@ -107,6 +107,7 @@ final class StreamOneHarness: SDKContext {
 
     /// Nil with the setting `sdk.enabled` false.
     let servesSDKs = Mutex(true)
+    func wait<T: Sendable>(seconds: Int, for start: (@escaping @Sendable (T) -> Void) -> Void) async -> T? { nil }
     var sdk: (any SDKContext)? { servesSDKs.withLock { $0 } ? self : nil }
     let isReady = true
     let awayness = Mutex(false)
