@@ -16,8 +16,27 @@ struct AppServicesSettings: SettingsSection {
     var monitoring = MonitoringSettings()
     /// Zero means that items wait forever.
     var giveUpAfter = Duration.seconds(604_800)
+    var sdk = SDKSettings()
+    var answerWait = Duration.seconds(5)
 
-    static let fields: [SettingField<Self>] = [
+    static let fields: [SettingField<Self>] = own + sdkFields
+
+    private static let sdkFields =
+        SettingField<Self>.sdk(
+            isEnabled: \.sdk.isEnabled, prefix: \.sdk.prefix, maxBodyBytes: \.sdk.maxBodyBytes,
+            requestsPerSecondPerAddress: \.sdk.requestsPerSecondPerAddress) + [
+            .whenInvalid(\.sdk.whenInvalid),
+            .wholeSeconds(
+                "sdk.waitSeconds", 0...60, \.answerWait,
+                "How long a call waits for the platform's answer once it is stored; 0: not at all."),
+        ]
+
+    var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
+        guard sdk.isEnabled, organization.isEmpty || application.isEmpty || apiKey.isEmpty else { return [] }
+        return [(\.sdk.isEnabled, "needs organization, application and apiKey: callers are checked against them")]
+    }
+
+    private static let own: [SettingField<Self>] = [
         .address("baseURL", \.baseURL, "URL of AppServices."),
         .text(
             "organization", \.organization, rule: noSpace, simulated: "acme",

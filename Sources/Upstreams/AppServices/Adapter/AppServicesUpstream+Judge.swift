@@ -16,7 +16,7 @@ extension AppServicesUpstream {
             answer.meaning(of: step), AppServicesProgress.Mark(status: response.status, at: context.now)
         )
         let onlyExistingGroups = settings.onlyAddUserToExistingGroups
-        return Decision(in: context.state) { state in
+        var decision = Decision(in: context.state) { state in
             var follower = AppServicesFollower(
                 item: item, message: message, step: step, answer: answer, mark: mark, state: state,
                 onlyExistingGroups: onlyExistingGroups)
@@ -28,6 +28,17 @@ extension AppServicesUpstream {
             }
             return follower.outcome
         }
+        if let calls, message.isFromSDK {
+            switch decision.judgement.verdict {
+            case .delivered, .reject, .park:
+                decision.afterwards = { _ in
+                    calls.answer(message.id, with: .init(response: response, step: step))
+                    return []
+                }
+            default: break
+            }
+        }
+        return decision
     }
 
     func judge(_ failure: TransferFailure, to batch: Batch, in context: PlanContext) -> Decision {

@@ -5,7 +5,7 @@ public import PosternUpstream
 ///
 /// An item is a sequence of requests, each with the token of the item's user; its progress is stored with the message.
 /// Tokens are credentials of the user, not of the item: the newest one is used for all items.
-struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
+struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream, SDKServingUpstream {
     static let typeName = "appservices"
     static let summary = "Pearson's AppServices: push registration, groups, preferences, metrics."
     static let storesCredentials = true
@@ -15,6 +15,8 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
     let traits: Traits
     let settings: AppServicesSettings
     let monitoring: Monitoring
+    /// Nil unless SDKs are served.
+    let calls: SDKCalls?
 
     private let requests: Requests
     private let rules: Rules
@@ -36,7 +38,8 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
         monitoring = Monitoring(
             name: name, requests: requests, options: options,
             uploadHosts: UploadHosts(base: settings.baseURL, further: settings.uploadHosts),
-            uploadInterval: settings.monitoring.uploadInterval)
+            uploadInterval: settings.monitoring.uploadInterval, keepsAnswer: settings.sdk.isEnabled)
+        calls = settings.sdk.isEnabled ? SDKCalls() : nil
         traits = Traits { traits in
             traits.steps = Step.allCases.map(\.rawValue)
             traits.routes = Resources.all(provider: settings.provider)
@@ -46,6 +49,8 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
         }
     }
 
+    var sdk: SDKEndpoints? { calls.map { AppServicesSDK(self, $0).endpoints } }
+
     // MARK: Accepting
 
     func validate(_ payload: JSONValue, of kind: Kind, in context: ValidationContext) throws(InvalidPayload)
@@ -54,6 +59,12 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream {
         guard let kind = AppServicesKind(rawValue: kind.description) else {
             throw InvalidPayload([PayloadError("", "is not of a kind that AppServices accepts")])
         }
+        return try validate(payload, as: kind, by: rules, in: context)
+    }
+
+    func validate(
+        _ payload: JSONValue, as kind: AppServicesKind, by rules: Rules, in context: ValidationContext
+    ) throws(InvalidPayload) -> ValidPayload {
         let auth = try rules.check(payload, as: kind, now: context.acceptedAt, maxFaults: context.maxFaults)
         let item = Item(payload, of: kind, alias: auth.map { TokenAlias.name(of: Array($0.token.utf8)) } ?? "")
         return ValidPayload(

@@ -39,7 +39,7 @@ struct Item {
     /// Nil for a message of another kind, or if its payload cannot be read.
     init?(_ payload: [UInt8], of kind: Kind, in lane: Lane) {
         guard let kind = AppServicesKind(rawValue: kind.description), case .named(_, let group) = lane,
-            case .success(let item) = JSONParser.ofThisThread.parse(
+            case .success(let item) = JSONParser.ofThisThread.parseWithLoneSurrogates(
                 payload, { Item($0, of: kind, alias: group ?? "") })
         else { return nil }
         self = item

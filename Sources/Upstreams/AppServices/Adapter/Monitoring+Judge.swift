@@ -64,9 +64,10 @@ extension Monitoring {
         case .success(.disabled): return answered.refused("monitoring is disabled for the application")
         case .success(.missing): return answered.refused("monitoring is not provided for the application")
         case .success(.provided(let text)):
+            let kept = keepsAnswer ? [StateChange.set(key: Self.answerKey, value: body)] : []
             return Outcome(
                 .proceed(progress: answered.reached.stored),
-                changes: [.set(key: Self.configurationKey, value: Array(text.utf8))], notice: notice(on: text))
+                changes: [.set(key: Self.configurationKey, value: Array(text.utf8))] + kept, notice: notice(on: text))
         }
     }
 }

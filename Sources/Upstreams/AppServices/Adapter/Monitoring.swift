@@ -12,9 +12,13 @@ struct Monitoring: Sendable {
     let uploadHosts: UploadHosts
     /// Metrics that are accepted in an interval of that length are uploaded at its end; zero: at once.
     let uploadInterval: Duration
+    /// Whether the platform's configuration is kept as it came, for the SDK.
+    let keepsAnswer: Bool
 
     /// The application's monitoring configuration in the state.
     static let configurationKey = "monitoring"
+    /// The same as the platform has sent it.
+    static let answerKey = "monitoring-answer"
     static let mayHaveArrived = "metrics may have arrived and have no key, so they are not sent again"
 
     func plan(for message: Message, as kind: AppServicesKind, in context: PlanContext) -> Plan {
@@ -37,7 +41,9 @@ struct Monitoring: Sendable {
         guard let configuration = stored, configuration.isCurrent(at: context.now) else {
             return send(requests.configurationRequest, .fetchConfiguration, progress)
         }
-        let options = options.overriding(configuration.options, permitting: uploadHosts)
+        var options = options.overriding(configuration.options, permitting: uploadHosts)
+        // The SDK has applied the platform's configuration.
+        if message.isFromSDK { options = options.uploadingAll }
         guard let item = MonitoringItem(message, kind, options, crashFile: crashFile(of: message)) else {
             return .settle(count: 1, as: .failed, reason: "the stored payload cannot be read")
         }
@@ -56,7 +62,9 @@ struct Monitoring: Sendable {
     /// A crash report whose file the caller has named: metrics of the caller's own name it.
     static func namedCrash(_ message: Message, _ kind: AppServicesKind) -> (file: String, text: String)? {
         guard kind == .crash else { return nil }
-        let read = JSONParser.ofThisThread.parse(message.payload) { ($0["name"]?.string, $0["text"]?.string ?? "") }
+        let read = JSONParser.ofThisThread.parseWithLoneSurrogates(message.payload) {
+            ($0["name"]?.string, $0["text"]?.string ?? "")
+        }
         guard case .success((let file?, let text)) = read else { return nil }
         return (file, text)
     }
@@ -95,7 +103,7 @@ private struct MonitoringItem {
 
     /// Nil if the payload cannot be read.
     init?(_ message: Message, _ kind: AppServicesKind, _ options: MonitoringOptions, crashFile: String) {
-        let read = JSONParser.ofThisThread.parse(message.payload) { root in
+        let read = JSONParser.ofThisThread.parseWithLoneSurrogates(message.payload) { root in
             let metrics = root["sessionMetrics"]
             let session = metrics?["sessionId"]?.string ?? metrics?["deviceId"]?.string ?? "\(message.id)"
             let parts =

@@ -81,6 +81,13 @@ struct MonitoringOptions: Equatable {
         uploadURL = root["customUploadUrl"]?.string ?? ""
     }
 
+    /// Without what samples and filters.
+    var uploadingAll: Self {
+        var all = Self()
+        all.uploadURL = uploadURL
+        return all
+    }
+
     /// Whether the platform gives a URL that would count if `hosts` permitted it.
     func ignoresURL(of platform: Self, permitting hosts: UploadHosts) -> Bool {
         uploadURL.isEmpty && !platform.uploadURL.isEmpty && !hosts.permit(platform.uploadURL)

@@ -8,6 +8,8 @@ struct Rules: Sendable {
 
     let provider: Provider
     let takesMonitoring: Bool
+    /// The same for `metrics` and `crash`.
+    var maxMonitoringBytes = Self.maxBytes
 
     /// The token that was part of the item; nil for monitoring. Throws all faults.
     func check(
@@ -17,7 +19,7 @@ struct Rules: Sendable {
         var auth: Auth?
         if payload.kind != .object {
             faults.add("", "must be an object", code: kind.code)
-        } else if payload.bytes.count > Self.maxBytes {
+        } else if payload.bytes.count > (kind.isMonitoring ? maxMonitoringBytes : Self.maxBytes) {
             faults.add("", "must be at most \(Self.maxBytes) bytes", code: kind.code)
         } else if kind.isMonitoring {
             check(monitoring: payload, as: kind, &faults)

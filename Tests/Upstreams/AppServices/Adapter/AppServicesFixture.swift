@@ -15,7 +15,9 @@ import Testing
 extension UpstreamFixture {
     static let appservices = UpstreamFixture(
         type: .appservices,
-        settings: AppServicesHarness.settings.merging(["monitoringEnabled": .bool(true)]) { $1 },
+        settings: AppServicesHarness.settings.merging([
+            "monitoringEnabled": .bool(true), "sdk.prefix": .text("/sdk/wH2unguessable9"),
+        ]) { $1 },
         secrets: [AppServicesHarness.key, AppServicesItems.u1Token],
         credentials: [
             AppServicesItems.u1: HeldCredential(value: Array(AppServicesItems.u1Token.utf8), note: "pi"),

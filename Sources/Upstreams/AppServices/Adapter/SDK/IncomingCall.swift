@@ -7,17 +7,22 @@ struct SDKEndpoint: Sendable {
     let application: String
     let apiKey: String
     let rules: Rules
+    /// Whether what breaks a rule of its kind is accepted, to be stored as failed.
+    let keepsInvalid: Bool
 
     init(_ settings: AppServicesSettings) {
         organization = settings.organization
         application = settings.application
         apiKey = settings.apiKey
-        rules = Rules(provider: settings.provider, takesMonitoring: settings.takesMonitoring)
+        // `sdk.maxBodyBytes` bounds the request.
+        rules = Rules(
+            provider: settings.provider, takesMonitoring: settings.takesMonitoring, maxMonitoringBytes: .max)
+        keepsInvalid = settings.sdk.whenInvalid == .deadLetter
     }
 }
 
 /// A call that has passed all checks, with what it becomes.
-struct IncomingCall: Equatable {
+struct IncomingCall {
     let call: SDKCall
     /// The names in the path and the body; empty where the call has none.
     var user = ""
@@ -25,6 +30,10 @@ struct IncomingCall: Equatable {
     var group = ""
     /// What is stored, with `auth` for a call with a token; empty for a call that is not stored.
     var payload = ""
+    /// The token that came with it; nil for monitoring.
+    var credential: HeldCredential?
+    /// Why it is stored as failed. If so, its payload has no `auth`.
+    var invalid: InvalidPayload?
 
     /// A request as it arrived.
     struct Received {
@@ -42,7 +51,28 @@ struct IncomingCall: Equatable {
     /// Checks in the order of the platform: the application, the key, the presence of a token, the path and the method, and
     /// the body. Throws the refusal of the first that fails.
     static func read(_ received: Received, at endpoint: SDKEndpoint) throws(SDKAnswer) -> Self {
-        var segments = received.path.split(separator: "/").map { decoded($0) }
+        let head = try Head(received, at: endpoint)
+        guard let auth = head.auth else {
+            return try monitoring(head.call, file: head.parameters["file"] ?? "", received, endpoint)
+        }
+        return try head.call.hasBody
+            ? data(head.call, head.parameters, auth, received, endpoint)
+            : checked(Draft(head.call, head.parameters), auth, received, endpoint)
+    }
+
+    /// What is known before the body.
+    struct Head {
+        let call: SDKCall
+        let parameters: [String: String]
+        /// Nil for monitoring.
+        let auth: HeldCredential?
+    }
+}
+
+extension IncomingCall.Head {
+    /// Throws the refusal of a request that fails one of the checks before the body.
+    init(_ received: IncomingCall.Received, at endpoint: SDKEndpoint) throws(SDKAnswer) {
+        var segments = received.path.split(separator: "/").map { Self.decoded($0) }
         guard segments.count >= 2, segments[0] == endpoint.organization, segments[1] == endpoint.application else {
             throw .error(.noApplication, at: received.at)
         }
@@ -51,27 +81,27 @@ struct IncomingCall: Equatable {
         var key = received.query.split(separator: "&").last { $0.hasPrefix("api_key=") }?.dropFirst("api_key=".count)
         // Release 2.0.11 and later append the name of a group to the query (quirk 1).
         if received.method == "GET", segments == ["groups"], let found = key, let slash = found.firstIndex(of: "/") {
-            segments.append(decoded(found[found.index(after: slash)...]))
+            segments.append(Self.decoded(found[found.index(after: slash)...]))
             key = found[..<slash]
         }
         let match = SDKCall.match(received.method, segments)
         switch match {
         case .call(let call, let parameters) where call.isMonitoring:
-            return try monitoring(call, file: parameters["file"] ?? "", received, endpoint)
+            guard endpoint.rules.takesMonitoring else { throw .error(.noMonitoring, at: received.at) }
+            self.init(call: call, parameters: parameters, auth: nil)
+            return
         case .wrongMethod(isMonitoring: true): throw .error(.wrongMethod, at: received.at)
         default: break
         }
         // Digests, so that the time of the comparison says nothing about the key.
-        guard TextDigest.of([decoded(key ?? "")]) == TextDigest.of([endpoint.apiKey]) else { throw .invalidKey }
-        guard let auth = auth(of: received) else { throw .error(.noCredentials, at: received.at) }
+        guard TextDigest.of([Self.decoded(key ?? "")]) == TextDigest.of([endpoint.apiKey]) else { throw .invalidKey }
+        guard let auth = Self.auth(of: received) else { throw .error(.noCredentials, at: received.at) }
         switch match {
         case .nowhere: throw .error(.notFound, at: received.at)
         case .wrongMethod: throw .error(.wrongMethod, at: received.at)
         case .noDevice: throw .error(.invalid, at: received.at, "There is no device id")
         case .call(let call, let parameters):
-            return try call.hasBody
-                ? data(call, parameters, auth, received, endpoint)
-                : checked(Draft(call, parameters), auth, received, endpoint)
+            self.init(call: call, parameters: parameters, auth: auth)
         }
     }
 
@@ -92,8 +122,8 @@ struct IncomingCall: Equatable {
         return String(validating: bytes, as: UTF8.self) ?? String(text)
     }
 
-    /// The member `auth` of the token in the headers; nil if there is none that could be one.
-    private static func auth(of received: Received) -> String? {
+    /// The token in the headers; nil if there is none that could be one.
+    private static func auth(of received: IncomingCall.Received) -> HeldCredential? {
         let provider = received.header("x-auth-provider").flatMap(Provider.init(rawValue:))
         var token: String
         switch provider {
@@ -104,11 +134,13 @@ struct IncomingCall: Equatable {
         case nil: return nil
         }
         guard let provider, Auth.isToken(token) else { return nil }
-        return #"{"provider":"\#(provider.rawValue)","token":\#(JSONEscapes.quoted(token))}"#
+        return HeldCredential(value: Array(token.utf8), note: provider.rawValue)
     }
+}
 
-    // MARK: Bodies
+// MARK: - Bodies
 
+extension IncomingCall {
     /// A call with the members of its message: names and JSON texts.
     private struct Draft {
         var request: IncomingCall
@@ -119,12 +151,23 @@ struct IncomingCall: Equatable {
                 call: call, user: parameters["user"] ?? "", device: parameters["device"]?.lowercased() ?? "",
                 group: parameters["group"] ?? "")
         }
+
+        func payload(_ auth: HeldCredential?) -> String {
+            let names = [("userId", request.user), ("deviceId", request.device), ("group", request.group)]
+            var all = names.filter { !$0.1.isEmpty }.map { ($0, JSONEscapes.quoted($1)) } + members
+            if let auth {
+                let token = JSONEscapes.quoted(String(decoding: auth.value, as: UTF8.self))
+                all.append(("auth", #"{"provider":"\#(auth.note)","token":\#(token)}"#))
+            }
+            return "{" + all.map { "\"\($0)\":\($1)" }.joined(separator: ",") + "}"
+        }
     }
 
     private static func data(
-        _ call: SDKCall, _ parameters: [String: String], _ auth: String, _ received: Received, _ endpoint: SDKEndpoint
+        _ call: SDKCall, _ parameters: [String: String], _ auth: HeldCredential, _ received: Received,
+        _ endpoint: SDKEndpoint
     ) throws(SDKAnswer) -> Self {
-        let read = JSONParser.ofThisThread.parse(received.body) { root -> Draft? in
+        let read = JSONParser.ofThisThread.parseWithLoneSurrogates(received.body) { root -> Draft? in
             guard root.kind == .object else { return nil }
             var draft = Draft(call, parameters)
             switch call {
@@ -179,7 +222,6 @@ struct IncomingCall: Equatable {
     private static func monitoring(
         _ call: SDKCall, file: String, _ received: Received, _ endpoint: SDKEndpoint
     ) throws(SDKAnswer) -> Self {
-        guard endpoint.rules.takesMonitoring else { throw .error(.noMonitoring, at: received.at) }
         var draft = Draft(call)
         switch call {
         case .crash:
@@ -195,20 +237,16 @@ struct IncomingCall: Equatable {
 
     /// Builds the payload and checks it by the rules of its kind.
     private static func checked(
-        _ draft: Draft, _ auth: String?, _ received: Received, _ endpoint: SDKEndpoint
+        _ draft: Draft, _ auth: HeldCredential?, _ received: Received, _ endpoint: SDKEndpoint
     ) throws(SDKAnswer) -> Self {
         var request = draft.request
-        if request.payload.isEmpty {
-            let names = [("userId", request.user), ("deviceId", request.device), ("group", request.group)]
-            let members =
-                names.filter { !$0.1.isEmpty }.map { ($0, JSONEscapes.quoted($1)) } + draft.members
-                + (auth.map { [("auth", $0)] } ?? [])
-            request.payload = "{" + members.map { "\"\($0)\":\($1)" }.joined(separator: ",") + "}"
-        }
+        request.credential = auth
+        if request.payload.isEmpty { request.payload = draft.payload(auth) }
         // A look-up has the rules of what is created.
         let kind = request.call.kind ?? .createGroup
         let rules = endpoint.rules
-        let read = JSONParser.ofThisThread.parse(Array(request.payload.utf8)) { root -> InvalidPayload? in
+        let read = JSONParser.ofThisThread.parseWithLoneSurrogates(Array(request.payload.utf8)) {
+            root -> InvalidPayload? in
             do throws(InvalidPayload) {
                 _ = try rules.check(root, as: kind, now: received.at, maxFaults: 1)
                 return nil
@@ -219,6 +257,11 @@ struct IncomingCall: Equatable {
         switch read {
         case .failure: throw .error(.notJSON, at: received.at)
         case .success(let invalid?):
+            if endpoint.keepsInvalid, request.call.kind != nil {
+                request.invalid = invalid
+                if auth != nil { request.payload = draft.payload(nil) }
+                return request
+            }
             throw .error(.invalid, at: received.at, invalid.faults.kept.first.map(text))
         case .success(nil): break
         }

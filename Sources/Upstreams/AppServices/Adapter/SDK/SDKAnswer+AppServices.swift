@@ -32,6 +32,8 @@ extension SDKAnswer {
         case notJSON = "json_parse"
         case invalid = "illegal_argument"
         case noMonitoring = "entity_not_found"
+        case forbidden = "unauthorized"
+        case tooLarge = "request_too_large"
         case noRoom = "service_unavailable"
 
         var status: Int {
@@ -40,6 +42,8 @@ extension SDKAnswer {
             case .noCredentials, .expiredToken: 401
             case .wrongMethod: 405
             case .notJSON, .invalid: 400
+            case .forbidden: 403
+            case .tooLarge: 413
             case .noRoom: 503
             }
         }
@@ -47,7 +51,7 @@ extension SDKAnswer {
         var outcome: Outcome {
             switch self {
             case .noApplication, .noCredentials, .expiredToken: .unauthorized
-            case .notFound, .wrongMethod, .notJSON, .invalid, .noMonitoring: .refused
+            case .notFound, .wrongMethod, .notJSON, .invalid, .noMonitoring, .forbidden, .tooLarge: .refused
             case .noRoom: .noRoom
             }
         }
@@ -62,6 +66,8 @@ extension SDKAnswer {
             case .notJSON: "The body is not a JSON object"
             case .invalid: "The request is not valid"
             case .noMonitoring: "Monitoring is not provided for the application"
+            case .forbidden: "The request is not allowed"
+            case .tooLarge: "The request is too large"
             case .noRoom: "The service is not available; try again later"
             }
         }

@@ -70,6 +70,11 @@ enum SDKCall: String, CaseIterable, Sendable {
         Route("apm/crashLogs/{file}", ["PUT": .crash]),
     ]
 
+    /// Every call with a method and path of its own, below organization and application.
+    static let endpoints: [(call: SDKCall, method: String, path: String)] = routes.flatMap { route in
+        route.calls.sorted { $0.key < $1.key }.map { ($0.value, $0.key, route.path.joined(separator: "/")) }
+    }
+
     enum Match {
         case call(SDKCall, [String: String])
         case noDevice
