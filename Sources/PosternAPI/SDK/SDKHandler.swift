@@ -275,11 +275,12 @@ final class SDKHandler: Sendable {
 }
 
 extension AppendError {
-    /// Whether the same messages may be stored later.
+    /// Whether nothing was stored, and the same messages may be later.
     fileprivate var isForNow: Bool {
         switch self {
-        case .queueFull, .store: true
-        case .neverFits, .refused, .reused, .recorded: false
+        case .queueFull, .store(.full), .store(.unavailable), .store(.conflict): true
+        // Of some of these it is not known whether the messages were stored: they would be there twice.
+        case .store, .neverFits, .refused, .reused, .recorded: false
         }
     }
 }

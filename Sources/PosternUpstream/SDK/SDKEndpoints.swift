@@ -29,7 +29,7 @@ public struct SDKEndpoints: Sendable {
         self.warnings = warnings
         self.refusal = refusal
         self.unrouted = unrouted ?? { refusal($1) }
-        prefix = settings.prefix.isEmpty ? "/sdk/\(name)" : settings.prefix
+        prefix = settings.prefix(of: name)
     }
 }
 
@@ -44,8 +44,9 @@ public struct SDKRoute: Sendable {
         case key
         /// Anyone.
         case open
-        /// Who passes a check of `Authorization` and the query, before the body is read. It returns the answer to a stranger.
-        /// A connection that repeats both is not checked again for five seconds.
+        /// Who passes a check of the request without its body. It returns the answer to a stranger. For what is stored, it may
+        /// depend on `Authorization`, the query, and the time alone: a connection that repeats the call with both is not
+        /// checked again for five seconds.
         case head(@Sendable (SDKRequest) -> SDKAnswer?)
         /// Who passes the check that the call itself makes, since the body proves who sends it.
         case body

@@ -1,3 +1,5 @@
+public import PosternCore
+
 /// The settings `sdk` that all types have.
 public struct SDKSettings: Sendable, Equatable {
     /// What becomes of an item that breaks the rules of its kind.
@@ -19,6 +21,9 @@ public struct SDKSettings: Sendable, Equatable {
     public var maxBodyBytes: Int
     /// 0: no limit.
     public var requestsPerSecondPerAddress = 0
+
+    /// The path below which the endpoints of an upstream are.
+    public func prefix(of name: UpstreamName) -> String { prefix.isEmpty ? "/sdk/\(name)" : prefix }
 
     public init(whenInvalid: InvalidItems = .refuse, maxBodyBytes: Int = 4 << 20) {
         self.whenInvalid = whenInvalid

@@ -22,8 +22,7 @@ struct AppServicesSDK: Sendable {
     // MARK: Routes
 
     var endpoints: SDKEndpoints {
-        let prefix = settings.sdk.prefix.isEmpty ? "/sdk/\(upstream.name)" : settings.sdk.prefix
-        let depth = prefix.split(separator: "/").count
+        let depth = settings.sdk.prefix(of: upstream.name).split(separator: "/").count
         return SDKEndpoints(
             settings.sdk, of: upstream.name, SDKCall.endpoints.compactMap { route($0, depth) },
             unrouted: { request, reason in

@@ -11,8 +11,8 @@ struct SDKForm: Equatable, Sendable {
         for pair in body.split(separator: UInt8(ascii: "&")) {
             let equals = pair.firstIndex(of: UInt8(ascii: "="))
             // Version 1.03 for iOS leaves `&` in texts as it is: the rest of the text is a name without a value.
-            guard let name = FormDecoding.bytes(of: pair[..<(equals ?? pair.endIndex)]),
-                let value = FormDecoding.bytes(of: equals.map { pair[($0 + 1)...] } ?? [])
+            guard let name = PercentEncoding.decodedForm(pair[..<(equals ?? pair.endIndex)]),
+                let value = PercentEncoding.decodedForm(equals.map { pair[($0 + 1)...] } ?? [])
             else { return nil }
             guard equals != nil else { continue }
             let text = FormDecoding.text(of: value)
@@ -47,25 +47,6 @@ enum FormDecoding {
     /// The texts that are encoded twice, in parameters and in the records of a batch.
     static let twiceEncoded: Set = ["pageTitle", "path", "eventKey", "eventValue"]
 
-    /// Undoes form encoding: `+` is a space. Nil for an invalid escape.
-    static func bytes(of encoded: some Collection<UInt8>) -> [UInt8]? {
-        var decoded: [UInt8] = []
-        decoded.reserveCapacity(encoded.count)
-        var rest = encoded.makeIterator()
-        while let byte = rest.next() {
-            switch byte {
-            case UInt8(ascii: "+"): decoded.append(UInt8(ascii: " "))
-            case UInt8(ascii: "%"):
-                guard let high = rest.next()?.hexadecimalValue, let low = rest.next()?.hexadecimalValue else {
-                    return nil
-                }
-                decoded.append(high << 4 | low)
-            default: decoded.append(byte)
-            }
-        }
-        return decoded
-    }
-
     /// Bytes that are not UTF-8 are ISO 8859-1, in which the SDK for Android encodes what it does not encode twice.
     static func text(of bytes: [UInt8]) -> String {
         String(validating: bytes, as: UTF8.self)
@@ -74,6 +55,6 @@ enum FormDecoding {
 
     /// Undoes the inner encoding of a text. One that is not encoded stays as it is.
     static func decodedAgain(_ text: String) -> String {
-        bytes(of: text.utf8).flatMap { String(validating: $0, as: UTF8.self) } ?? text
+        PercentEncoding.decodedForm(text.utf8).flatMap { String(validating: $0, as: UTF8.self) } ?? text
     }
 }

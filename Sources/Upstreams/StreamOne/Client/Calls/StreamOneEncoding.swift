@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// Form encoding as PHP's `urlencode` writes it (the specification's 3.5). Used for the query, the body, and the
 /// signature: the signed bytes are the bytes that are sent.
@@ -97,22 +98,8 @@ enum StreamOneEncoding {
     }
 
     private static func decode(_ text: some Collection<UInt8>) -> String? {
-        var decoded: [UInt8] = []
-        decoded.reserveCapacity(text.count)
-        var rest = text.makeIterator()
-        while let byte = rest.next() {
-            switch byte {
-            case UInt8(ascii: "+"): decoded.append(UInt8(ascii: " "))
-            case UInt8(ascii: "%"):
-                guard let high = rest.next()?.hexadecimalValue, let low = rest.next()?.hexadecimalValue else {
-                    return nil
-                }
-                decoded.append(high << 4 | low)
-            case 0x21...0x7E: decoded.append(byte)
-            default: return nil
-            }
-        }
-        return String(validating: decoded, as: UTF8.self)
+        guard text.allSatisfy({ (0x21...0x7E).contains($0) }) else { return nil }
+        return PercentEncoding.decodedForm(text).flatMap { String(validating: $0, as: UTF8.self) }
     }
 
     /// How much of a form is encoded at a time.
