@@ -183,6 +183,8 @@ class Check:
         self.change(gateway, {"moved": {"type": "samsara", "url": simulator.url("seer") + "/nowhere"}})
         expect(post(gateway, "moved"), 202)
         expect(call(gateway.port, "POST", "/v1/seer/tincan", STATEMENT, JSON)[0], 202)
+        # No alert is about the SDKs, but a panel is.
+        expect(call(gateway.port, "POST", "/sdk/samsara/v1/events", f"[{event(1)}]", JSON)[0], 202)
         self.expect("PosternUpstreamDown", gateway, upstream="webhook", health="down")
         self.expect("PosternUpstreamUnauthorized", gateway, upstream="seer", health="unauthorized")
         self.expect("PosternUpstreamUnauthorized", gateway, upstream="moved", health="misconfigured")
@@ -358,7 +360,7 @@ class Check:
         samsara = {"url": simulator.url()}
         another = {"type": "samsara", **samsara}
         busy = self.gateway("busy", {
-            "samsara": samsara,
+            "samsara": samsara | {"sdk": {"enabled": True, "anonymous": True}},
             "seer": {"baseURL": simulator.url("seer"), "clientId": "simulated-client", "clientSecret": "simulated-secret"},
             "webhook": {"url": simulator.url("webhook"), "kinds": {"event": {}}},
             "appservices": {
