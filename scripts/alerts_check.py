@@ -144,9 +144,10 @@ class Check:
         self.running = running
         # The alerts that are to be raised, for what, and within how many seconds; and those that were.
         self.expected, self.seen = [], []
-        self.faults = directory / "faults.so"
-        source = ROOT / "Tests/FaultShim/faults.c"
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", source, "-o", self.faults, "-ldl", "-lpthread"], check=True)
+        self.faults, self.clock = directory / "faults.so", directory / "clock.so"
+        for shim in (self.faults, self.clock):
+            source = ROOT / "Tests/FaultShim" / f"{shim.stem}.c"
+            subprocess.run(["cc", "-O1", "-shared", "-fPIC", source, "-o", shim, "-ldl", "-lpthread"], check=True)
 
     def gateway(self, name, upstreams, **options):
         disk = Disk(self.directory / name)
@@ -156,11 +157,11 @@ class Check:
         self.running.callback(gateway.stop)
         return gateway
 
-    def again(self, gateway):
+    def again(self, gateway, **options):
         """The gateway, stopped and started with the same configuration and store."""
         gateway.stop()
         settings = json.loads(gateway.config.read_text())
-        started = Gateway(self.binary, gateway.directory, settings, port=gateway.port, keys=False)
+        started = Gateway(self.binary, gateway.directory, settings, port=gateway.port, keys=False, **options)
         started.disk = gateway.disk
         self.running.callback(started.stop)
         return started
@@ -168,8 +169,11 @@ class Check:
     def instance(self, gateway):
         return f"127.0.0.1:{gateway.port}"
 
-    def expect(self, name, gateway, seconds=30, **labels):
-        self.expected.append((name, {"instance": self.instance(gateway), **labels}, seconds))
+    def expect(self, name, gateway=None, seconds=30, **labels):
+        """Without a gateway, the alert is about all of them."""
+        if gateway:
+            labels["instance"] = self.instance(gateway)
+        self.expected.append((name, labels, seconds))
 
     # MARK: Upstreams and queues
 
@@ -180,22 +184,15 @@ class Check:
         simulator.play("poison=eventName:bad:array")
         expect(post(gateway, "webhook"), 202)
         expect(post(gateway, "samsara", name="bad"), 202)
-        self.change(gateway, {"moved": {"type": "samsara", "url": simulator.url("seer") + "/nowhere"}})
         expect(post(gateway, "moved"), 202)
         expect(call(gateway.port, "POST", "/v1/seer/tincan", STATEMENT, JSON)[0], 202)
         # No alert is about the SDKs, but a panel is.
-        expect(call(gateway.port, "POST", "/sdk/samsara/v1/events", f"[{event(1)}]", JSON)[0], 202)
+        reported = '[{"timestamp":1,"sourceId":"device","eventName":"checked"}]'
+        expect(call(gateway.port, "POST", "/sdk/samsara/v1/events", reported, JSON)[0], 202)
         self.expect("PosternUpstreamDown", gateway, upstream="webhook", health="down")
         self.expect("PosternUpstreamUnauthorized", gateway, upstream="seer", health="unauthorized")
         self.expect("PosternUpstreamUnauthorized", gateway, upstream="moved", health="misconfigured")
         self.expect("PosternMessagesFail", gateway, upstream="samsara")
-
-    def change(self, gateway, upstreams):
-        settings = json.loads(gateway.config.read_text())
-        for name, changed in upstreams.items():
-            settings["upstreams"][name].update(changed)
-        gateway.config.write_text(json.dumps(settings))
-        gateway.child.send_signal(signal.SIGHUP)
 
     def fill_queues(self, gateway, stopping):
         """A queue that refuses what is new, one that drops what is old, and one whose messages expire."""
@@ -298,31 +295,49 @@ class Check:
             **options)
 
     def freeze(self, owner, other):
-        """The owner stands still, and another one takes over."""
+        """The owner stands still, and another gateway takes over."""
         owner.child.send_signal(signal.SIGSTOP)
         other.wait_ready()
         self.expect("PosternFenced", other)
         self.expect("PosternDown", owner)
 
+    def thaw(self, former):
+        """It finds that another one has taken over, ends, and joins again, with a clock that is ahead by 20 s."""
+        former.child.send_signal(signal.SIGCONT)
+        self.expect_code(former, 74)
+        joined = self.again(former, environment={"LD_PRELOAD": str(self.clock), "CLOCK_OFFSET": "20"})
+        self.expect("PosternClockOff", joined)
+        return joined
+
+    @staticmethod
+    def expect_code(gateway, wanted):
+        if (code := gateway.child.wait(30)) != wanted:
+            raise Failure(f"exit code {code} instead of {wanted}")
+
     def lose_commits(self, owner):
         """The database lacks the last commit of each writer. The owner ends, and starts again."""
         psql(self.database, "DELETE FROM postern.log WHERE (writer, n) IN (SELECT writer, max(n) FROM postern.log GROUP BY writer)")
         expect(post(owner, "samsara"), 503)
-        code = owner.child.wait(30)
-        if code != 74:
-            raise Failure(f"exit code {code} instead of 74")
+        self.expect_code(owner, 74)
         self.expect("PosternCommitsLost", owner)
         return self.again(owner)
 
-    def cut_off(self, owner):
+    def cut_off(self, owner, member):
         """The database takes no connection any more."""
         administration = self.database.replace("/postern?", "/postgres?")
         psql(administration, """
             ALTER DATABASE postern ALLOW_CONNECTIONS false;
             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'postern'""")
         self.running.callback(psql, administration, "ALTER DATABASE postern ALLOW_CONNECTIONS true")
-        expect(post(owner, "samsara"), 503)
-        self.expect("PosternStoreUnreachable", owner)
+        for gateway in (owner, member):
+            expect(post(gateway, "samsara"), 503)
+            self.expect("PosternStoreUnreachable", gateway)
+
+    def leave_queues(self, owner):
+        """The owner ends, and no other gateway can take over without the database."""
+        owner.kill()
+        self.expect("PosternDown", owner)
+        self.expect("PosternQueuesWithoutOwner")
 
     # MARK: The process
 
@@ -366,7 +381,7 @@ class Check:
             "appservices": {
                 "baseURL": simulator.url("appservices") + "/appservices", "organization": "acme", "application": "campus-dev",
                 "apiKey": "SAMPLEKEY7Q2W9E4R6T1Y8U3I5O0PAS1"},
-            "moved": another, "expiring": another,
+            "moved": {"type": "samsara", "url": simulator.url("seer") + "/nowhere"}, "expiring": another,
             "full": another | {"queue": {"maxMessages": 1}},
             "dropping": another | {"queue": {"maxMessages": 1, "whenFull": "dropOldest"}}})
         shaken = self.gateway("shaken", {"samsara": samsara})
@@ -377,21 +392,21 @@ class Check:
         running.callback(gate.unlink, missing_ok=True)
         secure = self.gateway("secure", {"samsara": samsara}, wait=False, settings={"server": {"tls": {
             "certificateFile": str(certificates / "certificate.pem"), "keyFile": str(certificates / "key.pem")}}})
-        owner = self.node("owner", simulator)
+        former = self.node("former", simulator)
         waiting = self.node("waiting", simulator, wait=False)
-        plain = [self.instance(gateway) for gateway in (busy, shaken, slow, owner, waiting)]
+        plain = [self.instance(gateway) for gateway in (busy, shaken, slow, former, waiting)]
         prometheus = running.enter_context(
             Prometheus(self.directory, shortened(RULES.read_text()), plain, [self.instance(secure)]))
         until(prometheus.is_ready, 30, "Prometheus is ready")
         running.callback(stopping.set)
 
-        self.see_health(prometheus, (busy, shaken, slow, owner), len(plain) + 1)
+        self.see_health(prometheus, (busy, shaken, slow, former), len(plain) + 1)
         self.certify(certificates, 5)
         self.expect("PosternCertificateExpires", secure, 100)
         self.trouble_upstreams(busy, simulator)
         self.fill_queues(busy, stopping)
         shaken = self.break_store(shaken)
-        self.freeze(owner, waiting)
+        self.freeze(former, waiting)
         self.slow_down_disk(slow, gate, prometheus)
         self.shrink_disk(busy)
         self.see_alerts(prometheus)
@@ -400,12 +415,15 @@ class Check:
         running.enter_context(contextlib.closing(self.hold_log(slow)))
         shaken = self.restart(shaken, prometheus)
         owner = self.lose_commits(waiting)
+        member = self.thaw(former)
         self.see_alerts(prometheus)
         self.see_panels(prometheus)
-        self.cut_off(owner)
+        self.cut_off(owner, member)
         self.stall_disk(slow, gate)
         shaken.stop()
         self.expect("PosternDown", shaken)
+        self.see_alerts(prometheus)
+        self.leave_queues(owner)
         self.see_alerts(prometheus)
         self.see_no_others(prometheus)
 
