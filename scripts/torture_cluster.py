@@ -11,8 +11,8 @@ retries at any gateway.
 
 The faults, one or two at a time (`Campaign.FAULTS`): a gateway is killed, frozen for up to three leases, stopped, or
 runs with a clock that is an hour off; its network is cut, refuses connections, or is a black hole in one direction or
-both; the server is stopped at once, restarted, frozen, or ends all sessions. After each one, a request of each sort
-has to be answered 202 again.
+both; the server is stopped at once, restarted, frozen, or ends all sessions; a gateway of a later version, whose
+format these can use, adds a column to every table. After each one, a request of each sort has to be answered 202 again.
 
 At the end, after all is healed and drained:
 
@@ -265,7 +265,7 @@ class Campaign:
     # How often each kind is drawn, relative to the others.
     FAULTS = {
         "kill": 4, "freeze": 3, "stop": 2, "join": 1, "clock": 1, "cut": 2, "refuse": 2, "hole": 4,
-        "server_crash": 1, "server_restart": 1, "server_freeze": 2, "server_terminate": 2,
+        "server_crash": 1, "server_restart": 1, "server_freeze": 2, "server_terminate": 2, "upgrade": 1,
     }
 
     def __init__(self, options, directory):
@@ -281,6 +281,7 @@ class Campaign:
         self.answered = {"plain": [], "stateful": []}
         self.rounds = []  # (names of the faults, begin)
         self.busy = set()  # nodes that a fault has, and whose end is not looked for
+        self.columns = 0  # that later versions have added to each table
 
     def settings(self, node):
         return {
@@ -468,6 +469,21 @@ class Campaign:
     def server_terminate(self):
         for pid in self.server.sessions():
             self.signal(pid, signal.SIGTERM)
+        yield "", 0
+
+    def upgrade(self):
+        # As a start does, in one transaction, and again if that was in the way of another one.
+        url, self.columns = self.server.url(), self.columns + 1
+        tables = psql(url, "SELECT relname FROM pg_class WHERE relnamespace = 'postern'::regnamespace AND relkind = 'r'")
+        changes = [f'ALTER TABLE postern.{name} ADD COLUMN later{self.columns} BIGINT' for name in tables.split()]
+        changes = ["SET LOCAL lock_timeout = '60s'", *changes, "UPDATE postern.store SET format = format + 1"]
+        changes = ["BEGIN", *changes, "COMMIT"]
+        for _ in range(5):
+            with contextlib.suppress(Failure):
+                psql(url, "; ".join(changes))
+                break
+        else:
+            raise Failure("the tables could not be changed")
         yield "", 0
 
     @staticmethod

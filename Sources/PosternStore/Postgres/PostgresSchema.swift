@@ -171,10 +171,9 @@ enum PostgresSchema {
                 guard error.state == PostgresError.uniqueViolation else { throw error }
             }
         }
-        // An upstream that is new gets tables, too.
-        let rights = options.migrate == .auto ? "CREATE" : "USAGE"
-        guard try sql.value("SELECT has_schema_privilege(?, ?)", options.schema, rights, as: Bool.self) == true else {
-            throw StoreError.unsuitable(detail: "the user lacks the right \(rights) on the schema \(options.schema)")
+        // Whatever `migrate` says: an upstream that is new gets tables, and PostgreSQL asks for the right even where they exist.
+        guard try sql.value("SELECT has_schema_privilege(?, 'CREATE')", options.schema, as: Bool.self) == true else {
+            throw StoreError.unsuitable(detail: "the user lacks the right CREATE on the schema \(options.schema)")
         }
     }
 

@@ -210,6 +210,25 @@ import Testing
         #expect(try store.run("SELECT count(*) FROM writers") == writers)
     }
 
+    /// Otherwise a writer could appear after those of its node were ended.
+    @Test func writer_isNotAdded_whileItsNodeIsBeingEnded() throws {
+        let node = try store.open(store.options())
+        let queue = try node.register()
+        try node.append("kept", to: queue)
+        let writers = try store.run("SELECT count(*) FROM writers")
+        let other = try store.connect()
+        try other.begin(.write)
+        try other.run("UPDATE nodes SET state = 3")
+        try store.terminateSessions()
+        let appended = inBackground { try node.append("refused", to: queue) }
+        #expect(eventually { store.isBlocked })
+        #expect(appended.value == nil)
+        try other.run("COMMIT")
+        #expect(eventually { appended.value != nil })
+        #expect(throws: AppendError.self) { _ = try appended.value?.get() }
+        #expect(try store.run("SELECT count(*) FROM writers") == writers)
+    }
+
     @Test func writerThatWasEnded_storesNothing() throws {
         let node = try store.open(store.options())
         let queue = try node.register()

@@ -85,14 +85,17 @@ import Testing
         #expect(error?.description.contains("do not ascend") == true)
     }
 
-    @Test func user_isRefused_whoMayNotCreateTables() throws {
+    @Test(arguments: [PostgresOptions.Migrate.auto, .never])
+    func user_isRefused_whoMayNotCreateTables(migrate: PostgresOptions.Migrate) throws {
         let store = try SharedStore()
         let user = "limited_\(store.schema)"
         try store.run(
             "CREATE SCHEMA \(store.schema); CREATE ROLE \(user) LOGIN; GRANT USAGE ON SCHEMA \(store.schema) TO \(user)"
         )
         let error = #expect(throws: StoreError.self) {
-            try prepare(store) { $0.url = $0.url.replacing("postgres@", with: "\(user)@") }
+            try prepare(store) {
+                ($0.url, $0.migrate) = ($0.url.replacing("postgres@", with: "\(user)@"), migrate)
+            }
         }
         #expect(error?.description.contains("lacks the right CREATE") == true)
     }
