@@ -9,7 +9,7 @@ SECONDS ?= 900
 STORM_SECONDS ?= 60
 SEEDS ?= 200
 SEED ?=
-# More arguments for bench.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
+# More arguments for bench.py, postgres.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
 # Swift Testing starts all tests at once by default, and the time limit of one that waits for its turn runs on.
@@ -25,7 +25,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies postgres bench-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers bench-postgres dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -174,6 +174,9 @@ bench-peers: build bench-tools ## how fast mq-bridge is at the same, in turns; w
 	python3 -m venv .build/peers
 	.build/peers/bin/pip install --quiet --disable-pip-version-check 'mq-bridge==1.2.0'
 	.build/peers/bin/python Benchmarks/peers.py --binary $(RELEASE_BINARY) $(ARGS)
+
+bench-postgres: postgres build bench-tools ## how fast a store in PostgreSQL is, next to pgbench; writes Benchmarks/POSTGRES.md; an hour
+	Benchmarks/postgres.py --binary $(RELEASE_BINARY) $(ARGS)
 
 bench-sizing: build ## what messages take on the disk and in memory; the figures of docs/operations.md
 	Benchmarks/sizing.py --binary $(RELEASE_BINARY) $(ARGS)

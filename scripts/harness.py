@@ -81,6 +81,11 @@ def until(condition, seconds, what, every=0.02):
         time.sleep(every)
 
 
+def cpu_ticks(pid):
+    """User and system time of a process, then of its children that have ended and were waited for."""
+    return [int(field) for field in open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[11:15]]
+
+
 class Process:
     """A child process with its output in a file; ended at the end of a `with` block."""
 
@@ -130,8 +135,7 @@ class Process:
         raise Failure(f"no {field} for {self.pid}")
 
     def cpu_seconds(self):
-        fields = open(f"/proc/{self.pid}/stat").read().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(cpu_ticks(self.pid)[:2]) / os.sysconf("SC_CLK_TCK")
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
@@ -282,16 +286,17 @@ class Postgres(Process):
     If this process is root's, the server is the user postgres, since it refuses to be root.
 
     in_memory: The folder is one in memory, if there is room: then no commit waits for a disk that others use as well.
+    parent: Where the folder is otherwise.
     """
 
-    def __init__(self, settings=(), in_memory=False):
+    def __init__(self, settings=(), in_memory=False, parent="/tmp"):
         servers = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"))
         if not servers:
             raise Failure("there is no PostgreSQL server; install postgresql-15")
-        programs = servers[-1].parent
+        self.programs = programs = servers[-1].parent
         memory = pathlib.Path("/dev/shm")
         has_room = in_memory and memory.is_dir() and shutil.disk_usage(memory).free > 1 << 30
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="postern-postgres-", dir=memory if has_room else "/tmp"))
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="postern-postgres-", dir=memory if has_room else parent))
         user = []
         if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres", "postgres")
@@ -305,16 +310,27 @@ class Postgres(Process):
         self.start()
         psql(self.url("postgres"), "CREATE DATABASE postern")
 
-    def start(self):
-        """Starts the server, also again after its process has ended."""
-        super().__init__(self.command, self.folder / "log", cwd=self.folder)
+    def start(self, environment=None):
+        """Starts the server, also again after its process has ended, with more variables if they are given."""
+        super().__init__(self.command, self.folder / "log", cwd=self.folder, env={**os.environ, **(environment or {})})
         pid_file = self.folder / "data/postmaster.pid"
         until(lambda: self.check_alive() and pid_file.exists() and "ready" in pid_file.read_text(), LONGEST_WAIT, "PostgreSQL")
 
+    def children(self):
+        """Its processes other than the first one."""
+        return [int(pid) for pid in pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def cpu_seconds(self):
+        """Of all its processes, including those that have ended. One that ends meanwhile may be missing."""
+        ticks = sum(cpu_ticks(self.pid))
+        for pid in self.children():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                ticks += sum(cpu_ticks(pid)[:2])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def sessions(self):
         """The processes of its connections."""
-        children = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        titles = {int(pid): pathlib.Path(f"/proc/{pid}/cmdline") for pid in children}
+        titles = {pid: pathlib.Path(f"/proc/{pid}/cmdline") for pid in self.children()}
         return [pid for pid, title in titles.items() if title.exists() and b"postgres: postgres postern" in title.read_bytes()]
 
     def url(self, database="postern"):
