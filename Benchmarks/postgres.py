@@ -333,35 +333,47 @@ class PostgresBench:
 
     def millions(self):
         """How long a start takes with millions of messages queued, without lanes and with a row for each lane."""
-        lanes = self.queued // 50
+        lanes, copies = self.queued // 50, 50
         calls = [account_call(number) for number in range(lanes)]
         bodies = self.bodies("calls", ["[" + ",".join(calls[at : at + 1000]) + "]" for at in range(0, lanes, 1000)])
         dead = f"http://127.0.0.1:{free_port()}"
         streamone = {"streamone": {"apiUrl": dead, "id": "9yC-4pQxT_2a", "psk": "ZYXWVUTSRQPONMLKJIHGFEDCBAzyxwvu"}}
-        for name, upstreams, path, bodies, limit in [
-            ("without lanes", samsara(free_port()), "/v1/samsara/event", self.fill, 1),
-            (f"in {shown(lanes)} lanes", streamone, "/v1/streamone/call", bodies, 5),
+        for name, upstreams, path, bodies, connections, copies, limit in [
+            ("without lanes", samsara(free_port()), "/v1/samsara/event", self.fill, 8, 1, 1),
+            (f"in {shown(lanes)} lanes", streamone, "/v1/streamone/call", bodies, 1, copies, 5),
         ]:
-            what = f"{shown(self.queued)} queued {name}"
             with self.store():
                 with self.start(upstreams) as gateway:
-                    began = time.monotonic()
-                    self.post(gateway.port, path, bodies, 8, requests=self.queued // 1000, seconds=3000,
-                              header="Prefer: return=minimal")
-                    print(f"  filled with {what}, {shown(self.queued / (time.monotonic() - began))}/s", flush=True)
+                    self.post(gateway.port, path, bodies, connections, requests=self.queued // copies // 1000,
+                              seconds=3000, header="Prefer: return=minimal")
+                if copies > 1:
+                    self.multiply(copies)
+                psql(self.server.url(), f"ANALYZE {SCHEMA}.queue_1; CHECKPOINT;")
                 starts = {"SIGTERM": [], "SIGKILL": []}
                 for ended in list(starts) * self.rounds:  # How the run before was ended.
                     with self.start(upstreams, wait=False) as gateway:
-                        until(lambda: gateway.is_ready() and owns(gateway), 300, "the gateway is ready", every=0.005)
+                        until(lambda: owns(gateway) and gateway.is_ready(), 120, f"a start {name}", every=0.005)
                         starts[ended].append(time.monotonic() - gateway.started_at)
-                        if gateway.upstream(*upstreams)["counts"]["queued"] < self.queued:
+                        [upstream] = upstreams
+                        if gateway.upstream(upstream)["counts"]["queued"] < self.queued:
                             raise Failure("not all messages are queued")
                         if ended == "SIGTERM":
                             gateway.kill()
             note = "until it is ready and owns the store"
-            self.add(f"start with {what}", starts["SIGTERM"], "s", limit=limit, note=note)
+            self.add(f"start with {shown(self.queued)} queued {name}", starts["SIGTERM"], "s", limit=limit, note=note)
             note = "the lease of 10 s included"
             self.add(f"the same after SIGKILL, {name}", starts["SIGKILL"], "s", note=note)
+
+    def multiply(self, copies):
+        """Copies each queued message to earlier ids of the same lane, and counts them."""
+        columns = "kind, lane, acceptedAtMs, checksum, payload, laneName, laneGroup"
+        counts = ", ".join(f"{name} = {name} * {copies}" for name in ("accepted", "queued", "queuedBytes"))
+        psql(self.server.url(), f"""
+            SET search_path = {SCHEMA};
+            CREATE TEMP TABLE spans AS SELECT max(id) - min(id) + 256 AS span FROM queue_1;
+            INSERT INTO queue_1 (id, {columns})
+              SELECT id - copy * span, {columns} FROM queue_1, spans, generate_series(1, {copies - 1}) AS copy;
+            UPDATE upstreams SET {counts};""")
 
     def sqlite(self):
         """Whether a store in a file still costs what it did."""
@@ -385,7 +397,11 @@ def counted(load):
 
 
 def owns(gateway):
-    return gateway.metrics().get("postern_node_lease_seconds", 0) > 0
+    """Whether this gateway works on the queues. While it opens the store as their owner, it answers as any other."""
+    try:
+        return total(gateway, "postern_queue_moves_total") > 0
+    except OSError:
+        return False
 
 
 def accepted(gateway):
@@ -467,8 +483,9 @@ time of all its processes. A run with one refused or broken request does not cou
   default delivery settings. The times are those of the receipts.
 * **Idle**: {len(NODES)} gateways with the same upstream, 5 s after the last message. What the server does by itself is
   part of its CPU.
-* **Start**: from creating the process until `/readyz` is 200 and the gateway owns the store, asked every 5 ms; the
-  store was filled through the API, for upstreams that refuse connections.
+* **Start**: from creating the process until the gateway works on all queues and `/readyz` is 200, asked every 5 ms; the
+  upstreams refuse connections. The store was filled through the API; of those in lanes (calls of StreamOne), one for
+  each lane was, and a statement has copied them.
 * **SQLite**: instructions for each message under callgrind, see [BUDGET.md](BUDGET.md).
 """
 
