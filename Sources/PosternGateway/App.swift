@@ -6,7 +6,7 @@ import PosternDelivery
 import PosternHTTP
 import PosternMetrics
 public import PosternProcess
-public import PosternStore
+import PosternStore
 import PosternThreads
 import PosternTransport
 import PosternUpstream
@@ -65,31 +65,9 @@ public final class App: Sendable {
         let manager = ServiceManager(environment: ProcessInfo.processInfo.environment)
         let node = try Node(loaded.configuration, logger: logger)
         defer { node?.listeners.stop() }
-        var hasReloaded = false
-        var lease: StoreLease?
-        if let node {
-            var store = loaded.configuration.outbox.located
-            store.postgres.configDigest = loaded.digest
-            lease = try node.takeStore(store, manager) { [self] services in
-                while let signal = signals.take() {
-                    if signal == .stop {
-                        manager?.notify(["STOPPING=1", "STATUS=Stopping"])
-                        services?.stop { signals.take() == .stop }
-                        return true
-                    }
-                    hasReloaded = true
-                    guard let services else { continue }
-                    manager?.notifyOfReload()
-                    reload(services, simulators)
-                    manager?.notify(["READY=1"])
-                }
-                return false
-            } open: { [options, logger] (lease) throws(AppError) in
-                try Services(loaded, options, owning: lease, as: node, logger: logger)
-            }
-            guard lease != nil else { return logger.notice("stopped") }
+        guard let (services, hasReloaded) = try open(loaded, as: node, manager, simulators) else {
+            return logger.notice("stopped")
         }
-        let services = try Services(loaded, options, owning: lease, as: node, logger: logger)
         do {
             let ports = try services.start()
             announce(services, ports, simulators: simulators)
@@ -116,6 +94,46 @@ public final class App: Sendable {
         }
         logger.notice("stopped")
         if hasLostStore { throw .store(.ownershipLost) }
+    }
+
+    /// Opens the store, once this gateway owns it. Returns nil if a signal has stopped it before that.
+    private func open(
+        _ loaded: ConfigurationLoader.LoadedConfiguration, as node: Node?, _ manager: ServiceManager?,
+        _ simulators: Simulators?
+    ) throws(AppError) -> (services: Services, hasReloaded: Bool)? {
+        var hasReloaded = false
+        while true {
+            var lease: StoreLease?
+            if let node {
+                var store = loaded.configuration.outbox.located
+                store.postgres.configDigest = loaded.digest
+                lease = try node.takeStore(store, manager) { [self] services in
+                    while let signal = signals.take() {
+                        if signal == .stop {
+                            manager?.notify(["STOPPING=1", "STATUS=Stopping"])
+                            services?.stop { signals.take() == .stop }
+                            return true
+                        }
+                        hasReloaded = true
+                        guard let services else { continue }
+                        manager?.notifyOfReload()
+                        reload(services, simulators)
+                        manager?.notify(["READY=1"])
+                    }
+                    return false
+                } open: { [options, logger] (lease) throws(AppError) in
+                    try Services(loaded, options, owning: lease, as: node, logger: logger)
+                }
+                guard lease != nil else { return nil }
+            }
+            do throws(AppError) {
+                return (try Services(loaded, options, owning: lease, as: node, logger: logger), hasReloaded)
+            } catch {
+                guard let lease, case .store(let reason) = error, reason.isOfDatabase else { throw error }
+                logger.warning("cannot open the store; waiting for it again", metadata: ["error": "\(reason)"])
+                lease.leave()
+            }
+        }
     }
 
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
@@ -257,43 +275,5 @@ public final class App: Sendable {
                 "changed": "\(plan.live.joined(separator: ","))",
                 "needsRestart": "\(plan.needsRestart.joined(separator: ","))",
             ])
-    }
-}
-
-/// Why the gateway did not run, with the exit code for it (design, section 6).
-public enum AppError: Error, Sendable, CustomStringConvertible {
-    case configuration(ConfigurationProblems)
-    case store(StoreError)
-    case cannotListen(String)
-    /// The system does not give the process what it requires: threads, descriptors.
-    case system(String)
-
-    public var description: String {
-        switch self {
-        case .configuration(let problems): "\(problems)"
-        case .store(let error): "\(error)."
-        case .cannotListen(let detail), .system(let detail): detail
-        }
-    }
-
-    init(_ failure: Simulators.Failure) {
-        switch failure {
-        case .noProgram(let detail): self = .cannotListen(detail)
-        case .ports(let detail): self = .cannotListen("\(detail). Choose other ports with --simulate-port.")
-        case .failed(let detail): self = .system("\(detail).")
-        }
-    }
-
-    /// One of sysexits.h.
-    public var exitCode: Int32 {
-        switch self {
-        case .configuration: 78
-        case .store(.alreadyRunning), .store(.nodeRunning): 75
-        case .store(.systemLimit), .system: SystemLimitError.exitCode
-        case .store(.otherType): 78
-        case .store(.ownershipLost): 74
-        case .store: 73
-        case .cannotListen: 69
-        }
     }
 }

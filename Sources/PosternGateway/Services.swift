@@ -17,6 +17,7 @@ final class Services: Sendable {
     private let transport: any OwnedTransport
     private let listeners: any Listeners
     private let node: Node?
+    private let lease: StoreLease?
     private let context: APIContext
     private let handler: GatewayHandler
     private let logger: Logger
@@ -43,6 +44,7 @@ final class Services: Sendable {
         let metrics = Metrics()
         let memory = node?.memory ?? configuration.server.memory
         self.node = node
+        self.lease = lease
         self.logger = logger
         self.time = time
         current = Mutex(configuration)
@@ -262,6 +264,7 @@ final class Services: Sendable {
         for upstream in upstreams { upstream.client.renewConnections() }
         if changesTurns || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
+        lease?.show(configDigest: loaded.digest)
         context.wasReloaded()
         return plan
     }

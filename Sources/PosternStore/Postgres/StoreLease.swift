@@ -25,7 +25,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
     private let tookOver = Atomic<Bool>(false)
     /// In milliseconds.
     private let offset = Atomic<Int64>(0)
-    private let shared = Mutex(Shared())
+    private let shared: Mutex<Shared>
     private let running = Mutex<(any RunningLoop)?>(nil)
 
     private enum Condition {
@@ -41,6 +41,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
         var node: Int64?
         /// The name of the last node that was seen to own the store.
         var ownerName: String?
+        /// Differs from that of other nodes if the settings do.
+        var configDigest: String
         /// Gets why beats fail, nil once they do not, and at last why the lease is over.
         var observer: (@Sendable (StoreError?) -> Void)?
     }
@@ -68,6 +70,7 @@ public final class StoreLease: Loop, @unchecked Sendable {
         self.options = options
         self.threads = threads
         self.logger = logger
+        shared = Mutex(Shared(configDigest: options.configDigest))
         clock = LeaseClock(lease: .seconds(options.leaseSeconds))
     }
 
@@ -185,6 +188,12 @@ public final class StoreLease: Loop, @unchecked Sendable {
         check()
     }
 
+    /// Shows the other nodes that this one has reloaded its settings. Any thread.
+    public func show(configDigest: String) {
+        shared.withLock { $0.configDigest = configDigest }
+        check()
+    }
+
     /// Tells `body`, on the thread of the lease, why beats fail, nil once they do not, and at last why the lease is over.
     func observe(_ body: @escaping @Sendable (StoreError?) -> Void) { shared.withLock { $0.observer = body } }
 
@@ -272,7 +281,8 @@ public final class StoreLease: Loop, @unchecked Sendable {
             """
             INSERT INTO nodes (node, name, beat, state, version, configDigest)
             SELECT nextval('nodeNumbers'), ?, 0, ?, ?, ? FROM store WHERE movingFrom IS NULL RETURNING node
-            """, options.node, PostgresSchema.up, PosternVersion.current, options.configDigest, as: Int64.self)
+            """, options.node, PostgresSchema.up, PosternVersion.current, shared.withLock(\.configDigest),
+            as: Int64.self)
         guard let number else {
             let file = try sql.value("SELECT movingFrom FROM store", as: String.self) ?? ""
             throw StoreError.moving(place: options.place, from: file)
@@ -287,10 +297,11 @@ public final class StoreLease: Loop, @unchecked Sendable {
         let start = MonotonicInstant.sinceBoot
         let row = try sql.first(
             """
-            UPDATE nodes SET beat = beat + 1, clockOffsetMs = ?, isListening = ? WHERE node = ? AND state = ?
+            UPDATE nodes SET beat = beat + 1, clockOffsetMs = ?, isListening = ?, configDigest = ?
+            WHERE node = ? AND state = ?
             RETURNING beat, (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
-            """, hasOffset ? offset.load(ordering: .relaxed) : nil, listens.load(ordering: .acquiring), node,
-            PostgresSchema.up
+            """, hasOffset ? offset.load(ordering: .relaxed) : nil, listens.load(ordering: .acquiring),
+            shared.withLock(\.configDigest), node, PostgresSchema.up
         ) { (beat: $0[0] as Int64, time: $0[1] as Timestamp) }
         if let row {
             let found = SystemTime().now - (MonotonicInstant.sinceBoot - start) / 2 - row.time

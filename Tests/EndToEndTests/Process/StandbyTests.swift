@@ -22,6 +22,7 @@ extension EndToEnd {
             let process: ChildProcess
             let port: UInt16
             let directory: GatewayDirectory
+            let settings: Settings
 
             init(_ name: String, _ settings: Settings, environment: [String: String] = [:]) async throws {
                 self.name = name
@@ -29,6 +30,7 @@ extension EndToEnd {
                 var postgres = settings.outbox["postgres"] as? [String: Any] ?? [:]
                 postgres["node"] = name
                 settings.outbox["postgres"] = postgres
+                self.settings = settings
                 directory = try GatewayDirectory(settings)
                 process = try Binary.start(["serve", "--config", directory.config], environment: environment)
                 let line = try await process.line(of: .errors) { $0.contains(" waiting for the store ") }
@@ -192,7 +194,15 @@ extension EndToEnd {
             let nodes = try client.get("/v1/nodes").json["nodes"].array
             #expect(nodes.map { $0["name"].string } == ["east", "west"])
             #expect(nodes.map { $0["queues"].strings } == [[], ["samsara"]])
-            #expect(nodes[0]["configDigest"].string == nodes[1]["configDigest"].string)
+            func digests() throws -> [String?] {
+                try client.get("/v1/nodes").json["nodes"].array.map { $0["configDigest"].string }
+            }
+            #expect(try Set(digests()).count == 1)
+            var changed = second.settings
+            changed.delivery["batchMaxWaitSeconds"] = 1
+            try second.directory.configure(changed)
+            second.process.signal(SIGHUP)
+            #expect(try eventually { try Set(digests()).count == 2 })
             #expect(try await first.stop().exitCode == 0)
             // As the lease is three seconds, it has not waited for its end.
             #expect(try second.timeUntilOwner() < .seconds(Self.lease) || Binary.isSanitized)

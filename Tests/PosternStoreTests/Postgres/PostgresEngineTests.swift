@@ -216,16 +216,20 @@ import Testing
         let queue = try node.register()
         try node.append("kept", to: queue)
         let writers = try store.run("SELECT count(*) FROM writers")
-        let other = try store.connect()
-        try other.begin(.write)
-        try other.run("UPDATE nodes SET state = 3")
+        let isHeld = SharedValue(false)
+        let ended = inBackground { [store] in
+            let other = try store.connect()
+            try other.begin(.write)
+            try other.run("UPDATE nodes SET state = 3")
+            isHeld.set(true)
+            let isBlocked = eventually { store.isBlocked }
+            try other.run("COMMIT")
+            return isBlocked
+        }
+        #expect(eventually { isHeld.value })
         try store.terminateSessions()
-        let appended = inBackground { try node.append("refused", to: queue) }
-        #expect(eventually { store.isBlocked })
-        #expect(appended.value == nil)
-        try other.run("COMMIT")
-        #expect(eventually { appended.value != nil })
-        #expect(throws: AppendError.self) { _ = try appended.value?.get() }
+        #expect(throws: AppendError.self) { try node.append("refused", to: queue) }
+        #expect(try ended.value?.get() == true)
         #expect(try store.run("SELECT count(*) FROM writers") == writers)
     }
 
