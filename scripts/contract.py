@@ -15,7 +15,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from contract import agreement, configuration, document, examples, fuzzing, generated, refusals, served  # noqa: E402
+from contract import agreement, configuration, document, examples, fuzzing, generated, refusals, sdks, served  # noqa: E402
 from contract.gateway import SimulatedGateway  # noqa: E402
 from harness import LONGEST_WAIT, ROOT, Failure  # noqa: E402
 
@@ -51,6 +51,7 @@ def main():
         with SimulatedGateway(options.binary, directory + "/fuzzing") as gateway:
             step("schemas of kinds", lambda: agreement.check(known, gateway))
             step("refusals", lambda: refusals.check(known, gateway))
+            step("SDKs", lambda: sdks.check(known, gateway))
             options.quick or step("schemathesis", lambda: fuzzing.check(known, gateway, directory))
             gateway.check_alive()
     print("contract: ok")

@@ -69,10 +69,13 @@ class Document:
             raise Failure(f"{path.name} is not valid YAML: {error}") from error
         resource = Resource(contents=self.text, specification=DRAFT202012)
         self.registry = Registry().with_resource("urn:openapi", resource)
-        self.operations = [
+        operations = [
             Operation(self, path, method)
             for path, item in self.text["paths"].items() for method in item if method in METHODS
         ]
+        # Those in the form of the gateway, and those in the form of the platforms, which `sdks.py` checks.
+        self.operations = [one for one in operations if "SDK" not in one.description["tags"]]
+        self.sdks = [one for one in operations if "SDK" in one.description["tags"]]
 
     def resolved(self, pointer, value):
         """(pointer, value), behind a `$ref` if it is one."""

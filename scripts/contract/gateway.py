@@ -18,5 +18,8 @@ class SimulatedGateway(Gateway):
             "appservices": {"monitoringEnabled": True},
             **(more or {}),
         }
+        for name, upstream in example["upstreams"].items():
+            if "sdk" in upstream:
+                changes[name] = merged(changes.get(name, {}), {"sdk": {"enabled": True}})
         settings = {"upstreams": merged(example["upstreams"], changes)}
         super().__init__(binary, directory, settings, arguments=["--simulate"])
