@@ -11,8 +11,9 @@ from contract.examples import is_kind, payload_schema, refresh, rejected
 from harness import LONGEST_WAIT, Failure
 
 PACKAGE = "postern_client"
-# The generator does not know YAML, and a program that lays out the client is not needed.
-CONFIGURATION = {"post_hooks": [], "content_type_overrides": {"application/yaml": "application/octet-stream"}}
+# The generator knows neither YAML nor a body that is plain text, and a program that lays out the client is not needed.
+BYTES = "application/octet-stream"
+CONFIGURATION = {"post_hooks": [], "content_type_overrides": {"application/yaml": BYTES, "text/plain": BYTES}}
 # Of what it does not know, the only thing that a client does without: it has JSON instead.
 WITHOUT = "Unsupported content type application/x-ndjson"
 
