@@ -128,11 +128,11 @@ struct Rules: Sendable {
             return faults.add("", "is not accepted: the setting monitoring.enabled is not true", code: 1)
         }
         if kind == .crash {
-            if let name = item["name"] {
-                if !(name.string.map(Self.isCrashFile) ?? false) {
-                    faults.add("/name", "must be a UUID and .crash", code: 1)
-                }
-            } else if !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
+            let name = item["name"]
+            if let name, !(name.string.map(Self.isCrashFile) ?? false) {
+                faults.add("/name", "must be a UUID and .crash", code: 1)
+            }
+            if name == nil || item["deviceId"] != nil, !(item["deviceId"]?.string.map(Self.isUUID) ?? false) {
                 faults.add("/deviceId", "must be a UUID", code: 1)
             }
             if item["text"]?.isFilledString != true { faults.add("/text", "must be a non-empty string", code: 1) }
