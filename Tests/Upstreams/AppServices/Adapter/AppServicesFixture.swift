@@ -80,7 +80,8 @@ extension UpstreamFixture {
             BadSample("group", "{}", "/group", "/auth"),
             BadSample("crash", #"{"name":"../private.crash","text":"private"}"#, "/name"),
             BadSample(
-                "crash", #"{"name":"\#(AppServicesItems.deviceID).crash","deviceId":"","text":"it broke"}"#, "/deviceId"),
+                "crash", #"{"name":"\#(AppServicesItems.deviceID).crash","deviceId":"","text":"it broke"}"#, "/deviceId"
+            ),
             BadSample("crash", #"{"name":null,"text":"private"}"#, "/name"),
             BadSample("preferences", #"{"auth":{}}"#, "/userId", "/deviceId", "/preferences", "/auth/token"),
             BadSample("group_add", "{}", "/userId", "/group", "/auth"),
