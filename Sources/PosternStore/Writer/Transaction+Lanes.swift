@@ -238,15 +238,16 @@ extension Transaction {
         lanesAreDue(of: queue, at: now)
     }
 
-    /// Makes messages of a mixed queue due now that are to be sent again later.
+    /// Makes messages due now that are to be sent again later.
     func makeRetriesDue(of queue: QueueTarget, at now: Timestamp) throws {
         try sql.run(
             "UPDATE queue_# SET nextAttemptAtMs = ?1 WHERE waiting = 1 AND nextAttemptAtMs > ?1", of: queue.number, now)
     }
 
-    /// Makes waiting lanes due now.
+    /// Makes waiting lanes due now, and in each of them what has failed together with its front.
     func makeLanesDue(of queue: QueueTarget, at now: Timestamp) throws {
         writeStates[queue.number].openLane = nil
+        try makeRetriesDue(of: queue, at: now)
         try sql.run(
             """
             UPDATE lanes SET readyAtMs = ?1, wakes = wakes + 1, waitingFor = NULL,

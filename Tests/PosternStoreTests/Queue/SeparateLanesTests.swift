@@ -270,6 +270,20 @@ import Testing
         #expect(try store.claim(queue).messages.map(\.id) == [ids[0]])
     }
 
+    /// Otherwise the next one waits by the clock before it was set back, once the front is delivered.
+    @Test func waitThatWasEnded_staysEnded_forWhatHasFailedWithTheFront() throws {
+        let store = try TestStore()
+        let queue = try store.register(plain())
+        let ids = try store.append(2, to: queue, lane: .named("a"))
+        try store.sendLater(store.claim(queue).messages, of: queue, at: store.time.now + .seconds(3600))
+        queue.makeDue(at: store.time.now)
+        try store.settleDown()
+        let front = try store.claim(queue, most: 1).messages
+        #expect(front.map(\.id) == [ids[0]])
+        try store.deliver(front, of: queue)
+        #expect(try store.claim(queue).messages.map(\.id) == [ids[1]])
+    }
+
     @Test func cancelledFront_freesItsLane() throws {
         let store = try TestStore()
         let queue = try store.register(plain())
