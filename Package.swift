@@ -54,10 +54,13 @@ func upstream(_ name: String) -> [Target] {
             path: "Tests/Upstreams/\(name)/Adapter", swiftSettings: strict),
         .testTarget(
             name: name + "SimulatorTests",
-            dependencies: [.init(stringLiteral: name + "Simulator"), "PosternSimulatorKit", "PosternHTTP"] + tests,
+            dependencies: [
+                .init(stringLiteral: name + "Simulator"), .init(stringLiteral: name + "Scenarios"),
+                "PosternScenarios", "PosternSimulatorKit", "PosternHTTP",
+            ] + tests,
             path: "Tests/Upstreams/\(name)/Simulator", swiftSettings: strict),
         .target(
-            name: name + "Scenarios", dependencies: ["PosternScenarios", "PosternCore", "PosternSimulatorKit"],
+            name: name + "Scenarios", dependencies: ["PosternScenarios", "PosternCore", "PosternSimulatorKit", crypto],
             path: "Tests/Upstreams/\(name)/Scenarios", swiftSettings: strict),
     ]
 }

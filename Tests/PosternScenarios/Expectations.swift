@@ -43,6 +43,8 @@ package final class Expectations {
         /// Whether an SDK has posted it, and whether it was stored as failed then.
         package var isFromSDK = false
         package var isRejected = false
+        /// Whether its SDK was told that it is accepted, and has forgotten it.
+        package var isForgottenBySDK = false
         /// Whether the disk may have lost it, or what became of it, after syncs that it did not do.
         package var isWaived = false
         /// It is not to be sent before then, and does not expire before then.

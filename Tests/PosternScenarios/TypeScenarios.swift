@@ -36,6 +36,11 @@ package protocol TypeScenarios: Sendable {
     var endpoints: [Endpoint] { get }
     /// What its simulator's `/control` is told before it gets what it has, and after; nil if it takes everything again.
     var existing: (begin: String, end: String)? { get }
+    /// Members of its setting `sdk`, the same for the same seed; nil if it does not answer the SDK of its platform.
+    /// `hasKeys`: whether API keys are configured.
+    func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]?
+    /// The SDK of its platform; nil if it does not answer it.
+    func sdk(on device: SDKDevice) -> (any SDKModel)?
     /// Whether a gateway may send something wrong after it was restarted, or after its clock was set.
     func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool
 }
@@ -110,5 +115,7 @@ extension TypeScenarios {
     package func filler(_ mark: String) -> String? { nil }
     package var endpoints: [Endpoint] { [] }
     package var existing: (begin: String, end: String)? { nil }
+    package func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]? { nil }
+    package func sdk(on device: SDKDevice) -> (any SDKModel)? { nil }
     package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool { false }
 }

@@ -14,6 +14,7 @@ public struct Plan: Sendable, CustomStringConvertible {
     /// The types of upstream that the gateway is configured with.
     private(set) var types: [any TypeScenarios]
     public var callers: [CallerPlan] = []
+    public var devices: [DevicePlan] = []
     public var faults: [FaultPlan] = []
     public var actions: [ActionPlan] = []
     public var diskFaults: [DiskPlan] = []
@@ -67,6 +68,7 @@ public struct Plan: Sendable, CustomStringConvertible {
         addAlerts()
         addReplays()
         addTurns()
+        addDevices()
     }
 
     /// The types that there were when seeds were first recorded. Each later one takes part by chance of its own, so that
@@ -183,8 +185,8 @@ public struct Plan: Sendable, CustomStringConvertible {
 
     public var description: String {
         let lines =
-            ["\(oneDigit(hours)) hours, \(settings)"] + callers.map(\.description) + faults.map(\.description)
-            + diskFaults.map(\.description)
+            ["\(oneDigit(hours)) hours, \(settings)"] + callers.map(\.description)
+            + devices.map(\.description) + faults.map(\.description) + diskFaults.map(\.description)
         return (lines + actions.map(\.description)).joined(separator: "\n")
     }
 }

@@ -87,7 +87,11 @@ extension World {
         let upstreams = plan.types.filter { !removed.contains($0.name) }.map { type in
             let own = type.settings(sendsGzip: settings.sendsGzip, seed: plan.seed)
             let cap = settings.caps.filter { $0.upstream == type.name }.map(\.json)
-            return #""\#(type.name)":{\#((own + cap).joined(separator: ","))}"#
+            let sdk = type.sdkSettings(seed: plan.seed, hasKeys: !settings.turns.isEmpty).map {
+                #""sdk":{\#((["\"enabled\":true"] + $0).joined(separator: ","))}"#
+            }
+            let members = own + cap + [sdk].compactMap(\.self)
+            return #""\#(type.name)":{\#(members.joined(separator: ","))}"#
         }
         let retryMax = reloads.isMultiple(of: 2) ? 300 : 60
         let text = #"""
@@ -105,6 +109,8 @@ extension World {
         try Data(text.utf8).write(to: URL(filePath: file))
         var loader = ConfigurationLoader(
             types: UpstreamRegistry.all, environment: [:], file: file, secretsDirectory: nil)
+        // It has one, but the credentials of its simulators count only then.
+        loader.simulatedKey = []
         loader.simulators = Dictionary(
             uniqueKeysWithValues: plan.types.map { ($0.name, "http://\($0.name).world") })
         var loaded = try loader.load()

@@ -30,6 +30,8 @@ public final class World {
     /// The threads of this run, or of the time between two.
     var threads: ManualThreads
     private(set) var callers: Callers?
+    /// Nil if the plan has none.
+    private(set) var devices: Devices?
     var scenarios: [any Scenario] { callers?.scenarios ?? [] }
     /// For the configuration.
     let directory: String
@@ -130,6 +132,7 @@ public final class World {
         directory = disk.processFolder + "/world-\(UUID().uuidString)"
         promises.world = self
         callers = Callers(self)
+        if !plan.devices.isEmpty { devices = Devices(self) }
         beginThreads()
     }
 
@@ -165,6 +168,7 @@ public final class World {
             return .turn(index)
         }
         if let callers { _ = threads.start(callers) }
+        if let devices { _ = threads.start(devices) }
     }
 
     /// One loop turns, or time goes on, until `deadline` at most.

@@ -39,7 +39,7 @@ final class IngressStub: Listeners, @unchecked Sendable {
             guard completion != nil else { return }
             ingress.willAnswer?()
             switch action {
-            case .response(let response): end(response)
+            case .response(let response): end(response.isDropped ? nil : response)
             case .rendered(let render): end(render())
             case .problem(let problem): end(head.map { problem.response(to: $0) })
             case .hangUp, .detached, .stream: end(nil)
@@ -76,13 +76,18 @@ final class IngressStub: Listeners, @unchecked Sendable {
     @discardableResult func send(
         _ request: [UInt8], as caller: String? = nil, completion: @escaping (HTTPResponse?) -> Void
     ) -> Exchange? {
-        guard isAccepting else {
-            completion(nil)
-            return nil
-        }
         var request = request
         if let key, let end = request.firstIndex(of: UInt8(ascii: "\n")) {
             request.insert(contentsOf: "Authorization: Bearer \(caller ?? key)\r\n".utf8, at: end + 1)
+        }
+        return receive(request, completion: completion)
+    }
+
+    /// The same for a request as it is, with credentials of its own.
+    @discardableResult func receive(_ request: [UInt8], completion: @escaping (HTTPResponse?) -> Void) -> Exchange? {
+        guard isAccepting else {
+            completion(nil)
+            return nil
         }
         var reader = RequestReader()
         var position = 0

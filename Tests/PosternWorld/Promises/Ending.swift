@@ -36,6 +36,7 @@ struct Ending {
         resume()
         let requests = world.services.map(\.requests)
         world.callers?.finish()
+        world.devices?.finish()
         let end = world.time.instant + World.longestEnd
         var (tokensAt, eventAt) = (world.time.instant, world.time.instant)
         while !isQuiet, world.time.instant < end, world.promises.broken == nil {
@@ -70,7 +71,7 @@ struct Ending {
     }
 
     private var isQuiet: Bool {
-        guard world.callers?.areDone ?? true, let run = world.run else { return false }
+        guard world.callers?.areDone ?? true, world.devices?.areDone ?? true, let run = world.run else { return false }
         return run.gateway.outbox.ledgers.values.allSatisfy { $0.queued == 0 } && run.ingress.runningRequests == 0
             && world.alerts.isComplete && world.replays.areDone
     }

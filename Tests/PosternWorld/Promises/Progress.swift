@@ -29,7 +29,9 @@ final class Progress {
             guard looks > Self.maxLooks else { continue }
             world.promises.fail(
                 "what can be sent is sent",
-                "\(entry.mark), \(entry.ids[0]), of \(name) waits for an hour, although nothing is wrong")
+                "\(entry.mark), \(entry.ids[0]), of \(name) waits for an hour, although nothing is wrong; "
+                    + "\(world.run.flatMap { (try? $0.gateway.outbox.message(entry.ids[0])) ?? nil }.map { "\($0) at \(world.time.now)" } ?? "")"
+            )
         }
     }
 
@@ -37,9 +39,9 @@ final class Progress {
         guard !world.removed.contains(service.name), !world.weather.isExcuse else { return false }
         if service.type.traits.contains(.signedWithTime), world.wasClockSet { return false }
         // Poison keeps others waiting.
-        guard !world.plan.callers.contains(where: { $0.type.name == service.name && $0.poison > 0 }) else {
-            return false
-        }
+        guard !world.plan.callers.contains(where: { $0.type.name == service.name && $0.poison > 0 }),
+            !world.plan.devices.contains(where: { $0.type.name == service.name && $0.poison > 0 })
+        else { return false }
         return service.activeFaults(at: world.time.instant).allSatisfy { $0.kind == .wrongEndpoint }
             && world.snapshot(of: service.name)?.isPaused == false
     }

@@ -18,6 +18,7 @@ extension Promises {
             for id in entry.ids { check(entry, id, record(id)) }
             checkRepeats(entry)
         }
+        checkForgottenBySDKs()
         world.alerts.atTheEnd()
         if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
         checkOrder()

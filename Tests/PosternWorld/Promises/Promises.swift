@@ -62,7 +62,7 @@ final class Promises: @unchecked Sendable {
         world.alerts.logged(text)
     }
 
-    private func checkSecrets(_ text: String, in place: String) {
+    func checkSecrets(_ text: String, in place: String) {
         // Most of what is searched is long, and a debug build of Swift takes its time.
         let found = text.withCString { bytes in Self.secrets.first { strstr(bytes, $0) != nil } }
         if let found { fail("no secret leaves", "\(found) in \(place): \(text)") }
@@ -99,18 +99,21 @@ final class Promises: @unchecked Sendable {
                 }
                 fail("a repeat is not stored again", "\(entry.mark) was accepted as \(first), then as \(id)")
             }
-            if let other = owners.updateValue(entry, forKey: id), other !== entry {
-                fail("no id is assigned twice", "\(id) is that of \(other.mark), and of \(entry.mark)")
-            }
+            own(id, entry)
             entry.ids.append(id)
             guard !stored.contains(id), !isForgotten(entry) else { continue }
             fail("a 2xx means that the message is stored", "\(entry.mark) was answered as \(id), which is not there")
         }
     }
 
+    func own(_ id: MessageID, _ entry: Expectations.Entry) {
+        guard let other = owners.updateValue(entry, forKey: id), other !== entry else { return }
+        fail("no id is assigned twice", "\(id) is that of \(other.mark), and of \(entry.mark)")
+    }
+
     /// Whether it was stored by a request whose response was lost, and its record may have been removed since. The
     /// response is kept for longer than what became of the message.
-    private func isForgotten(_ entry: Expectations.Entry) -> Bool {
+    func isForgotten(_ entry: Expectations.Entry) -> Bool {
         entry.isKnownAgain && entry.unanswered > 0 && isRemoved(entry)
     }
 
@@ -186,7 +189,7 @@ final class Promises: @unchecked Sendable {
         }
     }
 
-    private func isRequeued(_ entry: Expectations.Entry) -> Bool {
+    func isRequeued(_ entry: Expectations.Entry) -> Bool {
         let worker = world.run?.workers.first { $0.type.name == entry.upstream }?.worker
         return world.weather.quietly {
             entry.ids.contains { id in (try? worker?.queue.read { try $0.row(id)?.wasRequeued }) == true }

@@ -102,7 +102,9 @@ final class TurnWatch {
     /// Every turn has its weight in messages before the next one. Every other request may be of rows that were left before,
     /// and some are claimed before a message is stored, and sent after that.
     private func most(_ service: Service) -> Int {
-        let callers = world.plan.callers.count { $0.type.name == service.name } + 2
+        let callers =
+            world.plan.callers.count { $0.type.name == service.name } + 2
+            + world.plan.devices.count { $0.type.name == service.name }
         return 2 * SettingsPlan.maxWeight * callers + 2 * world.plan.settings.maxInFlight + 8
     }
 

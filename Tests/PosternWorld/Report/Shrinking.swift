@@ -1,4 +1,4 @@
-/// Looks for less that breaks the same promise: fewer callers, faults and actions of the operator, and an earlier end.
+/// Looks for less that breaks the same promise: fewer callers, devices, faults and actions of the operator, and an earlier end.
 enum Shrinking {
     /// Worlds that are tried at most.
     static let maxTries = 60
@@ -21,6 +21,7 @@ enum Shrinking {
         shorten(\.diskFaults, of: { best.plan }, accept)
         shorten(\.faults, of: { best.plan }, accept)
         shorten(\.callers, of: { best.plan }, accept)
+        shorten(\.devices, of: { best.plan }, accept)
         while best.plan.hours > 1, accept({ $0.hours /= 2 }) {}
         return best
     }

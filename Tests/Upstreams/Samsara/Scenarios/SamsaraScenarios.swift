@@ -15,7 +15,22 @@ package struct SamsaraScenarios: TypeScenarios {
     package init() {}
 
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] {
-        [#""compression":"\#(sendsGzip ? "gzip" : "none")""#]
+        [#""compression":"\#(sendsGzip ? "gzip" : "none")","eventMaxBytes":\#(Self.eventMaxBytes)"#]
+    }
+    static let eventMaxBytes = 2000
+    package func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]? {
+        let random = SeededRandom(seed: seed, for: "sdk of samsara")
+        let (isAnonymous, stamps) = (random.chance(0.5) || !hasKeys, random.chance(0.7))
+        return [
+            #""anonymous":\#(isAnonymous),"stampEvents":\#(stamps)"#,
+            #""whenInvalid":"\#(keepsInvalid(seed) ? "deadLetter" : "refuse")""#,
+        ]
+    }
+    private func keepsInvalid(_ seed: UInt64) -> Bool {
+        SeededRandom(seed: seed, for: "invalid of samsara").chance(0.5)
+    }
+    package func sdk(on device: SDKDevice) -> (any SDKModel)? {
+        SamsaraSDKModel(device, reportsInvalid: device.reportsInvalid && keepsInvalid(device.seed))
     }
     package func scenario(of caller: Int) -> any Scenario { SamsaraScenario(caller) }
     package func filler(_ mark: String) -> String? { #"{"sourceId":"\#(mark)","eventName":"e","id":"\#(mark)"}"# }

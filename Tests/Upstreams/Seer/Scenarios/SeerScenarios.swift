@@ -17,6 +17,10 @@ package struct SeerScenarios: TypeScenarios {
     }
     package func asksForToken(_ request: SimulatedRequest) -> Bool { request.path == "/oauth/access_token" }
     package func scenario(of caller: Int) -> any Scenario { SeerScenario() }
+    package func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]? {
+        [#""tokenSeconds":\#(SeededRandom(seed: seed, for: "sdk of seer").pick([60, 3600]))"#]
+    }
+    package func sdk(on device: SDKDevice) -> (any SDKModel)? { SeerSDKModel(device) }
     package var endpoints: [Endpoint] {
         [("activity", "/sactivity"), ("tincan", "/tincan"), ("instrumentation", "/sinstrumentation")].map {
             kind, path in Endpoint(kind, path: path) { reportText(kind, $0) }
@@ -42,7 +46,7 @@ private final class SeerScenario: Scenario {
     }
 }
 
-private func reportText(_ kind: String, _ mark: String, _ more: String = "") -> String {
+func reportText(_ kind: String, _ mark: String, _ more: String = "") -> String {
     kind == "tincan"
         ? #"{"actor":{"mbox":"m"},"verb":{"id":"v"},"object":{"id":"\#(mark)","definition":{"type":"t"}},"context":{"extensions":{"appId":"a"}}\#(more)}"#
         : #"{"actor":{"id":"a"},"verb":"v","object":{"id":"\#(mark)","objectType":"t"},"generator":{"appId":"g"}\#(more)}"#

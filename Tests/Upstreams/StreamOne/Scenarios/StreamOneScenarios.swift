@@ -18,6 +18,8 @@ package struct StreamOneScenarios: TypeScenarios {
             ? [#""requestCache":"store","requestCacheBytes":65536"#] : []
     }
     package func opening(_ random: SeededRandom) -> Opening { Opening([#"{"failuresUntilRateLimited":0}"#]) }
+    package func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]? { [#""queueActions":["item/edit"]"#] }
+    package func sdk(on device: SDKDevice) -> (any SDKModel)? { StreamOneSDKModel(device) }
     package func scenario(of caller: Int) -> any Scenario { StreamOneScenario(caller) }
     /// A gateway whose clock was set signs with the time that it has.
     package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool {
