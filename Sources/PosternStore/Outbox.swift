@@ -149,17 +149,19 @@ public final class Outbox: Sendable {
     /// - Parameter record: Stored with the messages, and also if there are none. If another node has stored one with the same
     ///   key, nothing is stored (`AppendError.recorded`).
     public func append(
-        _ messages: [NewMessage], recording record: RequestRecord? = nil,
+        _ messages: [NewMessage], recording record: RequestRecord? = nil, after admission: Admission? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        guard !needsOwner(messages) else {
+        guard !needsOwner(messages, after: admission) else {
             return completion(.failure(.store(.notOwner)))
         }
-        writer.append(messages, recording: record, completion: completion)
+        writer.append(messages, recording: record, after: admission, completion: completion)
     }
 
     /// Whether only the owner of the store can store these messages, because they need a state that it changes; false on the owner.
-    public func needsOwner(_ messages: [NewMessage]) -> Bool { !isOwner && !messages.allSatisfy(\.needsNoState) }
+    public func needsOwner(_ messages: [NewMessage], after admission: Admission? = nil) -> Bool {
+        !isOwner && (admission != nil || !messages.allSatisfy(\.needsNoState))
+    }
 
     /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled. Zero while it waits for a
     /// database that cannot be reached.

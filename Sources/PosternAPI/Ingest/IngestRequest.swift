@@ -76,7 +76,7 @@ struct IngestRequest: Sendable {
                         )
                     )
                 })
-        case .queueFull, .neverFits, .recorded, .store: return [:]
+        case .queueFull, .neverFits, .notAdmitted, .recorded, .store: return [:]
         }
     }
 

@@ -167,6 +167,8 @@ final class IngestResponse: Sendable {
                 headers: [("Retry-After", "5")])
         case .store(let error): Problem(error)
         case .refused(let refused): problem(refused)
+        // Only an SDK brings a request that is admitted as a whole.
+        case .notAdmitted(let refusal): Problem(slug: refusal.reason.slug, status: 409, detail: refusal.detail)
         case .reused(let indices): reused(indices)
         case .recorded: .reusedKey
         }

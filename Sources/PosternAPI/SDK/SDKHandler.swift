@@ -9,11 +9,11 @@ import Synchronization
 
 /// Answers the SDKs of the platforms (`SDKEndpoints`). Any thread.
 final class SDKHandler: Sendable {
-    private let context: APIContext
+    let context: APIContext
     /// What each address may still send, by upstream.
     private let allowances = Mutex<[Sender: TokenBucket]>([:])
     /// The requests that wait for room.
-    private let held = Atomic<Int>(0)
+    let held = Atomic<Int>(0)
 
     private struct Sender: Hashable {
         let upstream: UpstreamName
@@ -23,14 +23,20 @@ final class SDKHandler: Sendable {
     /// Addresses that are remembered; one more clears all of them.
     private static let mostSenders = 10_000
     /// How often a request that is held is tried again.
-    private static let retryInterval = Duration.milliseconds(250)
+    static let retryInterval = Duration.milliseconds(250)
 
     init(context: APIContext) { self.context = context }
 
     // MARK: Before the body
 
-    /// Throws what can be refused before the body is read.
+    /// Throws what can be refused before the body is read. A request that may be held is read first, since one that does not pass
+    /// its checks is not.
     func checkReadiness(for call: SDKSite.Call, from address: PeerAddress) throws(Problem) {
+        if call.storesMessages, call.site.endpoints.patience > .zero { return }
+        try checkAllowance(of: call, address)
+    }
+
+    func checkAllowance(of call: SDKSite.Call, _ address: PeerAddress) throws(Problem) {
         guard isAllowed(call, address) else { throw Gatekeeper.rateLimited("requests", .seconds(1)) }
         guard case .store = call.sdk.response else { return }
         try IngestHandler(context: context).checkReadiness()
@@ -109,8 +115,11 @@ final class SDKHandler: Sendable {
                 let submission = try read(request)
                 responder.request.unprovenBody?.end()
                 let messages = messages(of: submission, call.site, responder.request, at: request.receivedAt)
-                guard !context.outbox.needsOwner(messages) else { return responder.relay(body) }
-                store(messages, submission, call.site, responder.request) { [self] answer, ids in
+                let admission = admission(of: submission, to: call.site)
+                guard !context.outbox.needsOwner(messages, after: admission) else { return responder.relay(body) }
+                let wait = Wait(until: context.time.instant + call.site.endpoints.patience)
+                if call.site.endpoints.patience > .zero { responder.onHangUp { wait.end() } }
+                store(messages, submission, call.site, responder.request, wait) { [self] answer, ids in
                     var responder = responder
                     responder.ids = ids
                     finish(answer, call, responder)
@@ -160,7 +169,7 @@ final class SDKHandler: Sendable {
     }
 
     /// A request whose messages were not read counts as one message.
-    private func countRefusal(_ answer: SDKAnswer, _ call: SDKSite.Call) {
+    func countRefusal(_ answer: SDKAnswer, _ call: SDKSite.Call) {
         guard call.storesMessages else { return }
         let slug: ProblemSlug? =
             switch answer.outcome {
@@ -170,118 +179,6 @@ final class SDKHandler: Sendable {
             case .noRoom: .overloaded
             }
         if let slug { context.metrics.refused("\(call.site.upstream.name)", slug.rawValue).add() }
-    }
-
-    // MARK: Storing
-
-    private func messages(
-        of submission: SDKSubmission, _ site: SDKSite.Form, _ asked: APIRequest, at acceptedAt: Timestamp
-    ) -> [NewMessage] {
-        let upstream = site.upstream
-        let trace = TraceParent(asked.head)?.text
-        return submission.items.map { item in
-            var (valid, failure) = (ValidPayload(), nil as String?)
-            switch item.validation {
-            case .success(let payload): valid = payload
-            case .failure(let fault): failure = fault.faults.text
-            }
-            let bytes = valid.rewritten ?? submission.bytes
-            let range = valid.rewritten == nil ? item.range : bytes.indices
-            return NewMessage(
-                queue: upstream.queue, kind: item.kind, lane: valid.lane, acceptedAt: acceptedAt,
-                expiresAt: valid.expiresAt, bytes: bytes, range: range, waitsFor: valid.waitsFor,
-                credential: valid.credential, traceParent: trace, turn: turn(of: bytes[range], upstream, asked.caller),
-                isFromSDK: true, failure: failure, failsIfRejected: submission.refusal == nil)
-        }
-    }
-
-    /// The turn of a message; its payload is read only if a value in it decides.
-    private func turn(of payload: ArraySlice<UInt8>, _ upstream: ConfiguredUpstream, _ caller: Caller?) -> Int64 {
-        guard let fairness = upstream.fairness else { return 0 }
-        guard fairness.readsPayload else { return fairness.turn(ofCaller: caller?.turn, key: nil, payload: nil) }
-        let parsed = JSONParser.ofThisThread.parseWithLoneSurrogates(Array(payload)) { payload in
-            fairness.turn(ofCaller: caller?.turn, key: nil, payload: payload)
-        }
-        return (try? parsed.get()) ?? fairness.turn(ofCaller: caller?.turn, key: nil, payload: nil)
-    }
-
-    /// Calls `completion` with the answer, and the ids of what was stored.
-    private func store(
-        _ messages: [NewMessage], _ submission: SDKSubmission, _ site: SDKSite.Form, _ asked: APIRequest,
-        _ completion: @escaping @Sendable (SDKAnswer, [MessageID]) -> Void
-    ) {
-        let name = "\(site.upstream.name)"
-        @Sendable func refuse(_ slug: ProblemSlug) {
-            context.metrics.refused(name, slug.rawValue).add(messages.count)
-            completion(site.answer(to: .noRoom), [])
-        }
-        guard !messages.isEmpty else { return completion(submission.answer(SDKReceipt(ids: [])), []) }
-        if asked.caller?.takeMessages(messages.count, at: context.time.instant) != nil { return refuse(.rateLimited) }
-        let bytes = messages.reduce(0) { $0 + $1.range.count }
-        context.memory.takeAnyway(bytes)
-        let deadline = context.time.instant + site.endpoints.patience
-        append(messages, submission, by: deadline) { [context] result in
-            context.memory.give(bytes)
-            switch result {
-            case .success(let receipt):
-                var endpoint: ConfiguredUpstream.KindEndpoint?
-                for (index, message) in messages.enumerated() where !receipt.repeated.contains(index) {
-                    if endpoint?.kind != message.kind {
-                        endpoint = site.upstream.kinds.first { $0.kind == message.kind }
-                    }
-                    endpoint?.accepted.add()
-                }
-                completion(
-                    submission.answer(SDKReceipt(ids: receipt.ids, repeated: receipt.repeated)), receipt.ids)
-            case .failure(.refused(let refused)):
-                let faults = Dictionary(refused.map { ($0.index, $0.refusal) }) { first, _ in first }
-                context.metrics.refused(name, ProblemSlug.invalidPayload.rawValue).add(messages.count)
-                completion(submission.refusal?(faults) ?? site.answer(to: .noRoom), [])
-            case .failure(.queueFull), .failure(.neverFits): refuse(.outboxFull)
-            case .failure(.store(let error)): refuse(Problem(error).slug)
-            case .failure(.reused), .failure(.recorded): refuse(.internal)
-            }
-        }
-    }
-
-    /// Stores the messages. If there is no room, tries it again until `deadline`.
-    private func append(
-        _ messages: [NewMessage], _ submission: SDKSubmission, by deadline: MonotonicInstant,
-        _ completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
-    ) {
-        var record: RequestRecord?
-        if submission.items.contains(where: { $0.identity != nil }) {
-            record = .events(
-                submission.items.map { item in item.identity.map { EventIdentity(key: $0, fingerprint: []) } })
-        }
-        context.outbox.append(messages, recording: record) { [self] result in
-            guard case .failure(let error) = result, error.isForNow, context.time.instant < deadline,
-                !context.isDraining.load(ordering: .relaxed), hold()
-            else { return completion(result) }
-            context.timer.run(after: Self.retryInterval) { [self] in
-                held.wrappingSubtract(1, ordering: .relaxed)
-                append(messages, submission, by: deadline, completion)
-            }
-        }
-    }
-
-    /// Whether one more request may wait.
-    private func hold() -> Bool {
-        let count = held.wrappingAdd(1, ordering: .relaxed).newValue
-        guard count > context.limits.maxHeldRequests else { return true }
-        held.wrappingSubtract(1, ordering: .relaxed)
-        return false
-    }
-}
-
-extension AppendError {
-    /// Whether nothing was stored, and the same messages may be later.
-    fileprivate var isForNow: Bool {
-        switch self {
-        case .queueFull, .store(.full), .store(.unavailable), .store(.conflict): true
-        // Of some of these it is not known whether the messages were stored: they would be there twice.
-        case .store, .neverFits, .refused, .reused, .recorded: false
-        }
     }
 }
 
@@ -331,15 +228,5 @@ extension RouteContext: SDKContext {
         return await withCheckedContinuation { continuation in
             request.handler.handlers.sdk.store(submission, site, request) { continuation.resume(returning: $0) }
         }
-    }
-}
-
-extension SDKHandler {
-    fileprivate func store(
-        _ submission: SDKSubmission, _ site: SDKSite.Form, _ asked: APIRequest,
-        _ completion: @escaping @Sendable (SDKAnswer) -> Void
-    ) {
-        let messages = messages(of: submission, site, asked, at: context.time.now)
-        store(messages, submission, site, asked) { answer, _ in completion(answer) }
     }
 }

@@ -44,7 +44,7 @@ extension CommitLoop {
 
     func answer(_ job: OutboxWriter.Job, with error: StoreError) {
         switch job {
-        case .append(_, _, let completion): completion(.failure(.store(error)))
+        case .append(_, _, _, let completion): completion(.failure(.store(error)))
         case .change(_, let failed): failed(error)
         case .overwriteUnused(let completion): completion(.failure(error))
         case .stop: break
@@ -58,7 +58,7 @@ extension CommitLoop {
         var rejected: [OutboxWriter.Job] = []
         for job in jobs {
             switch job {
-            case .append(let messages, _, _) where !wasFull && mayMakeRoom(for: messages): evicting.append(job)
+            case .append(let messages, _, _, _) where !wasFull && mayMakeRoom(for: messages): evicting.append(job)
             case .append: rejected.append(job)
             case .change: changes.append(job)
             case .overwriteUnused, .stop: break

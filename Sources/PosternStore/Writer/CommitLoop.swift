@@ -107,7 +107,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
         var messages = 0
         while messages < OutboxWriter.maxMessagesPerCommit, let job = jobs.popFirst() {
             switch job {
-            case .append(let new, _, let completion):
+            case .append(let new, _, _, let completion):
                 guard !outbox.isFull || mayMakeRoom(for: new) else {
                     completion(.failure(.store(.full(detail: "the disk is full; deliveries go on"))))
                     continue
@@ -265,8 +265,9 @@ final class CommitLoop: Loop, @unchecked Sendable {
     /// Executes one job inside the transaction.
     private func perform(_ job: OutboxWriter.Job, in transaction: Transaction) throws -> Effect {
         switch job {
-        case .append(let messages, let record, let completion):
-            let result = try transaction.append(messages, recording: record, isDiskFull: outbox.isFull)
+        case .append(let messages, let record, let admission, let completion):
+            let result = try transaction.append(
+                messages, recording: record, after: admission, isDiskFull: outbox.isFull)
             return .appended(result, completion)
         case .change(let body, _):
             transaction.growth = nil

@@ -20,19 +20,22 @@ public struct EventIdentity: Sendable, Equatable {
 extension Transaction {
     /// Stores all of `messages` or, on a refusal, none, and with them what `record` says.
     func append(
-        _ messages: [NewMessage], recording record: RequestRecord?, isDiskFull: Bool
+        _ messages: [NewMessage], recording record: RequestRecord?, after admission: Admission? = nil,
+        isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendError> {
         if record != nil { growth = nil }
         switch record {
-        case nil: return try append(messages, isDiskFull: isDiskFull)
+        case nil: return try append(messages, after: admission, isDiskFull: isDiskFull)
         case .response(let response):
             return try undoing {
-                let result = try append(messages, isDiskFull: isDiskFull)
+                let result = try append(messages, after: admission, isDiskFull: isDiskFull)
                 guard case .success(let receipt) = result, try !store(response.row(for: receipt)) else { return result }
                 return try stored(response.key).map { .failure(.recorded($0)) }
             }
         case .events(let identities):
-            return try undoing { try append(messages, identifiedBy: identities, isDiskFull: isDiskFull) }
+            return try undoing {
+                try append(messages, identifiedBy: identities, after: admission, isDiskFull: isDiskFull)
+            }
         }
     }
 
@@ -65,7 +68,8 @@ extension Transaction {
     /// Leaves out the events that were stored before; the receipt has the ids of their messages all the same. Nil if another
     /// node has stored one meanwhile.
     private func append(
-        _ messages: [NewMessage], identifiedBy identities: [EventIdentity?], isDiskFull: Bool
+        _ messages: [NewMessage], identifiedBy identities: [EventIdentity?], after admission: Admission?,
+        isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendError>? {
         var eventMessages: [EventMessage] = []
         var known: [[UInt8]: (fingerprint: [UInt8], message: EventMessage)] = [:]
@@ -85,7 +89,7 @@ extension Transaction {
             }
         }
         guard reused.isEmpty else { return .failure(.reused(reused)) }
-        switch try append(new.map { messages[$0] }, isDiskFull: isDiskFull) {
+        switch try append(new.map { messages[$0] }, after: admission, isDiskFull: isDiskFull) {
         case .failure(let refusal): return .failure(refusal.inRequest(new))
         case .success(var receipt):
             for (index, id) in zip(new, receipt.ids) {

@@ -69,6 +69,22 @@ public struct NewMessage: Sendable {
     }
 }
 
+/// What is decided about a request as a whole, in the transaction that stores its messages and before the first of them, also if
+/// there are none or all of them repeat others.
+public struct Admission: Sendable {
+    let queue: QueueTarget
+    /// Sees the state of the queue's upstream, and returns how it changes. Throws if the request is refused.
+    let decide: @Sendable (any UpstreamState) throws -> [StateChange]
+
+    public init(
+        to queue: QueueTarget,
+        _ decide: @escaping @Sendable (any UpstreamState) throws(AcceptanceError) -> [StateChange]
+    ) {
+        self.queue = queue
+        self.decide = decide
+    }
+}
+
 /// The result of storing messages.
 public struct AppendReceipt: Sendable {
     /// The ids, in the order of the messages.
@@ -101,6 +117,8 @@ public enum AppendError: Error, Sendable, Equatable {
     case neverFits(UpstreamName?)
     /// Upstreams rejected some of them, each with its index.
     case refused([Refused])
+    /// The request as a whole was not admitted.
+    case notAdmitted(AcceptanceError)
     /// The events with these indices have the identities of others.
     case reused([Int])
     /// Since the caller looked, a request with the same key was stored, here or at another node, with this record.

@@ -9,7 +9,8 @@ import Synchronization
 /// Any thread may submit jobs; completions run on the writer's thread after the commit and must be quick.
 final class OutboxWriter: Sendable {
     enum Job: Sendable {
-        case append([NewMessage], RequestRecord?, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
+        case append(
+            [NewMessage], RequestRecord?, Admission?, @Sendable (Result<AppendReceipt, AppendError>) -> Void)
         /// The body returns what to do after its changes are committed.
         case change(@Sendable (Transaction) throws -> @Sendable () -> Void, failed: @Sendable (StoreError) -> Void)
         /// Done between commits.
@@ -54,11 +55,11 @@ final class OutboxWriter: Sendable {
     /// Stores all of `messages` or none. `completion` is called once the commit is on disk
     /// (`synchronous=FULL`: a power cut costs nothing that was completed).
     func append(
-        _ messages: [NewMessage], recording record: RequestRecord? = nil,
+        _ messages: [NewMessage], recording record: RequestRecord? = nil, after admission: Admission? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
         let completion = deadlines?.add(completion) { .store($0) } ?? completion
-        if let error = put(.append(messages, record, completion)) { completion(.failure(.store(error))) }
+        if let error = put(.append(messages, record, admission, completion)) { completion(.failure(.store(error))) }
     }
 
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then

@@ -184,8 +184,10 @@ extension SettledNotice {
 
 extension Transaction {
     /// Stores all of `messages` or, if one is rejected, none. If the disk is full, other messages are evicted for them.
-    func append(_ messages: [NewMessage], isDiskFull: Bool = false) throws -> Result<AppendReceipt, AppendError> {
-        guard isDiskFull || messages.contains(where: \.queue.validatesAgainstState) else {
+    func append(
+        _ messages: [NewMessage], after admission: Admission? = nil, isDiskFull: Bool = false
+    ) throws -> Result<AppendReceipt, AppendError> {
+        guard isDiskFull || admission != nil || messages.contains(where: \.queue.validatesAgainstState) else {
             return try store(messages, isDiskFull: false)
         }
         growth = nil
@@ -193,10 +195,25 @@ extension Transaction {
         // of that is undone.
         var result: Result<AppendReceipt, AppendError> = .failure(.store(.closed))
         try inSavepoint {
+            if let refusal = try admission.flatMap(refusal(by:)) {
+                result = .failure(.notAdmitted(refusal))
+                return false
+            }
             result = try store(messages, isDiskFull: isDiskFull)
+            if let admission { writeStates[admission.queue.number].draft = nil }
             if case .success = result { return true } else { return false }
         }
         return result
+    }
+
+    /// Applies what follows from the request as a whole, or returns why it is refused.
+    private func refusal(by admission: Admission) throws -> AcceptanceError? {
+        do {
+            try apply(try state(of: admission.queue).decide(admission.decide), of: admission.queue)
+            return nil
+        } catch let refusal as AcceptanceError {
+            return refusal
+        }
     }
 
     private func store(

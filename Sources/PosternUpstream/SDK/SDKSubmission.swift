@@ -5,6 +5,9 @@ public struct SDKSubmission: Sendable {
     /// The texts of the items: usually the request's body, which is not copied.
     public var bytes: [UInt8]
     public var items: [SDKItem]
+    /// What is decided about the request as a whole, in the transaction that stores its items and before the first of them, also
+    /// if there are none, or all of them repeat others.
+    public var admission: SDKAdmission?
     /// The answer to what was stored.
     public var answer: @Sendable (SDKReceipt) -> SDKAnswer
     /// The answer if items are refused given the state of the upstream, by their indices; then none is stored. Nil: the refused
@@ -19,6 +22,23 @@ public struct SDKSubmission: Sendable {
         self.items = items
         self.refusal = refusal
         self.answer = answer
+    }
+}
+
+/// Whether a request of an SDK is admitted, given the state of the upstream.
+public struct SDKAdmission: Sendable {
+    /// Returns how the state changes; a draft among these changes is seen by the second validation of the items. Throws if the
+    /// request is refused; nothing of it is stored then.
+    public let decide: @Sendable (any UpstreamState) throws(AcceptanceError) -> [StateChange]
+    /// The answer to a request that is refused, unless there is no room for it.
+    public let refusal: @Sendable (AcceptanceError) -> SDKAnswer
+
+    public init(
+        decide: @escaping @Sendable (any UpstreamState) throws(AcceptanceError) -> [StateChange],
+        refusal: @escaping @Sendable (AcceptanceError) -> SDKAnswer
+    ) {
+        self.decide = decide
+        self.refusal = refusal
     }
 }
 

@@ -32,7 +32,7 @@ import Testing
         let (inbox, change, message) = (Inbox<OutboxWriter.Job>(), SharedValue("none"), SharedValue("none"))
         inbox.put(.change({ _ in { change.set("done") } }, failed: { change.set(name($0)) }))
         inbox.put(
-            .append([store.message(to: queue)], nil) { result in
+            .append([store.message(to: queue)], nil, nil) { result in
                 switch result {
                 case .success: message.set("done")
                 case .failure(.store(let error)): message.set(name(error))
