@@ -21,6 +21,7 @@ extension EndToEnd {
             settings.upstreams = Self.ports.mapValues { _ in [:] }
             settings.upstreams?["samsara"] = ["sdk": ["enabled": true, "anonymous": true]]
             settings.upstreams?["seer"] = ["sdk": ["enabled": true]]
+            settings.upstreams?["curio"] = ["sdk": ["enabled": true]]
             settings.upstreams?["appservices"] = ["sdk": ["enabled": true]]
             settings.upstreams?["streamone"] = ["sdk": ["enabled": true, "queueActions": ["item/edit"]]]
             let directory = try GatewayDirectory(settings)

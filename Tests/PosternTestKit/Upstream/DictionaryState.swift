@@ -9,7 +9,8 @@ public struct DictionaryState: UpstreamState, Sendable {
     /// Messages that are still there.
     public var open: Set<MessageID> = []
     public var credentials: [String: HeldCredential] = [:]
-    public var draft: StateChange.Draft? { nil }
+    /// As one that is not set: what a draft changes is applied at once.
+    public var draft: StateChange.Draft?
     /// The credentials that were rejected, by owner.
     public private(set) var refused: [String: Set<[UInt8]>] = [:]
 

@@ -8,6 +8,15 @@ struct Acceptance {
     let settings: CurioSettings
     let candidate: PendingMessage
     let state: any UpstreamState
+    /// The request of an SDK that brings it; nil for the gateway's own API.
+    private let arrival: SDKArrival?
+
+    init(settings: CurioSettings, candidate: PendingMessage, state: any UpstreamState) {
+        self.settings = settings
+        self.candidate = candidate
+        self.state = state
+        arrival = state.draft as? SDKArrival
+    }
 
     func changes() throws(AcceptanceError) -> [StateChange] {
         guard let kind = CurioKind(candidate.kind), let action = Action(candidate.payload, of: kind) else {
@@ -18,10 +27,11 @@ struct Acceptance {
             changes = try start(action, device, timeout)
         } else {
             changes = try continueSession(with: action)
-            if case .repeats? = changes.first { return changes }
         }
+        if case .repeats? = changes.first { return changes }
         let queued = state.queued(inLane: action.visitor, atMost: settings.maxCachedActivityCount)
-        guard queued < settings.maxCachedActivityCount else {
+        // A batch of an SDK is not divided. If it is larger than the cap, it would never fit.
+        guard queued < settings.maxCachedActivityCount || arrival?.isAlone == true else {
             throw AcceptanceError(
                 .full,
                 "this visitor has \(settings.maxCachedActivityCount) undelivered actions, as many as are kept "
@@ -34,49 +44,71 @@ struct Acceptance {
     private func start(
         _ action: Action, _ device: Device, _ timeoutMinutes: Int?
     ) throws(AcceptanceError) -> [StateChange] {
-        guard state.session(action.session) == nil else {
-            throw AcceptanceError(.conflict, "this sessionCode was used before; every session needs a new one")
+        let known = state.session(action.session)
+        if let known {
+            let isSame = arrival != nil && known.isOf(action.visitor)
+            if isSame, let start = known.start { return [.repeats(start)] }
+            guard isSame, !known.hasStarted else {
+                throw AcceptanceError(.conflict, "this sessionCode was used before; every session needs a new one")
+            }
         }
-        let session = Session(
-            visitor: action.visitor, startedAt: action.timestamp, device: device, touchedAt: candidate.acceptedAt,
-            timeoutMinutes: timeoutMinutes)
-        return [set(session, of: action.session)]
+        var session =
+            known
+            ?? Session(
+                visitor: action.visitor, startedAt: action.timestamp, device: device, touchedAt: candidate.acceptedAt,
+                timeoutMinutes: timeoutMinutes)
+        if arrival != nil {
+            (session.start, session.touchedAt) = (candidate.id, candidate.acceptedAt)
+        }
+        return [session.change(of: action.session, at: candidate.acceptedAt, settings)]
     }
 
     private func continueSession(with action: Action) throws(AcceptanceError) -> [StateChange] {
-        guard let session = state.session(action.session),
-            // Compared byte by byte, as lanes are.
-            session.visitor.utf8.elementsEqual(action.visitor.utf8)
-        else {
-            throw AcceptanceError(
-                .unknownSession,
-                "no session of this visitor has this sessionCode; send a session_start with it first, or with a new "
-                    + "one if it is old")
-        }
+        let (session, isNew) = try session(of: action)
         let known = action.code.flatMap { interval(ofCode: $0, action) }
         if case .close = action.content, let known, let end = known.closedBy, known.subject == action.subject {
             return [.repeats(end)]
         }
-        guard !session.isEnded else {
+        if action.sentIn != nil {
+            // A record is sent again until its answer has arrived.
+            if case .open = action.content, let known, known.subject == action.subject { return [.repeats(known.id)] }
+            if action.kind == .sessionEnd, let end = session.end { return [.repeats(end)] }
+        } else if session.isEnded {
             throw AcceptanceError(
                 .unknownSession, "this session has ended; send a session_start with a new sessionCode first")
         }
         var next = session
-        next.isEnded = action.kind == .sessionEnd
+        if action.kind == .sessionEnd {
+            next.isEnded = true
+            if arrival != nil { next.end = candidate.id }
+        }
         var changes = try remember(action, known, in: &next)
-        if candidate.acceptedAt - session.touchedAt > settings.renewal(of: session) || next != session {
-            next.touchedAt = candidate.acceptedAt
-            changes.append(set(next, of: action.session))
+        let now = candidate.acceptedAt
+        let isRenewed =
+            arrival == nil
+            ? now - session.touchedAt > settings.renewal(of: session)
+            : session.isLive(at: now, settings) && now > session.touchedAt
+        if isRenewed || next != session || isNew {
+            if isRenewed || arrival == nil { next.touchedAt = now }
+            changes.append(next.change(of: action.session, at: now, settings))
         }
         return changes
     }
 
-    private func set(_ session: Session, of code: String) -> StateChange {
-        .set(key: Key.session(code), value: session.bytes, expiry: expiry(with: session))
-    }
-
-    private func expiry(with session: Session) -> StateChange.Expiry {
-        StateChange.Expiry(at: candidate.acceptedAt + settings.retention(of: session), lane: session.visitor)
+    /// The session of the action, as it was accepted before. For a record of an SDK whose start was not, a new one.
+    private func session(of action: Action) throws(AcceptanceError) -> (session: Session, isNew: Bool) {
+        let known = state.session(action.session)
+        if let known, known.isOf(action.visitor), known.hasStarted || action.sentIn != nil { return (known, false) }
+        if known == nil, action.sentIn != nil, let arrival {
+            let adopted = Session(
+                visitor: action.visitor, startedAt: action.timestamp, device: arrival.device,
+                touchedAt: candidate.acceptedAt, timeoutMinutes: arrival.timeoutMinutes, isAdopted: true)
+            return (adopted, true)
+        }
+        throw AcceptanceError(
+            .unknownSession,
+            "no session of this visitor has this sessionCode; send a session_start with it first, or with a new "
+                + "one if it is old")
     }
 
     // MARK: Screens and events
@@ -95,7 +127,7 @@ struct Acceptance {
             let open = OpenInterval(
                 id: candidate.id, timestamp: action.timestamp, texts: texts, code: code,
                 markHash: mark.map { Key.hash(texts.subject, mark: $0) })
-            return opened(open, code, in: action, expiry(with: session))
+            return opened(open, code, in: action, session.expiry(at: candidate.acceptedAt, settings))
         case .open(let texts, let mark?, nil): return open(texts, mark, in: action)
         case .close(_, _, _, .some):
             // A code that is not known is sent as it is.
@@ -106,6 +138,10 @@ struct Acceptance {
             }
             return closed(known, in: action)
         case .close(_, _, let mark?, nil): return try close(mark, in: action, session)
+        case .close(_, _, nil, nil):
+            guard let subject = action.subject, let open = state.newest(Key.index(of: subject), of: action.session)
+            else { throw closesNothing }
+            return closed(open, in: action)
         case .open, .close, .sessionStart, .sessionEnd, .direct: return []
         }
     }
@@ -170,7 +206,7 @@ struct Acceptance {
             return closed(coded, in: action)
         }
         guard let open = plain else {
-            throw AcceptanceError(.conflict, subject.advice)
+            throw arrival == nil ? AcceptanceError(.conflict, subject.advice) : closesNothing
         }
         var changes: [StateChange] = [
             .set(key: Key.closing(candidate.id, of: action.session), value: open.bytes)
@@ -183,6 +219,8 @@ struct Acceptance {
         }
         return changes
     }
+
+    private var closesNothing: AcceptanceError { AcceptanceError(.conflict, "closes nothing that was started") }
 
     // MARK: Waiting
 

@@ -45,6 +45,8 @@ struct Action: Equatable, Sendable {
     /// When it happened, in milliseconds since 1970.
     let timestamp: Int64
     let content: Content
+    /// The batch of an SDK that it came in; nil for what was reported alone.
+    var sentIn: SDKBatch.Form?
 
     enum Content: Equatable, Sendable {
         /// `timeout`: the session's own, in minutes.
@@ -53,6 +55,7 @@ struct Action: Equatable, Sendable {
         /// The end that belongs to this start has the same code, or has none and the same mark. There is one of the two.
         case open(Texts, mark: String?, code: String?)
         /// `texts` is nil if the caller does not repeat those of the start.
+        /// With neither a code nor a mark, it closes the latest one, whatever that is: an SDK has forgotten the code.
         case close(Texts?, duration: Int64?, mark: String?, code: String?)
         /// Kinds without a batch form, with their parameters in addition to those of every request.
         case direct([Parameter])
@@ -105,9 +108,10 @@ extension Action {
     }
 
     init?(_ payload: [UInt8], of kind: CurioKind) {
-        guard case .success(let action?) = JSONParser.ofThisThread.parse(payload, { Action($0, of: kind) }) else {
-            return nil
-        }
+        guard
+            case .success(let action?) = JSONParser.ofThisThread.parseWithLoneSurrogates(
+                payload, { Action($0, of: kind) })
+        else { return nil }
         self = action
     }
 
@@ -138,7 +142,9 @@ extension Action {
             let timestamp = payload["timestamp"]?.integer ?? (kind == .location ? Self.notGiven : nil),
             let content = Content(payload, of: kind)
         else { return nil }
-        self.init(kind: kind, visitor: visitor, session: session, timestamp: timestamp, content: content)
+        self.init(
+            kind: kind, visitor: visitor, session: session, timestamp: timestamp, content: content,
+            sentIn: payload["sentIn"]?.string.flatMap(SDKBatch.Form.init))
     }
 }
 
@@ -152,12 +158,15 @@ extension Action.Content {
         case .sessionEnd: self = .sessionEnd
         case .screenStart, .screenEnd:
             let (mark, code) = (payload["screenClass"]?.string, payload["hitCode"]?.string)
-            guard mark != nil || code != nil else { return nil }
+            var texts: Texts?
+            if let title = payload["pageTitle"]?.string, let path = payload["path"]?.string {
+                texts = Texts(subject: .screen, first: title, second: path)
+            }
             if kind == .screenStart {
-                guard let title = payload["pageTitle"]?.string, let path = payload["path"]?.string else { return nil }
-                self = .open(Texts(subject: .screen, first: title, second: path), mark: mark, code: code)
+                guard let texts, mark != nil || code != nil else { return nil }
+                self = .open(texts, mark: mark, code: code)
             } else {
-                self = .close(nil, duration: nil, mark: mark, code: code)
+                self = .close(texts, duration: nil, mark: mark, code: code)
             }
         case .event, .eventEnd:
             let code = payload["eventCode"]?.string
@@ -171,7 +180,7 @@ extension Action.Content {
                 guard let texts else { return nil }
                 self = .open(texts, mark: mark, code: code)
             } else {
-                guard mark != nil || code != nil, let duration = payload["eventDuration"]?.integer else { return nil }
+                guard let duration = payload["eventDuration"]?.integer else { return nil }
                 self = .close(texts, duration: duration, mark: mark, code: code)
             }
         case .pushToken: self = .direct([.init("pushId", "")] + Self.given(payload, "pushToken", "customId"))

@@ -16,8 +16,24 @@ struct CurioSettings: SettingsSection {
     /// Older locations are rejected.
     var longestLocationAge = Duration.seconds(600)
     var userAgentVersion = "1.2.4"
+    var sdk = SDKSettings(whenInvalid: .deadLetter)
+    /// How long a request of an SDK for which there is no room is held.
+    var holdTime = Duration.seconds(35)
 
-    static let fields: [SettingField<Self>] = [
+    static let fields: [SettingField<Self>] = own + sdkFields
+
+    private static let sdkFields =
+        SettingField<Self>.sdk(
+            isEnabled: \.sdk.isEnabled, prefix: \.sdk.prefix, maxBodyBytes: \.sdk.maxBodyBytes,
+            requestsPerSecondPerAddress: \.sdk.requestsPerSecondPerAddress) + [
+            .whenInvalid(\.sdk.whenInvalid),
+            .wholeSeconds(
+                "sdk.holdSeconds", 0...300, \.holdTime,
+                "How long a request is held while there is no room for it, before its connection is closed without an answer."
+            ),
+        ]
+
+    private static let own: [SettingField<Self>] = [
         .address("serverURL", \.serverURL, "URL of the API, including its version."),
         .text(
             "apiKey", \.apiKey, rule: noNUL, secret: true, simulated: "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
@@ -55,10 +71,15 @@ struct CurioSettings: SettingsSection {
     }
 
     var conflicts: [(property: PartialKeyPath<Self>, detail: String)] {
-        guard dispatchesPeriodically, dispatchPeriodMinutes > sessionTimeoutMinutes else { return [] }
-        return [
-            (\.dispatchPeriodMinutes, "must not exceed sessionTimeoutMinutes, which is \(sessionTimeoutMinutes)")
-        ]
+        var found: [(property: PartialKeyPath<Self>, detail: String)] = []
+        if dispatchesPeriodically, dispatchPeriodMinutes > sessionTimeoutMinutes {
+            let detail = "must not exceed sessionTimeoutMinutes, which is \(sessionTimeoutMinutes)"
+            found.append((\.dispatchPeriodMinutes, detail))
+        }
+        if sdk.isEnabled, apiKey.isEmpty || trackingCode.isEmpty {
+            found.append((\.sdk.isEnabled, "needs apiKey and trackingCode: callers are checked against them"))
+        }
+        return found
     }
 
     // MARK: Derived values

@@ -6,7 +6,7 @@ public import PosternUpstream
 /// Each visitor has a lane: strictly one request at a time, in the order of acceptance. A recent action is sent alone,
 /// screens and events in periodic batches if so configured, and actions that are late or have failed once in offline
 /// batches, which contain times (`Item.route`).
-struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, StateValidatingUpstream {
+struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, StateValidatingUpstream, SDKServingUpstream {
     static let typeName = "curio"
     static let summary = "The analytics backend Curio: sessions, screens, events, push."
 
@@ -24,6 +24,8 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, StateValidatingUps
         self.settings = settings
     }
 
+    var sdk: SDKEndpoints? { settings.sdk.isEnabled ? CurioSDK(self).endpoints : nil }
+
     func limits(_ configured: BatchLimits) -> BatchLimits {
         BatchLimits(
             maxMessages: min(configured.maxMessages, CurioSettings.maxRecords), maxBytes: configured.maxBytes)
@@ -33,7 +35,7 @@ struct CurioUpstream: ConfigurableUpstream, BatchingUpstream, StateValidatingUps
         -> ValidPayload
     {
         guard let kind = CurioKind(kind) else { throw InvalidPayload([PayloadError("", "is of an unknown kind")]) }
-        return try settings.validation.validate(payload, of: kind, in: context)
+        return try settings.validation.validate(payload, of: kind, kind.fields, in: context)
     }
 
     func validate(

@@ -7,15 +7,16 @@ struct CurioValidation: Sendable {
     /// Older locations are rejected.
     let longestLocationAge: Duration
 
+    /// - Parameter fields: The members that the payload may have.
     func validate(
-        _ payload: JSONValue, of kind: CurioKind, in context: ValidationContext
+        _ payload: JSONValue, of kind: CurioKind, _ fields: [CurioField], in context: ValidationContext
     ) throws(InvalidPayload) -> ValidPayload {
         guard payload.kind == .object else { throw InvalidPayload([PayloadError("", "must be an object")]) }
         var faults = PayloadErrors(atMost: context.maxFaults)
         if kind == .location, !takesLocations {
             faults.add("", "locations are not accepted: the setting fetchLocationEnabled is false")
         }
-        check(payload, of: kind, in: context, &faults)
+        check(payload, of: kind, fields, in: context, &faults)
         if kind == .notificationRead { checkPushID(payload, &faults) }
         if kind == .location { checkAge(payload, context, &faults) }
         guard faults.isEmpty, let visitor = payload["visitorCode"]?.string else { throw InvalidPayload(faults) }
@@ -24,9 +25,9 @@ struct CurioValidation: Sendable {
 
     /// Examines each member once, however many there are.
     private func check(
-        _ payload: JSONValue, of kind: CurioKind, in context: ValidationContext, _ faults: inout PayloadErrors
+        _ payload: JSONValue, of kind: CurioKind, _ fields: [CurioField], in context: ValidationContext,
+        _ faults: inout PayloadErrors
     ) {
-        let fields = kind.fields
         let lengths = fields.reduce(UInt64(0)) { $0 | 1 << UInt64($1.name.utf8CodeUnitCount) }
         var values = [JSONValue?](repeating: nil, count: fields.count)
         var strangers = PayloadErrors(atMost: context.maxFaults)
@@ -74,13 +75,12 @@ struct CurioValidation: Sendable {
 /// One member of a payload.
 struct CurioField: Sendable {
     let name: StaticString
-    let rule: Rule
+    var rule: Rule
     var isRequired = true
     /// The member with which it may be missing.
     var substitute: StaticString?
 
-    fileprivate init(_ name: StaticString, _ rule: Rule, required: Bool = true, unless substitute: StaticString? = nil)
-    {
+    init(_ name: StaticString, _ rule: Rule, required: Bool = true, unless substitute: StaticString? = nil) {
         self.name = name
         self.rule = rule
         self.substitute = substitute

@@ -57,7 +57,7 @@ struct Item {
             remote = previous.remote
         } else {
             session = state.session(action.session)
-            remote = state.remote(of: action.session)
+            remote = state.remote(of: action.session, session)
         }
         if case .close = action.content {
             closed = state.open(at: Key.closing(message.id, of: action.session)).map { open in
@@ -89,6 +89,10 @@ struct Item {
         let age = now - min(Timestamp(milliseconds: action.timestamp), message.acceptedAt)
         let hasFailed = message.mayHaveArrived || message.wasRetried || remote.rounds > CurioSettings.maxRounds
         if hasFailed || closed?.code == .missing { return .offline }
+        if let form = action.sentIn {
+            let isAlive = !remote.mustBeCreated && session?.isAdopted == false && session.map(precedesEnd(of:)) == true
+            return form == .batch && action.kind.isPeriodic && isAlive ? .periodic : .offline
+        }
         if action.kind.isPeriodic, let period = settings.dispatchPeriod {
             return age > period + settings.onlineMaxAge ? .offline : .periodic
         }
@@ -96,6 +100,8 @@ struct Item {
         if age > settings.onlineMaxAge || action.kind == .sessionEnd && remote.mustBeCreated { return .offline }
         return .online
     }
+
+    private func precedesEnd(of session: Session) -> Bool { session.end.map { message.id < $0 } ?? true }
 
     /// Why it can no longer be delivered.
     private var hindrance: String? {

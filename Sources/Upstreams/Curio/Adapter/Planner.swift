@@ -41,7 +41,10 @@ struct Planner {
     /// The end of the oldest one's period; nil if they are sent at once, because a batch is full, a later action does
     /// not wait, an operator has requested it, or the clock was set back since the oldest one was accepted.
     private func wait(for run: [Item]) -> Timestamp? {
-        guard let first = run.first, let period = settings.dispatchPeriod else { return nil }
+        guard let first = run.first, let period = settings.dispatchPeriod,
+            // An SDK has collected these.
+            !run.contains(where: { $0.action.sentIn != nil })
+        else { return nil }
         // A session whose own timeout is shorter would die before.
         let end = first.message.acceptedAt + min(period, first.session.map(settings.timeout) ?? period)
         guard first.message.acceptedAt <= context.now, context.now < end, run.count < CurioSettings.maxRecords,

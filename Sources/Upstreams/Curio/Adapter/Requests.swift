@@ -177,6 +177,31 @@ struct Requests: Sendable {
         return request(.offline, form)
     }
 
+    /// The request with which a device reads its tags.
+    func tags(at reference: SessionReference) -> UpstreamRequest {
+        query("/visitor/getVisitorProfileTags", at: reference)
+    }
+
+    /// The request with which a device reads which notifications it was sent.
+    func pushHistory(_ pushToken: String?, start: String, rows: String, at reference: SessionReference)
+        -> UpstreamRequest
+    {
+        query("/pushHistory/get/\(start)/\(rows)", pushToken, at: reference)
+    }
+
+    private func query(_ path: String, _ pushToken: String? = nil, at reference: SessionReference) -> UpstreamRequest {
+        var form = CurioForm()
+        form.add("visitorCode", reference.visitor)
+        form.add("trackingCode", trackingCode)
+        if let pushToken { form.add("pushToken", pushToken) }
+        form.add("sessionCode", reference.session)
+        return UpstreamRequest(url: serverURL + path, headers: headers, body: form.body)
+    }
+
+    private var headers: [(name: String, value: String)] {
+        [("User-Agent", userAgent), ("Content-Type", "application/x-www-form-urlencoded")]
+    }
+
     private func addCommon(of reference: SessionReference, to form: inout CurioForm) {
         form.add("sessionCode", reference.session)
         form.add("sessionTimeout", reference.timeoutMinutes ?? sessionTimeoutMinutes)
@@ -196,8 +221,7 @@ struct Requests: Sendable {
     }
 
     private func request(_ endpoint: Endpoint, _ form: CurioForm) -> UpstreamRequest {
-        let headers = [("User-Agent", userAgent), ("Content-Type", "application/x-www-form-urlencoded")]
-        return UpstreamRequest(
+        UpstreamRequest(
             url: serverURL + endpoint.rawValue, headers: headers, body: form.body, endpoint: endpoint.rawValue,
             statusDecides: { !endpoint.givesCode || !(200...299).contains($0) })
     }

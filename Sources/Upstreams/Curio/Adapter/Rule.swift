@@ -12,6 +12,8 @@ enum Rule: Equatable, Sendable {
     /// A session's timeout.
     case minutes
     case timestamp
+    /// A time by the clock of any device.
+    case anyTime
     /// A size, or a number of milliseconds.
     case count
     case connection
@@ -35,6 +37,7 @@ enum Rule: Equatable, Sendable {
         case .code: "must be a non-empty string other than NULL, (null), <null>, and UNKNOWN"
         case .minutes: "must be an integer from 1 to 1440"
         case .timestamp: "must be an integer: milliseconds since 1970, from 2010 on and at most 24 h from now"
+        case .anyTime: "must be an integer from 0 on: milliseconds since 1970"
         case .count: "must be an integer from 0 on"
         case .connection: "must be wifi, mobile, Offline, other or empty"
         case .bluetooth: "must be on, off or no permission"
@@ -56,7 +59,7 @@ enum Rule: Equatable, Sendable {
         case .minutes: value.integer.map { (1...1440).contains($0) } ?? false
         case .timestamp:
             value.integer.map { Self.earliest <= $0 && $0 <= (acceptedAt + Self.furthest).milliseconds } ?? false
-        case .count: value.integer.map { $0 >= 0 } ?? false
+        case .count, .anyTime: value.integer.map { $0 >= 0 } ?? false
         case .connection: value.isOne(of: ["wifi", "mobile", "Offline", "other", ""])
         case .bluetooth: value.isOne(of: ["on", "off", "no permission"])
         case .battery: Self.isBattery(value)

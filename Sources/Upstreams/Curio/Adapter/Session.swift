@@ -27,7 +27,8 @@ struct Session: Equatable, Sendable {
     /// The caller's time, in milliseconds since 1970.
     var startedAt: Int64
     var device: Device
-    /// Approximately when the latest of its actions was accepted; renewed from time to time.
+    /// When a request of an SDK was accepted last that quotes it. For the gateway's own API approximately, since it is only
+    /// renewed from time to time.
     var touchedAt: Timestamp
     /// Whether its end has been accepted.
     var isEnded = false
@@ -35,6 +36,33 @@ struct Session: Equatable, Sendable {
     var timeoutMinutes: Int?
     /// Whether any of its screens and events has a code of the caller's.
     var hasCodes = false
+    /// Whether a record of an SDK named it before its start was accepted, if that ever is: the upstream knows it.
+    var isAdopted = false
+    /// The start and the end that an SDK has reported, of which it may send repeats.
+    var start: MessageID?
+    var end: MessageID?
+}
+
+extension Session {
+    /// It is remembered as long as the settings say, from now on.
+    func change(of code: String, at now: Timestamp, _ settings: CurioSettings) -> StateChange {
+        .set(key: Key.session(code), value: bytes, expiry: expiry(at: now, settings))
+    }
+
+    func expiry(at now: Timestamp, _ settings: CurioSettings) -> StateChange.Expiry {
+        StateChange.Expiry(at: now + settings.retention(of: self), lane: visitor)
+    }
+
+    /// Compared byte by byte, as lanes are.
+    func isOf(_ visitor: String) -> Bool { self.visitor.utf8.elementsEqual(visitor.utf8) }
+
+    /// Whether its start was accepted here.
+    var hasStarted: Bool { !isAdopted || start != nil }
+
+    /// Whether an SDK may quote it: it has neither ended nor been idle for longer than its timeout.
+    func isLive(at now: Timestamp, _ settings: CurioSettings) -> Bool {
+        hasStarted && !isEnded && now - touchedAt <= settings.timeout(of: self)
+    }
 }
 
 /// A screen or an event whose end has not been accepted; with a code, also one that has ended.
@@ -107,7 +135,8 @@ enum IntervalCode: Equatable, Sendable {
 
 extension Session {
     init?(_ bytes: [UInt8]) {
-        let extended = RecordReader(bytes, version: 2)
+        let known = RecordReader(bytes, version: 3)
+        let extended = known ?? RecordReader(bytes, version: 2)
         guard var record = extended ?? RecordReader(bytes, version: 1) else { return nil }
         visitor = record.text() ?? ""
         startedAt = record.number()
@@ -119,12 +148,18 @@ extension Session {
             timeoutMinutes = minutes == 0 ? nil : minutes
             hasCodes = record.flag()
         }
+        if known != nil {
+            isAdopted = record.flag()
+            start = record.id()
+            end = record.id()
+        }
         if record.failed { return nil }
     }
 
     var bytes: [UInt8] {
-        let isExtended = timeoutMinutes != nil || hasCodes
-        var record = RecordWriter(version: isExtended ? 2 : 1)
+        let isOfSDK = isAdopted || start != nil || end != nil
+        let isExtended = isOfSDK || timeoutMinutes != nil || hasCodes
+        var record = RecordWriter(version: isOfSDK ? 3 : isExtended ? 2 : 1)
         record.add(visitor)
         record.add(startedAt)
         record.add(touchedAt.milliseconds)
@@ -133,6 +168,11 @@ extension Session {
         if isExtended {
             record.add(Int64(timeoutMinutes ?? 0))
             record.add(hasCodes)
+        }
+        if isOfSDK {
+            record.add(isAdopted)
+            record.add(start?.rawValue ?? 0)
+            record.add(end?.rawValue ?? 0)
         }
         return record.bytes
     }
@@ -272,8 +312,10 @@ extension UpstreamState {
     func session(_ code: String) -> Session? {
         value(of: Key.session(code)).flatMap(Session.init)
     }
-    func remote(of session: String) -> RemoteSession {
-        value(of: Key.remote(of: session)).flatMap(RemoteSession.init) ?? RemoteSession()
+    /// - Parameter session: What is known of it.
+    func remote(of code: String, _ session: Session? = nil) -> RemoteSession {
+        value(of: Key.remote(of: code)).flatMap(RemoteSession.init)
+            ?? RemoteSession(isStarted: session?.isAdopted ?? false)
     }
     func open(at key: String) -> OpenInterval? { value(of: key).flatMap(OpenInterval.init) }
     func newest(_ index: String, of session: String) -> OpenInterval? {

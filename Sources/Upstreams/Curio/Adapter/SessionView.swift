@@ -21,7 +21,7 @@ struct SessionView {
     let state: any UpstreamState
 
     private func json() -> String {
-        let remote = state.remote(of: code)
+        let remote = state.remote(of: code, session)
         let queued = state.queued(inLane: session.visitor, atMost: 4000)
         let opens = opens().map(text)
         return JSONWriter.object { json in

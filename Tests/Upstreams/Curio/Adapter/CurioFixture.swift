@@ -17,6 +17,7 @@ extension UpstreamFixture {
         settings: [
             "serverURL": .text("https://curio.example.com/api/v2/"),
             "apiKey": .text("0f1e2d3c4b5a69788796a5b4c3d2e1f0"), "trackingCode": .text("GW7DEM01"),
+            "sdk.prefix": .text("/sdk/wH2unguessable9"),
         ],
         secrets: ["0f1e2d3c4b5a69788796a5b4c3d2e1f0"],
         state: CurioSample.state,

@@ -26,6 +26,10 @@ struct CurioHarness {
     /// The sizes of the batches that are sent again unchanged, oldest first.
     private var pieces: [Int] = []
     private var sequence: Int64 = 1000
+    /// Identities of records that were stored, with the ids of their messages.
+    private var known: [[UInt8]: MessageID] = [:]
+    /// Those that were stored as failed when they were accepted, and why.
+    var failures: [(kind: Kind, detail: String)] = []
 
     init(_ settings: [String: SettingValue] = [:]) throws {
         upstream = try UpstreamFixture.curio.make(settings)
@@ -45,6 +49,74 @@ struct CurioHarness {
         state.apply(changes)
         queue.append(message)
         return (message.id, changes)
+    }
+
+    /// Stores what an SDK brings, as the store does: all of it or nothing.
+    mutating func store(_ submission: SDKSubmission) -> SDKAnswer {
+        let before = self
+        do throws(AcceptanceError) {
+            if let admission = submission.admission {
+                // Lanes are counted when they are asked for.
+                countLanes()
+                let changes = try admission.decide(state)
+                state.apply(changes)
+                for case .draft(let draft) in changes { state.draft = draft }
+            }
+        } catch {
+            self = before
+            return submission.admission?.refusal(error) ?? SDKAnswer(500, .refused)
+        }
+        var (ids, repeated) = ([MessageID](), Set<Int>())
+        for (index, item) in submission.items.enumerated() {
+            if let id = item.identity.flatMap({ known[$0] }) {
+                ids.append(id)
+                repeated.insert(index)
+                continue
+            }
+            sequence += 1
+            var id = MessageID(sequence: sequence, upstream: UpstreamNumber(rawValue: 1))
+            do throws(AcceptanceError) {
+                if let former = try store(item, submission, as: id) {
+                    repeated.insert(index)
+                    id = former
+                }
+            } catch {
+                if error.reason == .full {
+                    self = before
+                    return .dropped(.noRoom)
+                }
+                failures.append((item.kind, error.detail))
+            }
+            ids.append(id)
+            if let identity = item.identity { known[identity] = id }
+        }
+        state.draft = nil
+        return submission.answer(SDKReceipt(ids: ids, repeated: repeated))
+    }
+
+    private mutating func countLanes() {
+        state.queued = [:]
+        for case .named(let lane, _) in queue.map(\.lane) { state.queued[lane, default: 0] += 1 }
+    }
+
+    private mutating func store(
+        _ item: SDKItem, _ submission: SDKSubmission, as id: MessageID
+    ) throws(AcceptanceError) -> MessageID? {
+        let valid: ValidPayload
+        switch item.validation {
+        case .success(let payload): valid = payload
+        case .failure(let invalid):
+            failures.append((item.kind, invalid.faults.text))
+            return nil
+        }
+        countLanes()
+        let payload = Array(submission.bytes[item.range])
+        let candidate = PendingMessage(id: id, kind: item.kind, lane: valid.lane, acceptedAt: now, payload: payload)
+        let changes = try upstream.validate(candidate, against: state)
+        if case .repeats(let former)? = changes.first { return former }
+        state.apply(changes)
+        queue.append(Message(id: id, kind: item.kind, lane: valid.lane, acceptedAt: now, payload: payload))
+        return nil
     }
 
     // MARK: Delivering

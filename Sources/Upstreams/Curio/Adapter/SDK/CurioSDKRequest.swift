@@ -47,10 +47,11 @@ extension CurioSDKItem {
     ///
     /// - Parameters:
     ///   - timestamp: In milliseconds since 1970.
+    ///   - sentIn: The batch that it came in.
     ///   - value: A parameter, or a member of the record: nil if it is missing.
     init(
         _ kind: CurioKind, visitor: String?, session: String?, timestamp: Int64, code: String? = nil,
-        _ value: (String) -> String?
+        sentIn: SDKBatch.Form? = nil, _ value: (String) -> String?
     ) {
         self.kind = kind
         payload = JSONWriter.object { json in
@@ -89,6 +90,7 @@ extension CurioSDKItem {
                 default: nil
                 }
             if let name, let code = code { json.string(name, code) }
+            if let sentIn { json.string("sentIn", sentIn.rawValue) }
         }
     }
 
@@ -99,7 +101,11 @@ extension CurioSDKItem {
     }
 
     private static func isJSON(_ text: String) -> Bool {
-        if case .success = JSONParser.ofThisThread.parse(Array(text.utf8), { _ in }) { true } else { false }
+        if case .success = JSONParser.ofThisThread.parseWithLoneSurrogates(Array(text.utf8), { _ in }) {
+            true
+        } else {
+            false
+        }
     }
 }
 

@@ -3,12 +3,19 @@ import PosternUpstream
 
 /// The records of a batch, in the order in which they happened.
 struct SDKBatch: Equatable, Sendable {
+    /// By what the platform calls them.
+    enum Form: String, Sendable {
+        /// Of a live session.
+        case batch
+        case offline
+    }
+
     let records: [SDKRecord]
 
     /// Nil if `data` is not a JSON array.
     init?(_ request: CurioSDKRequest) {
         let text = Array((request.form["data"] ?? "").utf8)
-        let parsed = JSONParser.ofThisThread.parse(text) { data in
+        let parsed = JSONParser.ofThisThread.parseWithLoneSurrogates(text) { data in
             data.kind == .array ? data.elements.map { SDKRecord($0, session: request.session) } : nil
         }
         guard case .success(let records?) = parsed else { return nil }

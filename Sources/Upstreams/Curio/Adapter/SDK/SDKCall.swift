@@ -7,9 +7,7 @@ enum SDKCall: Equatable, Sendable {
     /// What is stored and answered at once: a message for each record.
     case batch, offline
     /// What the platform has to be asked for.
-    case tags
-    /// `start` and `rows` in decimal digits.
-    case pushHistory(start: String, rows: String)
+    case tags, pushHistory
 
     enum Report: String, CaseIterable, Sendable {
         case sessionStart = "visit_create"
@@ -39,8 +37,7 @@ enum SDKCall: Equatable, Sendable {
         }
     }
 
-    /// All names, for metrics.
-    static let names = Report.allCases.map(\.rawValue) + ["batch", "offline", "tags_get", "push_history"]
+    static let all = Report.allCases.map { Self.report($0) } + [.batch, .offline, .tags, .pushHistory]
 
     /// The name in metrics and log lines.
     var name: String {
@@ -53,32 +50,20 @@ enum SDKCall: Equatable, Sendable {
         }
     }
 
+    /// What follows the prefix and a slash.
+    var template: String {
+        switch self {
+        case .report(let report): String(report.endpoint.rawValue.dropFirst())
+        case .batch: String(Endpoint.periodic.rawValue.dropFirst())
+        case .offline: String(Endpoint.offline.rawValue.dropFirst())
+        case .tags: "visitor/getVisitorProfileTags"
+        case .pushHistory: "pushHistory/get/{start}/{rows}"
+        }
+    }
+
     /// Whether the request has to have the API key, and no live session: it begins sessions.
     var needsAPIKey: Bool { self == .report(.sessionStart) || self == .offline }
 
     /// Whether a session that has timed out does. Its end would be repeated as a record, and nothing is gained by that.
     var needsLiveSession: Bool { !needsAPIKey && self != .report(.sessionEnd) }
-
-    /// - Parameter path: What follows the prefix, with its first slash. Empty segments do not count, but a slash at the end
-    ///   does. Nil if the platform has no such path.
-    init?(path: String) {
-        guard path.utf8.last != UInt8(ascii: "/") else { return nil }
-        let segments = path.split(separator: "/")
-        if segments.count == 4, segments[..<2] == ["pushHistory", "get"] {
-            guard segments[2...].allSatisfy({ $0.utf8.allSatisfy(\.isDigit) }) else { return nil }
-            self = .pushHistory(start: String(segments[2]), rows: String(segments[3]))
-            return
-        }
-        let suffix = segments.map { "/" + $0 }.joined()
-        if let report = Report.allCases.first(where: { $0.endpoint.rawValue == suffix }) {
-            self = .report(report)
-            return
-        }
-        switch suffix {
-        case Endpoint.periodic.rawValue: self = .batch
-        case Endpoint.offline.rawValue: self = .offline
-        case "/visitor/getVisitorProfileTags": self = .tags
-        default: return nil
-        }
-    }
 }

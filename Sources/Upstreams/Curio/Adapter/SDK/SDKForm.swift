@@ -8,6 +8,7 @@ struct SDKForm: Equatable, Sendable {
     /// Nil for a body that is not a form: with an invalid escape, or without a single name with a value. If a name is
     /// repeated, the last value counts.
     init?(_ body: [UInt8]) {
+        guard body.contains(UInt8(ascii: "=")) else { return nil }
         for pair in body.split(separator: UInt8(ascii: "&")) {
             let equals = pair.firstIndex(of: UInt8(ascii: "="))
             // Version 1.03 for iOS leaves `&` in texts as it is: the rest of the text is a name without a value.

@@ -90,7 +90,7 @@ struct SDKRecord: Equatable, Sendable {
         case .action(let step, let values):
             let item = CurioSDKItem(
                 step.kind, visitor: request.visitor, session: session, timestamp: timestamp ?? 0,
-                code: code(of: request.visitor ?? "")
+                code: code(of: request.visitor ?? ""), sentIn: request.call == .offline ? .offline : .batch
             ) { name in
                 switch name {
                 case "pageTitle", "eventKey": values.texts.first ?? nil
