@@ -68,6 +68,16 @@ final class SQL {
     /// Whether the connection is lost, so that only another one can be used.
     var isLost: Bool { postgres?.connection.isLost ?? false }
 
+    /// Runs statements that read a whole queue, which may have millions of messages. Until they end, the connection is not
+    /// taken for lost; if its host is gone, the system says so.
+    func patiently<Result>(_ body: () throws -> Result) rethrows -> Result {
+        guard let connection = postgres?.connection else { return try body() }
+        let patience = connection.patience
+        connection.patience = nil
+        defer { connection.patience = patience }
+        return try body()
+    }
+
     /// Runs a statement and returns how many rows it changed.
     @discardableResult @inline(__always)
     func run<each Value: SQLValue>(

@@ -92,21 +92,28 @@ extension Transaction {
     /// Opens the lanes of messages that were stored without them: of those with these ids, or of all in the queue. What an
     /// upstream wants a new lane to wait for is left to the plan, which says the same (`ValidPayload.waitsFor`).
     func admitLanes(of queue: QueueTarget, _ ids: ClosedRange<MessageID>? = nil) throws {
-        let now = outbox.time.now
-        let found = try sql.all(
-            """
-            SELECT lane, laneName, min(laneGroup), min(nextAttemptAtMs),
-              min(CASE WHEN nextAttemptAtMs IS NULL THEN acceptedAtMs END), min(turn)
-            FROM queue_# WHERE id BETWEEN ? AND ? AND laneName IS NOT NULL GROUP BY lane, laneName ORDER BY min(id)
-            """, of: queue.number, ids?.lowerBound ?? MessageID(rawValue: 0),
-            ids?.upperBound ?? MessageID(rawValue: .max)
-        ) { row in
-            // A message from the future was accepted before the clock was set back, and has waited long enough.
-            let collectedAt = (row[4] as Timestamp?).map { $0 > now ? now : $0 + queue.collecting.wait }
-            return (
-                number: row[0] as Int64, name: row[1] as String, group: row[2] as String?,
-                readyAt: min(collectedAt ?? .never, (row[3] as Timestamp?) ?? .never), turn: row[5] as Int64
-            )
+        let (now, wait) = (outbox.time.now, queue.collecting.wait)
+        // Of a whole queue, most lanes are open and due as early as they have to be, and to look at each would take long.
+        let found = try sql.patiently {
+            try sql.all(
+                """
+                SELECT lane, laneName, min(queue_#.laneGroup), min(nextAttemptAtMs),
+                  min(CASE WHEN nextAttemptAtMs IS NULL THEN acceptedAtMs END), min(queue_#.turn)
+                FROM queue_# LEFT JOIN lanes ON number = lane AND upstream = ?1 AND name = laneName
+                WHERE id BETWEEN ?2 AND ?3 AND laneName IS NOT NULL
+                  AND (?4 OR number IS NULL OR NOT isHeld AND NOT isParked
+                    AND (acceptedAtMs > ?5 OR coalesce(readyAtMs > coalesce(nextAttemptAtMs, acceptedAtMs + ?6), TRUE)))
+                GROUP BY lane, laneName ORDER BY min(id)
+                """, of: queue.number, queue.number, ids?.lowerBound ?? MessageID(rawValue: 0),
+                ids?.upperBound ?? MessageID(rawValue: .max), ids != nil, now, wait.wholeMilliseconds
+            ) { row in
+                // A message from the future was accepted before the clock was set back, and has waited long enough.
+                let collectedAt = (row[4] as Timestamp?).map { $0 > now ? now : $0 + wait }
+                return (
+                    number: row[0] as Int64, name: row[1] as String, group: row[2] as String?,
+                    readyAt: min(collectedAt ?? .never, (row[3] as Timestamp?) ?? .never), turn: row[5] as Int64
+                )
+            }
         }
         for lane in found {
             let open = try openLane(

@@ -2,6 +2,7 @@ import Foundation
 import PosternCore
 import PosternMetrics
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternStore
@@ -51,6 +52,23 @@ import Testing
         let second = try store.open(store.options("b"))
         #expect(try second.claim(second.register()).messages.map(\.id) == ids)
         #expect(try second.isBalanced())
+    }
+
+    /// With millions of messages, to read their lanes takes longer than any commit may.
+    @Test func queue_isAdopted_howeverLongItsLanesTakeToRead() throws {
+        let node = try store.open(store.options(timeout: 0.5))
+        let target = try node.outbox.register(PlainUpstream(laneRule: .perLane), type: "plain", cap: QueueCap())
+        let message = NewMessage(
+            queue: target, kind: target.upstream.kinds[0], lane: .named("a"), acceptedAt: node.time.now,
+            bytes: Array("{}".utf8))
+        let ids = try node.threads.result { node.outbox.append([message], completion: $0) }.ids
+        try store.run(
+            "ALTER TABLE queue_1 RENAME TO rows; CREATE VIEW queue_1 AS SELECT rows.* FROM rows, pg_sleep(1)")
+        let outbox = node.outbox
+        let adopted = inBackground { try outbox.adopt(target) }
+        #expect(eventually { adopted.value != nil })
+        try store.run("DROP VIEW queue_1; ALTER TABLE rows RENAME TO queue_1")
+        #expect(try node.claim(#require(adopted.value).get()).messages.map(\.id) == ids)
     }
 
     @Test func silentNode_isReplaced_withinItsLeaseAndTwoSeconds() throws {

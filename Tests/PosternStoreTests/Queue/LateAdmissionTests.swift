@@ -204,4 +204,13 @@ import Testing
         let next = try store.register(PlainUpstream(laneRule: .perLane))
         #expect(try store.drain(next) == [id])
     }
+
+    @Test func openLane_isDue_forTheNextOwner_whenTheClockWasSetBack() throws {
+        let ahead = try post(.named("a"))
+        try admit()
+        store.time.setWallClock(back: .seconds(3600))
+        store.outbox.drop(queue)
+        let next = try store.outbox.adopt(queue.target)
+        #expect(try store.drain(next) == [ahead])
+    }
 }
