@@ -4,13 +4,14 @@ import PosternMetrics
 import Synchronization
 
 /// The handler of a gateway that shares its store with others. It names this node in each response, and answers by itself
-/// until the gateway has opened the store: probes truthfully, and anything else with `store-unavailable`. After that it passes
-/// requests to the handler of the gateway.
+/// until the gateway has opened the store: probes truthfully, and anything else with `store-unavailable`, or what the platform of an
+/// SDK would say. After that it passes requests to the handler of the gateway.
 public final class NodeHandler: HTTPHandler {
     private let node: String
     private let callers: CallerPolicy
     /// Whether no caller needs a key.
     private let isOpen: Bool
+    private let sdks: SDKRefusals
     private let state = Mutex(State())
 
     private struct State {
@@ -19,11 +20,14 @@ public final class NodeHandler: HTTPHandler {
         var reason = "waiting for the store"
     }
 
-    /// - Parameter isOpen: Whether no caller needs a key.
-    public init(node: String, callers: CallerPolicy, isOpen: Bool) {
+    /// - Parameters:
+    ///   - isOpen: Whether no caller needs a key.
+    ///   - sdks: How SDKs are refused.
+    public init(node: String, callers: CallerPolicy, isOpen: Bool, sdks: SDKRefusals = SDKRefusals()) {
         self.node = node
         self.callers = callers
         self.isOpen = isOpen
+        self.sdks = sdks
     }
 
     /// Sets why the gateway has not opened the store, as `/readyz` reports it.
@@ -52,8 +56,15 @@ public final class NodeHandler: HTTPHandler {
             return HTTPResponse(
                 status: 200, headers: [("Content-Type", exposition.format.contentType)],
                 body: Array(exposition.text.utf8))
-        default: return Problem.waitingForStore.response(to: head)
+        default: return response(to: .waitingForStore, path: head.path, requestID: head.requestID)
         }
+    }
+
+    public func response(to problem: Problem, path: String, requestID: String) -> HTTPResponse {
+        if let gateway = state.withLock({ $0.gateway }) {
+            return gateway.response(to: problem, path: path, requestID: requestID)
+        }
+        return sdks.response(to: problem, path: path) ?? problem.response(instance: path, requestID: requestID)
     }
 
     public func wasRefused(_ request: UnreadRequest) { state.withLock { $0.gateway }?.wasRefused(request) }

@@ -63,7 +63,7 @@ public final class App: Sendable {
         warn(of: loaded)
         try SystemLimits.checkThreads(for: loaded.configuration)
         let manager = ServiceManager(environment: ProcessInfo.processInfo.environment)
-        let node = try Node(loaded.configuration, logger: logger)
+        let node = try Node(loaded, logger: logger)
         defer { node?.listeners.stop() }
         guard let (services, hasReloaded) = try open(loaded, as: node, manager, simulators) else {
             return logger.notice("stopped")

@@ -5,6 +5,7 @@ import PosternHTTP
 import PosternProcess
 import PosternStore
 import PosternThreads
+import PosternUpstream
 
 /// This gateway as one of several that share a store. It listens before it has opened the store, so that probes and callers get
 /// answers, and keeps its ports when it takes over.
@@ -18,17 +19,20 @@ final class Node: Sendable {
     private let logger: Logger
 
     /// Listens. Returns nil if the store is one that no other gateway can use.
-    init?(_ configuration: GatewayConfiguration, logger: Logger) throws(AppError) {
+    init?(_ loaded: ConfigurationLoader.LoadedConfiguration, logger: Logger) throws(AppError) {
+        let configuration = loaded.configuration
         guard configuration.outbox.kind == .postgres else { return nil }
         self.logger = logger
         name = configuration.outbox.postgres.nodeName
         let server = configuration.server
         memory = server.memory
-        let handler = { [name] in
+        let handler = { [name] (sdks: [SDKEndpoints]) in
             NodeHandler(
-                node: name, callers: CallerPolicy(server), isOpen: configuration.auth.keys.isEmpty)
+                node: name, callers: CallerPolicy(server), isOpen: configuration.auth.keys.isEmpty,
+                sdks: SDKRefusals(sdks))
         }
-        (main, admin) = (handler(), handler())
+        let sdks = loaded.upstreams.compactMap { ($0 as? any SDKServingUpstream)?.sdk }
+        (main, admin) = (handler(sdks), handler([]))
         listeners = HTTPListeners(server, memory: memory, handler: main, admin: admin, logger: logger)
         ports = try listeners.start()
     }

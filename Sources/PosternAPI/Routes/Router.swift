@@ -115,7 +115,7 @@ final class Router: Sendable {
     /// - Parameter path: Empty segments in it do not count.
     private func site(of path: String) -> (site: SDKSite, segments: [Substring])? {
         guard !sites.isEmpty else { return nil }
-        let segments = path.split(separator: "/").map { percentDecoded($0.utf8).map { Substring($0) } ?? $0 }
+        let segments = SDKPaths.segments(of: path)
         return sites.first { $0.contains(segments) }.map { ($0, segments) }
     }
 

@@ -7,8 +7,7 @@ import PosternUpstream
 final class SDKSite: Sendable {
     let upstream: ConfiguredUpstream
     let endpoints: SDKEndpoints
-    /// The segments of the prefix.
-    private let prefix: [Substring]
+    private let paths: SDKPaths
     let calls: [Call]
 
     /// A row of the route table, and its series.
@@ -26,11 +25,11 @@ final class SDKSite: Sendable {
 
         init(_ sdk: SDKRoute, _ site: SDKSite.Form, _ metrics: Metrics) {
             var site = site
-            site.dropsWithoutRoom = sdk.isDroppedWithoutRoom
+            site.isDroppedWithoutRoom = sdk.isDroppedWithoutRoom
             self.site = site
             self.sdk = sdk
             route = Route(sdk, of: site.upstream.name)
-            templates = ([sdk.template] + (sdk.alias.map { [$0] } ?? [])).map { UpstreamRoute.PathTemplate($0) }
+            templates = sdk.templates
             var outcomes: [Series: Counter] = [:]
             for call in [sdk.call] + sdk.furtherCalls {
                 for outcome in SDKAnswer.Outcome.allCases {
@@ -62,25 +61,18 @@ final class SDKSite: Sendable {
         guard let endpoints = upstream.adapter.sdk else { return nil }
         self.upstream = upstream
         self.endpoints = endpoints
-        prefix = endpoints.prefix.split(separator: "/")
+        paths = SDKPaths(endpoints)
         let form = Form(upstream, endpoints)
         calls = endpoints.routes.map { Call($0, form, metrics) }
     }
 
-    /// The segments below the prefix; nil if the path is another one.
-    private func rest(of path: some Collection<Substring>) -> [Substring]? {
-        path.starts(with: prefix) ? Array(path.dropFirst(prefix.count)) : nil
-    }
-
-    /// Whether the path is below the prefix, or that of a route at the root.
-    func contains(_ path: [Substring]) -> Bool {
-        rest(of: path) != nil || calls.contains { $0.sdk.isAtRoot && $0.parameters(matching: path) != nil }
-    }
+    func contains(_ path: [Substring]) -> Bool { paths.contains(path) }
 
     /// How a request for the path is refused before its route is known.
     func form(of path: [Substring]) -> Form {
-        let below = rest(of: path) ?? []
-        return calls.first { $0.site.dropsWithoutRoom && $0.parameters(matching: below) != nil }?.site ?? form
+        var form = form
+        form.isDroppedWithoutRoom = paths.areDroppedWithoutRoom(path)
+        return form
     }
 
     private func match(
@@ -103,11 +95,10 @@ final class SDKSite: Sendable {
         return matches
     }
 
-    /// - Parameter path: Its segments, percent-decoded, without empty ones.
     func match(_ method: String, _ path: [Substring], _ handlers: Handlers, _ metrics: [String: RouteMetrics])
         -> Result<RouteMatch, RoutingProblem>
     {
-        let below = rest(of: path)
+        let below = paths.rest(of: path)
         let wanted = method == "HEAD" ? "GET" : method
         var others: Set<String> = []
         for call in calls {
@@ -129,7 +120,7 @@ extension SDKSite {
         let upstream: ConfiguredUpstream
         let endpoints: SDKEndpoints
         /// See `SDKRoute.isDroppedWithoutRoom`.
-        var dropsWithoutRoom = false
+        var isDroppedWithoutRoom = false
 
         init(_ upstream: ConfiguredUpstream, _ endpoints: SDKEndpoints) {
             self.upstream = upstream
@@ -137,7 +128,7 @@ extension SDKSite {
         }
 
         func answer(to reason: SDKRefusal) -> SDKAnswer {
-            dropsWithoutRoom && reason == .noRoom ? .dropped(.noRoom) : endpoints.refusal(reason)
+            endpoints.answer(to: reason, isDroppedWithoutRoom: isDroppedWithoutRoom)
         }
 
         /// The answer to a request that no route fits.
@@ -147,9 +138,7 @@ extension SDKSite {
 
         /// The refusal of a request, in the place of a problem document.
         func response(to problem: Problem) -> HTTPResponse {
-            var response = HTTPResponse(answer(to: SDKRefusal(problem)))
-            response.close = problem.close
-            return response
+            endpoints.response(to: problem, isDroppedWithoutRoom: isDroppedWithoutRoom)
         }
     }
 

@@ -1,6 +1,7 @@
 import Logging
 import PosternHTTP
 import PosternTestKit
+import PosternUpstream
 import Testing
 
 @testable import PosternAPI
@@ -8,9 +9,9 @@ import Testing
 /// What a gateway answers while another one owns its store.
 @Suite struct NodeHandlerTests {
     private func withNode(
-        isOpen: Bool = true, _ body: (NodeHandler, HTTPClient) throws -> Void
+        isOpen: Bool = true, sdks: SDKRefusals = SDKRefusals(), _ body: (NodeHandler, HTTPClient) throws -> Void
     ) throws {
-        let node = NodeHandler(node: "east-1", callers: CallerPolicy(), isOpen: isOpen)
+        let node = NodeHandler(node: "east-1", callers: CallerPolicy(), isOpen: isOpen, sdks: sdks)
         let settings = HTTPServerSettings { ($0.port, $0.workerThreads) = (0, 1) }
         let logger = Logger(label: "test") { _ in SwiftLogNoOpLogHandler() }
         let server = HTTPServer(settings, handler: node, logger: logger)
@@ -68,6 +69,31 @@ import Testing
                 #expect(accepted.status == 202 && accepted.header("Postern-Node") == "east-1")
                 #expect(try client.get("/readyz").status == 200)
                 #expect(gateway.queued == 1)
+            }
+        }
+    }
+
+    /// Until the gateway has opened the store, and after that also where the server itself refuses.
+    @Test func sdks_areRefusedInTheFormOfTheirPlatform() throws {
+        let numbers = NumbersUpstream(access: .open)
+        var setup = Setup()
+        setup.upstreams.append(numbers)
+        setup.paused = ["numbers"]
+        try withGateway(setup) { (gateway) throws in
+            try withNode(sdks: SDKRefusals([try #require(numbers.sdk)])) { node, client in
+                for path in ["/sdk/numbers/in/a", "//sdk/numbers/nowhere", "/in/a"] {
+                    let answer = try client.post(path, "[2]")
+                    #expect(answer.status == 503 && answer.text == "noRoom", "\(path)")
+                    #expect(answer.header("Content-Type") == "text/sdk" && answer.header("Postern-Node") == "east-1")
+                }
+                let dropped = node.response(to: .waitingForStore, path: "/sdk/numbers/one/a", requestID: "r")
+                #expect(dropped.isDropped)
+                node.pass(to: gateway.handler)
+                client.send(
+                    "POST /sdk/numbers/in/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"
+                )
+                let refused = try client.answer()
+                #expect(refused.status == 400 && refused.text == "malformed")
             }
         }
     }
