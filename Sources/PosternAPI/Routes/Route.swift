@@ -121,9 +121,10 @@ final class Route: Sendable {
         if case .upstreamRoute(let route) = action {
             if case .read = route.response { return false } else { return true }
         }
-        // Of what is stored for an SDK, only some needs the owner.
+        // Of what is stored for an SDK, only some needs the owner. The owner alone reaches platforms, of which only their callers
+        // ask something; what anyone may ask is about this gateway.
         if case .sdk(let sdk) = action {
-            if case .perform = sdk.response { return method != .get } else { return false }
+            if case .perform = sdk.response { return method != .get || access == .platform } else { return false }
         }
         // What is kept in the memory of the owner.
         let isOfOwner = template.text == "/v1/history" || template.text.hasPrefix("/v1/operations")

@@ -180,6 +180,41 @@ extension EndToEnd {
             #expect(try await standby.stop().exitCode == 0)
         }
 
+        /// What the server itself refuses, what only the owner can ask, and what comes before the store is open.
+        @Test(.timeLimit(.minutes(10))) func everyGateway_answersSDKsAsTheirPlatformDoes() async throws {
+            let platform = try HostedSimulator("appservices")
+            var settings = try Self.settings("http://127.0.0.1:9")
+            settings.outbox["encryptionKey"] = String(repeating: "5a", count: 32)
+            settings.upstreams = [
+                "samsara": ["url": "http://127.0.0.1:9", "sdk": ["enabled": true, "anonymous": true]],
+                "appservices": [
+                    "baseURL": platform.url + "/appservices", "organization": "acme", "application": "campus",
+                    "apiKey": "KEY", "sdk": ["enabled": true],
+                ],
+            ]
+            let owner = try await Node("west", settings)
+            _ = try owner.timeUntilOwner()
+            let standby = try await Node("east", settings)
+            _ = try standby.timeUntilReady()
+            for node in [owner, standby] {
+                let client = try node.client()
+                client.send(
+                    "POST /sdk/samsara/v1/events HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"
+                )
+                let refused = try client.answer()
+                #expect(refused.status == 400 && refused.text == "Malformed JSON in request body.", "\(refused.text)")
+                let missing = try node.client().ask(
+                    "GET", "/sdk/appservices/acme/campus/groups/none?api_key=KEY",
+                    headers: [("X-Auth-Provider", "pi"), ("Authorization", "Bearer PiTok-ann")])
+                #expect(missing.status == 404, "\(node.name): \(missing.text)")
+            }
+            settings.outbox["postgres"] = ["url": "postgres://postern@127.0.0.1:9/postern"]
+            let waiting = try await Node("south", settings)
+            let answer = try waiting.client().post("/sdk/samsara/v1/events", "[]")
+            #expect(answer.status == 503 && answer.text == "503 Service Unavailable", "\(answer.text)")
+            for node in [waiting, standby, owner] { #expect(try await node.stop().exitCode == 0) }
+        }
+
         @Test(.timeLimit(.minutes(10))) func standby_takesOverAtOnce_whenTheOwnerStops() async throws {
             let settings = try Self.settings("http://127.0.0.1:9")
             let first = try await Node("west", settings)
