@@ -247,7 +247,7 @@ final class RouteMatch: Sendable {
 
     /// Counts a request for storing messages whose messages were not read.
     func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
-        guard route.body.holdsMessages || call?.storesMessages == true else { return }
+        guard route.body.holdsMessages || call?.bringsMessages == true else { return }
         let name = if case .upstream(let name) = subject { name.description } else { "unknown" }
         metrics.refused(name, slug.rawValue).add()
     }

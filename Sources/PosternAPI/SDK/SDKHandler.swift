@@ -150,7 +150,11 @@ final class SDKHandler: Sendable {
             request: responder.request, memory: memory)
         let task = Task.immediate(executorPreference: context.taskExecutor) { [self] in
             let answer: SDKAnswer
-            do throws(SDKAnswer) { answer = try await respond(request, services) } catch { answer = error }
+            do throws(SDKAnswer) { answer = try await respond(request, services) } catch {
+                // What storing has refused is counted there, and is not thrown.
+                countRefusal(error, call)
+                answer = error
+            }
             if Task.isCancelled { responder.abandon() } else { finish(answer, call, responder) }
         }
         responder.onHangUp { task.cancel() }
@@ -170,7 +174,7 @@ final class SDKHandler: Sendable {
 
     /// A request whose messages were not read counts as one message.
     func countRefusal(_ answer: SDKAnswer, _ call: SDKSite.Call) {
-        guard call.storesMessages else { return }
+        guard call.bringsMessages else { return }
         let slug: ProblemSlug? =
             switch answer.outcome {
             case .accepted, .repeated, .proxied: nil

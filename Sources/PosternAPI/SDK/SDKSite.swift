@@ -54,6 +54,15 @@ final class SDKSite: Sendable {
 
         /// Whether all that it does is to store messages.
         var storesMessages: Bool { if case .store = sdk.response { true } else { false } }
+
+        /// Whether it brings messages, so that a refusal counts as that of one. A call of StreamOne is none unless it is queued.
+        var bringsMessages: Bool {
+            switch (sdk.response, sdk.access) {
+            case (.store, _): true
+            case (.perform, .head): sdk.method != .get
+            case (.perform, _), (.answer, _): false
+            }
+        }
     }
 
     /// Nil if the upstream has none.

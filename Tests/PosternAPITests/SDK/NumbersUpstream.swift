@@ -22,6 +22,10 @@ struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
                     "later", .post, "later", .open,
                     .perform { request, context throws(SDKAnswer) in await context.store(try read(request)) }),
                 SDKRoute(
+                    "checked", .post, "checked",
+                    .head { $0.header("X-Key") == "k" ? nil : SDKAnswer(401, .unauthorized) },
+                    .perform { request, context throws(SDKAnswer) in await context.store(try read(request)) }),
+                SDKRoute(
                     "one", or: ["other"], .put, "one/{place}", alias: "uno/{place}", isDroppedWithoutRoom: true, .open,
                     .perform { request, context throws(SDKAnswer) in
                         var answer = await context.store(try read(request))

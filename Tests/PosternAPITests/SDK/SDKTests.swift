@@ -78,6 +78,20 @@ import Testing
         }
     }
 
+    @Test func refusalOfACallThatWaits_countsAsThatOfAMessage() throws {
+        try Self.withNumbers { (gateway) throws in
+            func refused(_ reason: String) throws -> Double? {
+                try gateway.sample(#"postern_messages_refused_total{upstream="numbers",reason="\#(reason)"}"#)
+            }
+            let key = [("X-Key", "k")]
+            #expect(try gateway.client.post("/sdk/numbers/checked", "[2]").status == 401)
+            #expect(try gateway.client.post("/sdk/numbers/checked", "[", headers: key).status == 400)
+            #expect(try gateway.client.post("/sdk/numbers/checked", "[2]", headers: key).status == 200)
+            #expect(try refused("unauthorized") == 1)
+            #expect(try refused("invalid-payload") == 1)
+        }
+    }
+
     // MARK: Who is let in
 
     @Test func key_isTakenAsPasswordAndAsToken_onThesePathsAlone() throws {
