@@ -44,8 +44,8 @@ struct Auth {
     }
 
     private static let longest = 8192
-    /// Texts that apps send for a missing token.
-    private static let printedNothings: Set<String> = ["(null)", "null", "nil"]
+    /// Texts that apps send for a missing token. The last one is what a header has that ends with a blank.
+    private static let printedNothings: Set<String> = ["(null)", "null", "nil", "Bearer"]
 
     /// Whether a token can be sent: visible ASCII without spaces, and not a text that stands for a missing one.
     static func isToken(_ token: String) -> Bool {

@@ -143,8 +143,8 @@ import Testing
         #expect(try refusal("POST /acme/campus-dev/users") == noKey)
         for token in [
             "X: y", "X-Auth-Provider: pi", "X-Auth-Provider: PI\nAuthorization: Bearer T",
-            "X-Auth-Provider: pi\nAuthorization: Bearer (null)", "X-Auth-Provider: mi\nAuthorization: Bearer T",
-            "X-Auth-Provider: mi\nX-Authorization: Bearer T",
+            "X-Auth-Provider: pi\nAuthorization: Bearer (null)", "X-Auth-Provider: pi\nAuthorization: Bearer",
+            "X-Auth-Provider: mi\nAuthorization: Bearer T", "X-Auth-Provider: mi\nX-Authorization: Bearer T",
         ] {
             #expect(try refusal("POST /acme/campus-dev/nowhere\(Self.key)", token: token) == noToken, "\(token)")
         }
