@@ -53,13 +53,7 @@ struct ConfigurationCheck {
         result.upstreams = entries.compactMap { upstream($0, inheriting: result.delivery) }
         read(&result.cloudEvents, at: ["cloudevents"])
         checkFanOuts(of: result.upstreams, entries)
-        let enabled = zip(
-            result.upstreams,
-            result.upstreams.map { upstream in
-                entries.first { $0.name == upstream.name.description }
-            }
-        ).filter(\.0.isEnabled)
-        problems += SDKCheck(enabled.compactMap { upstream, entry in entry.flatMap { made(upstream, $0) } }).problems
+        problems += SDKCheck.problems(of: result.upstreams)
         result.callbacks = callbacks(to: result.upstreams, of: entries)
         read(&result.log, at: ["log"])
         for index in result.upstreams.indices { result.upstreams[index].logsAnswers = result.log.upstreamAnswers }

@@ -93,8 +93,8 @@ public struct ConfigurationLoader: Sendable {
                 let upstreams = try makeUpstreams(of: found.configuration)
                 found.warnings += StartCheck.warnings(
                     of: found.configuration, upstreams: upstreams, now: SystemTime().now)
-                found.warnings += SDKCheck(upstreams).warnings(
-                    hasKeys: !found.configuration.auth.keys.isEmpty,
+                found.warnings += SDKCheck.warnings(
+                    of: upstreams, hasKeys: !found.configuration.auth.keys.isEmpty,
                     requiresCertificates: !found.configuration.server.http.tls.clientCAFile.isEmpty)
             }
             if triesToStart {

@@ -3,36 +3,34 @@ import PosternCore
 import PosternUpstream
 
 /// Where the SDK endpoints of all upstreams are: what cannot be, and what is likely to be a mistake.
-struct SDKCheck {
-    /// Those of the enabled upstreams that have them, ordered by name.
-    private let sites: [(name: UpstreamName, endpoints: SDKEndpoints)]
-
-    init(_ upstreams: [any Upstream]) {
-        sites = upstreams.compactMap { upstream in
-            (upstream as? any SDKServingUpstream)?.sdk.map { (upstream.name, $0) }
-        }.sorted { $0.name < $1.name }
-    }
-
+enum SDKCheck {
     /// The first segments of the gateway's own paths.
     private static let reserved: Set<Substring> = ["v1", "livez", "readyz", "metrics", "openapi.yaml", "console"]
 
-    var problems: [ConfigurationProblem] {
+    /// Also of upstreams that have other problems, so that all are reported at once.
+    static func problems(of upstreams: [GatewayConfiguration.UpstreamConfiguration]) -> [ConfigurationProblem] {
+        let sites = upstreams.filter { $0.isEnabled && $0.values["sdk.enabled"] == .bool(true) }.map { upstream in
+            var settings = SDKSettings()
+            settings.prefix = upstream.values[SDKSettings.prefixName]?.text ?? ""
+            return (
+                name: upstream.name, path: settings.prefix(of: upstream.name).split(separator: "/"),
+                isAtRoot: upstream.values["sdk.rootPath"] == .bool(true)
+            )
+        }
         var found: [ConfigurationProblem] = []
         for (index, site) in sites.enumerated() {
-            let path = site.endpoints.prefix.split(separator: "/")
-            if let first = path.first, Self.reserved.contains(first) {
+            if let first = site.path.first, reserved.contains(first) {
                 found.append(problem(site.name, "prefix", "is a path of the gateway itself, or below one"))
             }
             for other in sites[..<index] {
-                let (one, two) = (path, other.endpoints.prefix.split(separator: "/"))
-                guard one.starts(with: two) || two.starts(with: one) else { continue }
+                guard site.path.starts(with: other.path) || other.path.starts(with: site.path) else { continue }
                 found.append(
                     problem(
                         site.name, "prefix",
                         "is that of upstreams.\(other.name), or one is below the other; give each its own"))
             }
         }
-        let atRoot = sites.filter { $0.endpoints.routes.contains(where: \.isAtRoot) }
+        let atRoot = sites.filter(\.isAtRoot)
         for site in atRoot.dropFirst() {
             found.append(
                 problem(site.name, "rootPath", "is true, as that of upstreams.\(atRoot[0].name); only one can have it"))
@@ -40,7 +38,13 @@ struct SDKCheck {
         return found
     }
 
-    func warnings(hasKeys: Bool, requiresCertificates: Bool) -> [ConfigurationProblem] {
+    /// - Parameter upstreams: The enabled ones, ordered by name.
+    static func warnings(
+        of upstreams: [any Upstream], hasKeys: Bool, requiresCertificates: Bool
+    ) -> [ConfigurationProblem] {
+        let sites = upstreams.compactMap { upstream in
+            (upstream as? any SDKServingUpstream)?.sdk.map { (name: upstream.name, endpoints: $0) }
+        }
         var found: [ConfigurationProblem] = []
         for site in sites {
             if requiresCertificates {
@@ -53,7 +57,7 @@ struct SDKCheck {
                 switch route.access {
                 case .open:
                     let last = site.endpoints.prefix.split(separator: "/").last ?? ""
-                    if last.utf8.count < Self.shortestUnguessable {
+                    if last.utf8.count < shortestUnguessable {
                         found.append(
                             problem(
                                 site.name, "anonymous",
@@ -73,7 +77,7 @@ struct SDKCheck {
     /// Characters of 6 bits each that make 128 bits.
     private static let shortestUnguessable = 22
 
-    private func problem(_ name: UpstreamName, _ setting: String, _ detail: String) -> ConfigurationProblem {
+    private static func problem(_ name: UpstreamName, _ setting: String, _ detail: String) -> ConfigurationProblem {
         ConfigurationProblem(keyPath(["upstreams", "\(name)", "sdk", setting]), detail)
     }
 }
