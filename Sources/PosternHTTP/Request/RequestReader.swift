@@ -48,8 +48,8 @@ struct RequestReader {
     var isIdle: Bool {
         if case .head = phase { headBytes.isEmpty } else { false }
     }
-    /// The path of the request line, once it has arrived.
-    var path: String? { parser.line?.target.path }
+    /// The path of the request line, once it has arrived; also that of a line which is refused.
+    var path: String? { parser.line?.target.path ?? RequestTarget.path(inLine: headBytes) }
     var method: String? { parser.line?.method }
     /// The client's `X-Request-Id` if it is valid, once it has arrived.
     var requestID: String? { parser.framing.requestID }

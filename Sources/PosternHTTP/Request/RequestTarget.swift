@@ -25,6 +25,15 @@ struct RequestTarget: Equatable {
         query = mark.map { String(decoding: UnsafeBufferPointer(rebasing: bytes[($0 + 1)...]), as: UTF8.self) }
     }
 
+    /// The path in a line that is too long, or of another version: who asks for it may need a refusal of a certain form. Nil if
+    /// it does not begin where it usually does.
+    static func path(inLine bytes: [UInt8]) -> String? {
+        let target = bytes.drop { $0 != UInt8(ascii: " ") }.dropFirst()
+        guard target.first == UInt8(ascii: "/") else { return nil }
+        let path = target.prefix { (0x21...0x7E).contains($0) && $0 != UInt8(ascii: "?") }
+        return String(decoding: path, as: UTF8.self)
+    }
+
     /// Where the authority of a target in absolute form is, which servers must accept (RFC 9112, section 3.2.2).
     private static func authority(in bytes: UnsafeBufferPointer<UInt8>) throws(RequestFault) -> Range<Int> {
         for scheme: StaticString in ["http://", "https://"] {

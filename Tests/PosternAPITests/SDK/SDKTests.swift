@@ -184,6 +184,12 @@ import Testing
             let connection = try HTTPClient(port: gateway.port)
             connection.send("POST /sdk/numbers/in/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n")
             #expect(try connection.next().body == Array("malformed".utf8))
+            let query = String(repeating: "a", count: HTTPServerSettings.maxHeaderBytes)
+            for (rest, text) in [("?\(query) HTTP/1.1", "tooLarge"), (" HTTP/2.0", "malformed")] {
+                let connection = try HTTPClient(port: gateway.port)
+                connection.send("POST /sdk/numbers/in/a\(rest)\r\n\r\n")
+                #expect(try connection.next().body == Array(text.utf8))
+            }
             gateway.handler.replaceKeys([], opensMetrics: true)
             let foreign = try HTTPClient(port: gateway.port)
             foreign.send("GET /sdk/numbers/status HTTP/1.1\r\nHost: evil.test\r\n\r\n")
