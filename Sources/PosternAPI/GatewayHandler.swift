@@ -135,7 +135,9 @@ public final class GatewayHandler: HTTPHandler {
             return .refuse(permission)
         }
         // A path below the prefix of SDKs is none of the gateway's own, which a stranger would have to guess.
-        if case .failure(let problem) = routing, let form = router.form(of: head.path) {
+        if case .failure(let problem) = routing, head.clientCertificate != .missing,
+            let form = router.form(of: head.path)
+        {
             let problem = problem.problem(in: context, for: nil)
             let answer = form.answer(toUnrouted: handlers.sdk.request(head), problem)
             return self.refuse(

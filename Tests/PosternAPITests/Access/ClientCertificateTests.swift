@@ -26,6 +26,7 @@ import Testing
         setup.tls.certificateFile = own.certificate
         setup.tls.keyFile = own.key
         setup.tls.clientCAFile = authority.certificate
+        setup.upstreams.append(NumbersUpstream())
         try withPausedGateway(setup) { gateway in
             gateway.handler.replaceKeys(keys, opensMetrics: false)
             try body(gateway)
@@ -95,6 +96,7 @@ import Testing
                     try expect(403, "GET /v1/upstreams", client, gateway, label)
                     try expect(403, "GET /v1/upstreams", client, key: "k", gateway, label)
                     try expect(403, "GET /nothing", client, gateway, label)
+                    try expect(403, "GET /sdk/numbers/nothing", client, gateway, label)
                     try expect(403, "GET /metrics", client, gateway, label)
                     try expect(200, "GET /livez", client, gateway, label)
                     try expect(200, "GET /readyz", client, gateway, label)
