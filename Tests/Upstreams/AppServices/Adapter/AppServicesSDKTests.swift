@@ -160,6 +160,19 @@ import Testing
         }
     }
 
+    /// RFC 9110, section 15.5.6.
+    @Test(arguments: [
+        ("GET", "groups", "POST"), ("PUT", "groups/a", "GET, HEAD"), ("GET", "users/u/devices/d", "DELETE, POST"),
+        ("DELETE", "apm/apmMetrics", "POST"),
+    ])
+    func wrongMethod_isAnsweredWithTheRightOnes(method: String, path: String, allowed: String) throws {
+        let request = received(
+            "\(method) /acme/campus-dev/\(path)\(Self.key)\nAuthorization: Bearer T\nX-Auth-Provider: pi\n\n")
+        let endpoint = try endpoint([:])
+        let refused = #expect(throws: SDKAnswer.self) { _ = try IncomingCall.read(request, at: endpoint) }
+        #expect(refused?.headers.first { $0.name == "Allow" }?.value == allowed)
+    }
+
     @Test func invalidFields_areIllegalArguments_thatNameTheField() throws {
         for (line, body, field) in [
             ("POST /acme/campus-dev/users", #"{"username":"me"}"#, "userId"),

@@ -25,11 +25,9 @@ struct AppServicesSDK: Sendable {
         let depth = settings.sdk.prefix(of: upstream.name).split(separator: "/").count
         return SDKEndpoints(
             settings.sdk, of: upstream.name, SDKCall.endpoints.compactMap { route($0, depth) },
-            unrouted: { request, reason in
-                // A stranger learns nothing about paths.
-                guard let refusal = refusal(of: request, depth) else { return Self.refusal(reason) }
-                return refusal.status == 405 ? Self.refusal(reason) : refusal
-            }, refusal: Self.refusal)
+            // A stranger learns nothing about paths.
+            unrouted: { request, reason in refusal(of: request, depth) ?? Self.refusal(reason) },
+            refusal: Self.refusal)
     }
 
     private func route(_ endpoint: (call: SDKCall, method: String, path: String), _ depth: Int) -> SDKRoute? {
@@ -253,18 +251,15 @@ struct AppServicesSDK: Sendable {
     // MARK: Refusals
 
     static func refusal(_ reason: SDKRefusal) -> SDKAnswer {
-        let code: SDKAnswer.Code =
-            switch reason {
-            case .notFound: .notFound
-            case .methodNotAllowed: .wrongMethod
-            case .unauthorized: .noCredentials
-            case .forbidden: .forbidden
-            case .malformed: .notJSON
-            case .tooLarge: .tooLarge
-            case .noRoom: .noRoom
-            }
-        var answer = SDKAnswer.error(code, at: SystemTime().now)
-        if case .methodNotAllowed(let allowed) = reason { answer.headers.append(("Allow", allowed)) }
-        return answer
+        let now = SystemTime().now
+        return switch reason {
+        case .notFound: .error(.notFound, at: now)
+        case .methodNotAllowed(let allowed): .wrongMethod(allowed, at: now)
+        case .unauthorized: .error(.noCredentials, at: now)
+        case .forbidden: .error(.forbidden, at: now)
+        case .malformed: .error(.notJSON, at: now)
+        case .tooLarge: .error(.tooLarge, at: now)
+        case .noRoom: .error(.noRoom, at: now)
+        }
     }
 }

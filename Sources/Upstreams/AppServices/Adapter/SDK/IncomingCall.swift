@@ -90,7 +90,7 @@ extension IncomingCall.Head {
             guard endpoint.rules.takesMonitoring else { throw .error(.noMonitoring, at: received.at) }
             self.init(call: call, parameters: parameters, auth: nil)
             return
-        case .wrongMethod(isMonitoring: true): throw .error(.wrongMethod, at: received.at)
+        case .wrongMethod(let allowed, isMonitoring: true): throw .wrongMethod(allowed, at: received.at)
         default: break
         }
         // Digests, so that the time of the comparison says nothing about the key.
@@ -98,7 +98,7 @@ extension IncomingCall.Head {
         guard let auth = Self.auth(of: received) else { throw .error(.noCredentials, at: received.at) }
         switch match {
         case .nowhere: throw .error(.notFound, at: received.at)
-        case .wrongMethod: throw .error(.wrongMethod, at: received.at)
+        case .wrongMethod(let allowed, _): throw .wrongMethod(allowed, at: received.at)
         case .noDevice: throw .error(.invalid, at: received.at, "There is no device id")
         case .call(let call, let parameters):
             self.init(call: call, parameters: parameters, auth: auth)

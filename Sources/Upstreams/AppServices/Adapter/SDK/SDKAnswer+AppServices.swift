@@ -18,6 +18,13 @@ extension SDKAnswer {
         return answer
     }
 
+    /// - Parameter allowed: The value of `Allow`.
+    static func wrongMethod(_ allowed: String, at now: Timestamp) -> Self {
+        var answer = error(.wrongMethod, at: now)
+        answer.headers.append(("Allow", allowed))
+        return answer
+    }
+
     /// The refusal of the platform's proxy.
     static let invalidKey = json(
         401, .unauthorized,

@@ -39,6 +39,11 @@ enum SDKCall: String, CaseIterable, Sendable {
         let path: [Substring]
         let calls: [String: SDKCall]
 
+        /// As the header `Allow` has them.
+        var methods: String {
+            calls.keys.sorted().map { $0 == "GET" ? "GET, HEAD" : $0 }.joined(separator: ", ")
+        }
+
         init(_ path: String, _ calls: [String: SDKCall]) {
             self.path = path.split(separator: "/")
             self.calls = calls
@@ -78,7 +83,8 @@ enum SDKCall: String, CaseIterable, Sendable {
     enum Match {
         case call(SDKCall, [String: String])
         case noDevice
-        case wrongMethod(isMonitoring: Bool)
+        /// The path has other methods: the value of `Allow`.
+        case wrongMethod(String, isMonitoring: Bool)
         case nowhere
     }
 
@@ -96,7 +102,7 @@ enum SDKCall: String, CaseIterable, Sendable {
         for route in routes {
             guard let parameters = route.parameters(of: segments) else { continue }
             guard let call = route.calls[method] else {
-                return .wrongMethod(isMonitoring: route.calls.values.allSatisfy(\.isMonitoring))
+                return .wrongMethod(route.methods, isMonitoring: route.calls.values.allSatisfy(\.isMonitoring))
             }
             return .call(call, parameters)
         }
