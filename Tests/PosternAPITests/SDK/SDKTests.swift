@@ -5,6 +5,7 @@ import PosternDelivery
 import PosternStore
 import PosternTestKit
 import PosternUpstream
+import Synchronization
 import Testing
 
 @testable import PosternAPI
@@ -238,6 +239,60 @@ import Testing
             let id = try #require(list[0]["id"].string)
             #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
             #expect(try waiting.answer().text == "1 0")
+        }
+    }
+
+    private static func withFullQueueOfAnyone(_ body: (TestGateway) throws -> Void) throws {
+        var upstream = NumbersUpstream()
+        (upstream.access, upstream.patience) = (.open, .seconds(600))
+        var setup = Setup()
+        setup.caps["numbers"] = QueueCap.with { $0.maxMessages = 1 }
+        try withNumbers(upstream, keys: [], setup: setup) { (gateway) throws in
+            #expect(try gateway.client.post("/sdk/numbers/in/a", "[2]").status == 200)
+            try body(gateway)
+        }
+    }
+
+    private static func makeRoom(_ gateway: TestGateway) throws {
+        let list = try gateway.client.get("/v1/messages?upstream=numbers&state=queued").json["messages"]
+        let id = try #require(list[0]["id"].string)
+        #expect(try gateway.client.ask("DELETE", "/v1/messages/\(id)").status == 200)
+    }
+
+    @Test func requestThatIsHeld_isStoredOnce_asSoonAsThereIsRoom() throws {
+        try Self.withFullQueueOfAnyone { (gateway) throws in
+            let waiting = try HTTPClient(port: gateway.port)
+            waiting.sendRequest("POST", "/sdk/numbers/in/a", Array("[104]".utf8))
+            let sdk = gateway.handler.handlers.sdk
+            #expect(eventually { sdk.held.load(ordering: .relaxed) == 1 })
+            try Self.makeRoom(gateway)
+            #expect(try waiting.answer().text == "1 0")
+            #expect(gateway.outbox.ledger(of: gateway.workers[2].queue.number).accepted == 2)
+        }
+    }
+
+    /// It keeps what it has, and sends it again.
+    @Test func requestThatIsHeld_isNotStored_onceItsClientHasHungUp() throws {
+        try Self.withFullQueueOfAnyone { (gateway) throws in
+            let sdk = gateway.handler.handlers.sdk
+            var waiting: HTTPClient? = try HTTPClient(port: gateway.port)
+            waiting?.sendRequest("POST", "/sdk/numbers/in/a", Array("[4]".utf8))
+            #expect(eventually { sdk.held.load(ordering: .relaxed) == 1 })
+            waiting = nil
+            #expect(eventually { (try? Self.count("no_room", gateway)) == 1 })
+            try Self.makeRoom(gateway)
+            #expect(gateway.outbox.ledger(of: gateway.workers[2].queue.number).accepted == 1)
+        }
+    }
+
+    @Test func addressThatSendsTooMuch_isHeld_ifItsSDKWouldLoseSomething() throws {
+        var upstream = NumbersUpstream()
+        (upstream.access, upstream.patience, upstream.settings.requestsPerSecondPerAddress) = (.open, .seconds(600), 1)
+        try Self.withNumbers(upstream, keys: []) { (gateway) throws in
+            for _ in 0..<3 { #expect(try gateway.client.post("/sdk/numbers/in/a", "[2]").status == 200) }
+            // What is not stored is not held.
+            #expect(try gateway.client.post("/sdk/numbers/in/a", "x").status == 400)
+            #expect(try gateway.client.get("/sdk/numbers/status").status == 503)
         }
     }
 
