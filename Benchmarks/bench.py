@@ -1182,6 +1182,21 @@ def arguments():
     return parser.parse_args()
 
 
+def run(bench, figures, directory):
+    """Measures the figures that are asked for, and prints them. Returns the names of those that failed."""
+    failures = []
+    print(machine(directory), f"· load average {os.getloadavg()[0]:.1f}", flush=True)
+    for name in bench.options.only or figures:
+        print(f"{name}:", flush=True)
+        try:
+            figures[name](bench)
+        except (Failure, OSError, subprocess.TimeoutExpired) as failure:
+            failures.append(name)
+            print(f"  FAILED: {failure}", flush=True)
+    print("\n" + table(bench.rows))
+    return failures
+
+
 def main():
     options = arguments()
     # Thousands of connections at both ends.
@@ -1189,17 +1204,8 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that `with` blocks end what they started.
     started = datetime.datetime.now(datetime.timezone.utc)
-    failures = []
     bench = Bench(options)
-    print(machine(bench.directory), f"· load average {os.getloadavg()[0]:.1f}", flush=True)
-    for name in options.only or FIGURES:
-        print(f"{name}:", flush=True)
-        try:
-            FIGURES[name](bench)
-        except (Failure, OSError, subprocess.TimeoutExpired) as failure:
-            failures.append(name)
-            print(f"  FAILED: {failure}", flush=True)
-    print("\n" + table(bench.rows))
+    failures = run(bench, FIGURES, bench.directory)
     output = options.output or (HERE / "RESULTS.md" if not (options.only or options.quick) else None)
     if output and bench.rows:
         pathlib.Path(output).write_text(report(bench, started))

@@ -23,7 +23,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "scripts"))
 from bench import (  # noqa: E402
-    BULK, BULK_CONNECTIONS, CONNECTIONS, TOOLS, Bench, Row, compact, event, machine, padded, shown, table)
+    BULK, BULK_CONNECTIONS, CONNECTIONS, TOOLS, Bench, Row, compact, event, machine, padded, run, shown, table)
 from harness import (  # noqa: E402
     Failure, Gateway, Postgres, Process, Simulator, binary_from, call, free_port, listens, merged, new_key, psql, until)
 from instructions import activity, budget, measured  # noqa: E402
@@ -527,18 +527,9 @@ def main():
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # So that `with` blocks end what they started.
     started = datetime.datetime.now(datetime.timezone.utc)
-    failures = []
     with Postgres(SETTINGS, parent=options.data) as server, tempfile.TemporaryDirectory() as directory:
         bench = PostgresBench(options, server, pathlib.Path(directory))
-        print(machine(server.folder), f"· load average {os.getloadavg()[0]:.1f}", flush=True)
-        for name in options.only or FIGURES:
-            print(f"{name}:", flush=True)
-            try:
-                FIGURES[name](bench)
-            except (Failure, OSError, subprocess.TimeoutExpired) as failure:
-                failures.append(name)
-                print(f"  FAILED: {failure}", flush=True)
-        print("\n" + table(bench.rows))
+        failures = run(bench, FIGURES, server.folder)
         output = options.output or (HERE / "POSTGRES.md" if not (options.only or options.quick) else None)
         if output and bench.rows:
             pathlib.Path(output).write_text(report(bench, started))
