@@ -42,6 +42,7 @@ extension EndToEnd {
                 let command = try Binary.start([
                     "outbox", "migrate-store", "--config", old.config, "--to", new.config,
                 ])
+                // Whatever it does then is interrupted, so there is nothing to wait for.
                 try await Task.sleep(for: .milliseconds(delay))
                 command.signal(SIGKILL)
                 // What takes less time than that is done.
