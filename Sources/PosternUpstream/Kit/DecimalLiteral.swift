@@ -49,15 +49,25 @@ package struct DecimalLiteral {
     private static func exponent(_ text: UnsafeBufferPointer<UInt8>, from start: Int) -> Int {
         var exponent = 0
         var isNegative = false
-        for byte in text.dropFirst(start + 1) {
-            switch byte {
+        var position = start + 1
+        while position < text.count {
+            switch text[position] {
             case UInt8(ascii: "-"): isNegative = true
             case UInt8(ascii: "+"): break
             // More digits change nothing: no text of the number could be stored.
-            default: exponent = min(exponent * 10 + Int(byte - UInt8(ascii: "0")), 1 << 40)
+            case let digit: exponent = min(exponent * 10 + Int(digit - UInt8(ascii: "0")), 1 << 40)
             }
+            position += 1
         }
         return isNegative ? -exponent : exponent
+    }
+
+    /// Whether the number has no exponent and does not end with a zero, so that `write` writes its text as it is. Cheaper
+    /// than reading the number; not all numbers that stay the same are plain.
+    package static func isPlain(_ value: JSONValue) -> Bool {
+        let text = value.bytes
+        guard text[text.count - 1] != UInt8(ascii: "0") else { return false }
+        return !text.contains { $0 | 0x20 == UInt8(ascii: "e") }
     }
 
     /// The number of characters that `write` writes.

@@ -46,11 +46,21 @@ import Testing
             }
             let text = try text(literal)
             #expect(Double(text) == Double(literal), "\(literal) became \(text)")
+            let isPlain = try JSONParser().parse(Array(literal.utf8)) { DecimalLiteral.isPlain($0) }.get()
+            #expect(!isPlain || text == literal, "\(literal) became \(text)")
             let hasExponent = text.utf8.contains { $0 | 0x20 == UInt8(ascii: "e") }
             #expect(!hasExponent && !(text.contains(".") && text.hasSuffix("0")), "\(literal) became \(text)")
             guard let whole = text.split(separator: ".").first, whole != "-" else { continue }
             #expect(try read(literal) { $0.truncated } == Int64(whole), "\(literal)")
         }
+    }
+
+    @Test(arguments: [
+        ("0.1", true), ("-12.75", true), ("1.50", false), ("-0.0", false), ("-0", false), ("1e5", false),
+        ("1E-5", false),
+    ])
+    func number_isPlain_ifItsTextStays(literal: String, isPlain: Bool) throws {
+        #expect(try JSONParser().parse(Array(literal.utf8)) { DecimalLiteral.isPlain($0) }.get() == isPlain)
     }
 
     @Test func length_isKnownBeforeAnythingIsWritten() throws {

@@ -90,10 +90,9 @@ import Testing
         (#"["news","a b",3,1.0,null,true,false]"#, "news,a b,3,1,,1,0"), ("[]", ""), (#"["a,b"]"#, "a,b"),
     ])
     func argument_becomesText(json: String, text: String) throws {
-        let read = try JSONParser().parse(Array(json.utf8)) {
-            Self.fault(of: $0) == nil ? StreamOneArgument.text(of: $0) : nil
-        }.get()
-        #expect(read == text)
+        let (texts, faults) = try Self.arguments(#"{"a":\#(json)}"#)
+        #expect(texts == [text])
+        #expect(faults.isEmpty)
     }
 
     @Test(arguments: [

@@ -37,9 +37,12 @@ enum StreamOneArgument {
     /// Beyond this, not every whole number can be represented (Assumption of 3.4).
     private static let largest: UInt64 = 9_007_199_254_740_992
 
+    /// A number of at most so many characters, and without an exponent, is not beyond it.
+    private static let smallBytes = 15
+
     /// An integer literal is sent as it is written, however large.
     private static func detail(ofNumber value: JSONValue, _ growth: inout Int) -> String? {
-        guard !value.isIntegerLiteral else { return nil }
+        if value.isIntegerLiteral || value.bytes.count <= smallBytes && DecimalLiteral.isPlain(value) { return nil }
         let number = DecimalLiteral(value)
         guard number.isWithin(largest) else { return "must be a number from -2^53 to 2^53" }
         growth += max(0, number.length - value.bytes.count)
@@ -52,13 +55,13 @@ enum StreamOneArgument {
 
     // MARK: Writing
 
-    /// The text of a value without a fault. It is written once, into memory of its size.
-    static func text(of value: JSONValue) -> String {
+    /// The text of a value without a fault, which is never longer than the value and what its numbers grow by.
+    ///
+    /// - Parameter growth: What the check of this value has added.
+    static func text(of value: JSONValue, growth: Int) -> String {
         if value.kind == .string { return value.string ?? "" }
-        let isList = value.kind == .array
-        let most = isList ? value.elements.reduce(0) { $0 + maxBytes($1) + 1 } : maxBytes(value)
-        return String(unsafeUninitializedCapacity: most) { buffer in
-            guard isList else { return write(value, to: buffer) }
+        return String(unsafeUninitializedCapacity: value.bytes.count + growth) { buffer in
+            guard value.kind == .array else { return write(value, to: buffer) }
             var end = 0
             for (index, element) in value.elements.enumerated() {
                 if index > 0 {
@@ -71,15 +74,6 @@ enum StreamOneArgument {
         }
     }
 
-    private static func maxBytes(_ value: JSONValue) -> Int {
-        switch value.kind {
-        case .string: value.rawString.count
-        case .number: value.isIntegerLiteral ? value.bytes.count : DecimalLiteral(value).length
-        case .true, .false: 1
-        case .null, .array, .object: 0
-        }
-    }
-
     /// Returns how many bytes it has written.
     private static func write(_ value: JSONValue, to buffer: UnsafeMutableBufferPointer<UInt8>) -> Int {
         switch value.kind {
@@ -87,11 +81,14 @@ enum StreamOneArgument {
         case .string: copy(value.rawString, to: buffer)
         case .true: copy(CollectionOfOne(UInt8(ascii: "1")), to: buffer)
         case .false: copy(CollectionOfOne(UInt8(ascii: "0")), to: buffer)
-        case .number where value.isIntegerLiteral && !value.bytes.elementsEqual("-0".utf8):
-            copy(value.bytes, to: buffer)
+        case .number where isCopied(value): copy(value.bytes, to: buffer)
         case .number: DecimalLiteral(value).write(to: buffer)
         case .null, .array, .object: 0
         }
+    }
+
+    private static func isCopied(_ number: JSONValue) -> Bool {
+        number.isIntegerLiteral ? !number.bytes.elementsEqual("-0".utf8) : DecimalLiteral.isPlain(number)
     }
 
     private static func copy(_ bytes: some Collection<UInt8>, to buffer: UnsafeMutableBufferPointer<UInt8>) -> Int {

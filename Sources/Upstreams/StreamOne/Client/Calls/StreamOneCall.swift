@@ -157,12 +157,13 @@ extension StreamOneCall {
         // Growing the array would take twice the memory for a large one.
         if isWhole { arguments.reserveCapacity(object.members.reduce(0) { count, _ in count + 1 }) }
         for (key, value) in object.members {
+            let before = growth
             if let fault = StreamOneArgument.fault(of: value, growth: &growth) {
                 faults.add(pointer + JSONPointer.member(key) + fault.pointer, fault.detail)
             }
             // A call with a fault is not sent.
             guard isWhole, faults.isEmpty else { continue }
-            arguments.append(Argument(key.string ?? "", StreamOneArgument.text(of: value)))
+            arguments.append(Argument(key.string ?? "", StreamOneArgument.text(of: value, growth: growth - before)))
         }
         return arguments
     }

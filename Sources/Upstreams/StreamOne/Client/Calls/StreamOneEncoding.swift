@@ -49,13 +49,15 @@ enum StreamOneEncoding {
     }
 
     private static func encodedBytes(of text: String, _ table: [UInt8]) -> Int {
-        text.utf8.reduce(0) { $0 + (table[Int($1)] == 0 ? 3 : 1) }
+        var text = text
+        return text.withUTF8 { $0.reduce(0) { $0 + (table[Int($1)] == 0 ? 3 : 1) } }
     }
 
     private static func append(
         _ text: String, to buffer: UnsafeMutableBufferPointer<UInt8>, _ end: inout Int, _ table: [UInt8]
     ) {
-        for byte in text.utf8 { append(encoding: byte, to: buffer, &end, table) }
+        var text = text
+        text.withUTF8 { for byte in $0 { append(encoding: byte, to: buffer, &end, table) } }
     }
 
     @inline(__always)
