@@ -46,6 +46,9 @@ public struct ModelAppServices: Hashable, Sendable {
         case (.post, "users", 4), (.delete, "users", 4):
             guard users.contains(path[1]), devices[path[3]] != nil else { return Self.missing }
             if request.method == .post {
+                if devices[path[3]] == "" {
+                    violations.append("a user was connected to a device that is not registered")
+                }
                 connections[path[3]] = path[1]
             } else if connections[path[3]] == path[1] {
                 connections[path[3]] = nil

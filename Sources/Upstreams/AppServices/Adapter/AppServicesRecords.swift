@@ -41,6 +41,9 @@ struct Device: Equatable {
     /// The latest message of the kind `device` that was accepted, and whose it is.
     var step: MessageID?
     var stepOwner = ""
+    /// The first of the latest ones of that kind that have no other message of the device between them. Earlier versions
+    /// have not recorded it.
+    var firstStep: MessageID?
     /// The latest message by which it was registered, and the latest that has connected it.
     var registered: MessageID?
     var connected: MessageID?
@@ -49,6 +52,12 @@ struct Device: Equatable {
     var lastLane = ""
 
     static func key(_ device: String) -> String { "device/" + device }
+
+    /// A message of the kind `device` is accepted, before it is the last one of the device.
+    mutating func isRegistered(by id: MessageID, of owner: String) {
+        if last == nil || last != step { firstStep = id }
+        (step, stepOwner) = (id, owner)
+    }
 
     /// A registration by the user is accepted.
     mutating func belongs(to user: String, by id: MessageID) {
@@ -128,13 +137,14 @@ extension Device {
         connected = words.id(10)
         last = words.id(11)
         lastLane = words[12]
+        firstStep = words.id(13)
     }
 
     var stored: [UInt8] {
         Words.join([
             owner, Words.text(registration), isOwnerDone ? "1" : "0", exists ? "1" : "0", connectedUser, notifier,
             Words.text(takeover), Words.text(step), stepOwner, Words.text(registered), Words.text(connected),
-            Words.text(last), lastLane,
+            Words.text(last), lastLane, Words.text(firstStep),
         ])
     }
 }

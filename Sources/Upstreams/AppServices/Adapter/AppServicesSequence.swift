@@ -116,7 +116,8 @@ struct AppServicesSequence {
     private func nextOfDevice() -> Next {
         if progress.done.contains(.registerDevice) { return .finished(note: "registered") }
         let device = state.device(item.device)
-        if isUnsent, isLaterAndQueued(device.step) {
+        // What was accepted between them needs it.
+        if isUnsent, isLaterAndQueued(device.step), device.firstStep.map({ $0 <= id }) ?? false {
             return .pointless(reason: "replaced by a later registration of the same device")
         }
         if let registered = device.registered, registered > id {
@@ -131,7 +132,7 @@ struct AppServicesSequence {
         if let connected = device.connected, connected > id, device.connectedUser != item.owner {
             return .pointless(reason: "another user has been connected to the device since")
         }
-        // The registration before it was replaced, or failed to find the device again.
+        // The registration before it failed or waits for a token, or the device was not found again.
         if progress.isSecondRound || !device.exists, !progress.done.contains(.registerDevice),
             state.registration(of: item.device) != nil
         {

@@ -104,7 +104,7 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream, SDKSe
             if item.kind == .register { pair.register = candidate.id } else { pair.reregister = candidate.id }
             device.belongs(to: item.owner, by: candidate.id)
         case .connect: device.belongs(to: item.owner, by: candidate.id)
-        case .device: (device.step, device.stepOwner) = (candidate.id, item.owner)
+        case .device: device.isRegistered(by: candidate.id, of: item.owner)
         case .unregister: pair.unregister = candidate.id
         case .disconnect, .unregisterDevice: break
         case .preferences, .addToGroup, .removeFromGroup, .metrics, .crash, .user, .createGroup:

@@ -161,12 +161,24 @@ import Testing
         #expect(try harness.steps(second) == ["registerDevice"])
     }
 
-    @Test func connect_afterADeviceThatWasReplaced_registersTheDeviceFirst() throws {
+    @Test func laterDevice_replacesTheOnesBeforeIt_downToWhatNeedsOne() throws {
+        var harness = try Harness()
+        let first = try register(&harness, push: String(repeating: "a", count: 64))
+        let connection = try connect(&harness)
+        let second = try register(&harness, push: String(repeating: "b", count: 64))
+        let third = try register(&harness)
+        #expect(try harness.steps(first) == ["registerDevice"])
+        #expect(try harness.steps(connection) == ["connect"])
+        #expect(try harness.steps(second) == [] && harness.ended[second]?.state == .cancelled)
+        #expect(try harness.steps(third) == ["registerDevice"])
+    }
+
+    @Test func connect_afterADeviceThatWasCancelled_registersTheDeviceFirst() throws {
         var harness = try Harness()
         let device = try register(&harness)
         let connection = try connect(&harness)
         _ = try register(&harness, push: String(repeating: "a", count: 64))
-        _ = try harness.steps(device)
+        harness.state.open.remove(device)
         #expect(try harness.steps(connection) == ["registerDevice", "connect"])
     }
 
