@@ -74,12 +74,13 @@ extension UpstreamState {
     /// Refuses the token that was sent for `owner` for it and for everyone else who has the same.
     func refuse(_ version: Int64, of owner: String, on device: String) -> [StateChange] {
         let refused = StateChange.refuse(credentialOf: owner, version: version)
-        guard let user = user(of: owner, on: device), let sent = credential(of: owner), sent.version == version else {
-            return [refused]
-        }
-        let others = ([user] + aliases(of: user).map(\.name)).filter { $0 != owner }
+        guard let sent = credential(of: owner), sent.version == version else { return [refused] }
+        // With whomever it came, or may have come.
+        let alias = TokenAlias.name(of: sent.value)
+        let users = Set([user(of: owner, on: device), user(ofAlias: alias)].compactMap { $0 })
+        let others = users.union([alias]).union(users.flatMap { aliases(of: $0).map(\.name) }).subtracting([owner])
         return [refused]
-            + others.compactMap { other in
+            + others.sorted().compactMap { other in
                 guard let held = credential(of: other), held.value == sent.value else { return nil }
                 return .refuse(credentialOf: other, version: held.version)
             }

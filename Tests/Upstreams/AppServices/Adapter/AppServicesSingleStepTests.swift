@@ -237,6 +237,16 @@ import Testing
         #expect(try harness.steps(user) == [] && harness.isOpen(user))
     }
 
+    /// Whose it is shows too late for what came before, but it is the same token.
+    @Test func tokenThatWasRefusedForAUser_isNotSentForADeviceFromLongBefore() throws {
+        var harness = try Harness()
+        let device = try register(&harness)
+        harness.now = harness.now + .seconds(61)
+        let user = try harness.post("user", Items.item(device: nil))
+        _ = try harness.steps(user) { _ in Self.expired }
+        #expect(try harness.steps(device) == [] && harness.isOpen(device))
+    }
+
     @Test func tokenThatWasRefusedForAUser_isNotSentForTheDevice() throws {
         var harness = try Harness()
         let user = try harness.post("user", Items.item(device: nil))
