@@ -96,7 +96,9 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream, SDKSe
     ) throws(AcceptanceError) -> [StateChange] {
         guard let item = Item(candidate), !item.kind.isMonitoring else { return [] }
         let tokens = state.tokenChanges(accepting: item, at: candidate.acceptedAt)
-        guard item.kind.isOfDevice else { return tokens }
+        guard item.kind.isOfDevice else {
+            return item.isOrdered ? tokens + DeviceOrder.accept(ofGroup: item, as: candidate, in: state) : tokens
+        }
         var device = state.device(item.device)
         var pair = state.pair(item.owner, item.device)
         switch item.kind {

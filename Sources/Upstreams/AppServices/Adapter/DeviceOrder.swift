@@ -3,36 +3,72 @@ import PosternUpstream
 
 /// The order of a device's messages that are single steps. Their lanes are those of users, which wait for the token of one
 /// user each, so a message is also sent after the last one that was accepted before it in another lane, unless that one
-/// waits for a token. Scheduled preferences delay nothing.
+/// waits for a token. Members of a group are sent after its creation in the same way. What is scheduled delays nothing.
 enum DeviceOrder {
     /// The message that another one is sent after, and its owner: `after/<message>`.
     static func afterKey(_ id: MessageID) -> String { "after/\(id)" }
     /// The lanes that wait for a message: `before/<message>/<lane>`. The value has no meaning.
     static func beforeRoot(_ id: MessageID) -> String { "before/\(id)" }
+    /// The latest message that creates a group, and its lane: `creation/<group>`.
+    static func creationKey(_ group: String) -> String { "creation/" + group.lowercased() }
 
     /// The message is accepted as the next one of its device.
     static func accept(
         _ item: Item, as candidate: PendingMessage, _ device: inout Device, in state: any UpstreamState
     ) -> [StateChange] {
-        let (id, now) = (candidate.id, candidate.acceptedAt)
-        let lane = item.laneName
-        var changes: [StateChange] = []
-        if let last = device.last, device.lastLane != lane, state.isQueued(last) {
-            let owner = device.lastLane.prefix { $0 != "/" }
-            changes = [
-                .set(key: afterKey(id), value: Array("\(last) \(owner)".utf8), expiry: .init(at: now, lane: lane)),
-                .set(key: "\(beforeRoot(last))/\(lane)", value: [], expiry: .init(at: now, lane: device.lastLane)),
-            ]
-        }
-        if !candidate.isScheduled { (device.last, device.lastLane) = (id, lane) }
+        let changes = device.last.map { after($0, in: device.lastLane, item, candidate, state) } ?? []
+        if !candidate.isScheduled { (device.last, device.lastLane) = (candidate.id, item.laneName) }
         return changes
+    }
+
+    /// The message creates a group, or changes who belongs to one.
+    static func accept(
+        ofGroup item: Item, as candidate: PendingMessage, in state: any UpstreamState
+    ) -> [StateChange] {
+        let lane = item.laneName
+        guard item.kind == .createGroup else {
+            return state.creation(of: item.group).map { after($0.id, in: $0.lane, item, candidate, state) } ?? []
+        }
+        guard !candidate.isScheduled else { return [] }
+        return [
+            .set(
+                key: creationKey(item.group), value: Array("\(candidate.id) \(lane)".utf8),
+                expiry: .init(at: candidate.acceptedAt, lane: lane))
+        ]
+    }
+
+    private static func after(
+        _ last: MessageID, in lastLane: String, _ item: Item, _ candidate: PendingMessage, _ state: any UpstreamState
+    ) -> [StateChange] {
+        let (now, lane) = (candidate.acceptedAt, item.laneName)
+        guard lastLane != lane, state.isQueued(last) else { return [] }
+        let owner = lastLane.prefix { $0 != "/" }
+        return [
+            .set(
+                key: afterKey(candidate.id), value: Array("\(last) \(owner)".utf8), expiry: .init(at: now, lane: lane)),
+            .set(key: "\(beforeRoot(last))/\(lane)", value: [], expiry: .init(at: now, lane: lastLane)),
+        ]
     }
 }
 
 extension UpstreamState {
+    /// The latest message that creates the group.
+    fileprivate func creation(of group: String) -> (id: MessageID, lane: String)? {
+        guard let stored = value(of: DeviceOrder.creationKey(group)) else { return nil }
+        let words = String(decoding: stored, as: UTF8.self).split(separator: " ", maxSplits: 1)
+        guard words.count == 2, let id = MessageID(String(words[0])) else { return nil }
+        return (id, String(words[1]))
+    }
+
+    /// Whether a message is queued that one which is accepted now would be sent after, in whichever lane.
+    func hasPredecessor(_ item: Item) -> Bool {
+        let last = item.isOrderedByDevice ? device(item.device).last : creation(of: item.group)?.id
+        return item.isOrdered && last.map(isQueued) ?? false
+    }
+
     /// Whether the message has to wait for one of another lane.
     func isBehind(_ item: Item, _ id: MessageID, at now: Timestamp) -> Bool {
-        guard item.isOrderedByDevice, let stored = value(of: DeviceOrder.afterKey(id)) else { return false }
+        guard item.isOrdered, let stored = value(of: DeviceOrder.afterKey(id)) else { return false }
         let words = String(decoding: stored, as: UTF8.self).split(separator: " ", maxSplits: 1).map(String.init)
         guard words.count == 2, let last = MessageID(words[0]), isQueued(last) else { return false }
         return credential(of: words[1])?.isUsable(at: now) ?? false
@@ -40,7 +76,7 @@ extension UpstreamState {
 
     /// The lanes that wait for the message are planned again.
     func wakes(behind item: Item, _ id: MessageID) -> [StateChange] {
-        guard item.isOrderedByDevice else { return [] }
+        guard item.isOrdered else { return [] }
         let root = DeviceOrder.beforeRoot(id)
         return values(below: root, atMost: 8).map { .wake(lane: String($0.key.dropFirst(root.count + 1))) }
     }

@@ -75,6 +75,11 @@ struct Item {
     /// Whether it is sent after what was accepted before it for its device, also one of another user (`DeviceOrder`).
     var isOrderedByDevice: Bool { kind.isStep && kind.isOfDevice || kind == .preferences }
 
+    /// Whether it is sent after something of another lane, or something of another lane after it.
+    var isOrdered: Bool {
+        isOrderedByDevice || kind == .createGroup || kind == .addToGroup || kind == .removeFromGroup
+    }
+
     /// The device of a lane. Requests for one device are never in flight for two users at once, because the previous
     /// owner's late unregistration could silence the new one (section 5.4).
     static func device(ofLane name: String) -> String? {

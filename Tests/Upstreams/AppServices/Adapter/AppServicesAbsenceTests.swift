@@ -40,7 +40,7 @@ import Testing
             case 1: return launch()
             case 2: return [save()]
             case 3:
-                let kind = "group_add"
+                let kind = Bool.random(using: &random) ? "group_add" : "group_remove"
                 let group = #""group":"g\#(Int.random(in: 0..<2, using: &random))""#
                 return [
                     ("group", #"{\#(group),"auth":{"token":"\#(token)"}}"#), (kind, item("," + group, device: nil)),

@@ -139,6 +139,25 @@ import Testing
         #expect(try !waits(harness, connection) && !waits(harness, group))
     }
 
+    /// Which may be of the token's lane, since it names no user.
+    @Test func groupAdd_waitsForTheCreationOfItsGroup_unlessThatWaitsForAToken() throws {
+        var harness = try Harness(["onlyAddUserToExistingGroups": .bool(true)])
+        let creation = #"{"group":"fall-2014-biology","auth":{"token":"T1"}}"#
+        let created = try harness.post("group", creation)
+        let (group, other) = (
+            try harness.post("group_add", Items.group()), try harness.post("group_add", Items.group(Items.u1, "b"))
+        )
+        #expect(try waits(harness, group) && !waits(harness, other))
+        _ = try harness.steps(created)
+        #expect(harness.lastChanges.contains(.wake(lane: "\(Items.u1)/groups")))
+        #expect(try !waits(harness, group))
+        let parked = try harness.post("group", creation)
+        let removal = try harness.post("group_remove", Items.group())
+        #expect(try waits(harness, removal))
+        _ = try harness.steps(parked) { _ in Self.expired }
+        #expect(try harness.isOpen(parked) && !waits(harness, removal))
+    }
+
     @Test func messageThatWaitsForAToken_delaysNoOtherUser_andDoesNotUndoWhatCameAfterIt() throws {
         var harness = try Harness()
         _ = try harness.steps(try register(&harness))

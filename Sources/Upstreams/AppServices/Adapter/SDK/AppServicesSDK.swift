@@ -183,9 +183,7 @@ struct AppServicesSDK: Sendable {
         else { return false }
         let needsUser = stored.kind == .connect || stored.kind == .addToGroup
         let lanes = [stored.laneName] + (needsUser ? [stored.userLane] : [])
-        guard lanes.allSatisfy({ state.queued(inLane: $0, atMost: 1) == 0 }) else { return false }
-        guard stored.isOrderedByDevice, let last = state.device(stored.device).last else { return true }
-        return !state.isQueued(last)
+        return lanes.allSatisfy { state.queued(inLane: $0, atMost: 1) == 0 } && !state.hasPredecessor(stored)
     }
 
     /// Whether the platform has refused the token, for whomever it was sent.
