@@ -136,6 +136,15 @@ import Testing
         (#"{"timestamp":null,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? nil))}"),
         (#"{"timestamp":1.0,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? 1.0))}"),
         (#"{"timestamp":1e3,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? 1000.0))}"),
+        (
+            #"{"timestamp":1433004490171.5,"sourceId":"a","eventName":"b"}"#,
+            "{:timestamp (not (integer? 1.4330044901715E12))}"
+        ),
+        (#"{"timestamp":1e7,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? 1.0E7))}"),
+        (#"{"timestamp":-12345678.9,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? -1.23456789E7))}"),
+        (#"{"timestamp":0.00099,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? 9.9E-4))}"),
+        (#"{"timestamp":1e400,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? Infinity))}"),
+        (#"{"timestamp":-1e400,"sourceId":"a","eventName":"b"}"#, "{:timestamp (not (integer? -Infinity))}"),
         (#"{"timestamp":1,"sourceId":5,"eventName":"b"}"#, "{:sourceId (not (instance? java.lang.String 5))}"),
         (
             #"{"timestamp":"12345678901234567890","sourceId":"a","eventName":"b"}"#,

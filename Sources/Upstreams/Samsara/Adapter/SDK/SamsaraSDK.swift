@@ -226,10 +226,27 @@ private struct Complaint {
             (length, printed) = (string.utf16.count, quoted(string))
         case .number:
             let digits = String(decoding: value.bytes, as: UTF8.self)
-            printed = value.isIntegerLiteral ? digits : Double(digits).map { "\($0)" } ?? digits
+            printed = value.isIntegerLiteral ? digits : Double(digits).map(javaText) ?? digits
             length = printed.utf16.count
         }
         return length < 20 ? printed : shownClass(of: value)
+    }
+
+    /// A number as Java prints it (`java.lang.Double.toString`): with an exponent below 10^-3 and from 10^7 on.
+    private static func javaText(_ number: Double) -> String {
+        guard number.isFinite else { return number < 0 ? "-Infinity" : "Infinity" }
+        let size = number.magnitude
+        guard size != 0, !(1e-3..<1e7).contains(size) else { return "\(number)" }
+        // As Swift prints it: digits with or without a point, then perhaps an exponent.
+        let parts = "\(size)".split(separator: "e")
+        let halves = parts[0].split(separator: ".")
+        let fraction = halves.count < 2 || halves[1] == "0" ? "" : halves[1]
+        let digits = halves[0] + fraction
+        let significant = digits.drop { $0 == "0" }
+        let leading = digits.count - significant.count
+        let exponent = halves[0].count - 1 - leading + (parts.count < 2 ? 0 : Int(parts[1]) ?? 0)
+        let rest = significant.dropFirst().reversed().drop { $0 == "0" }.reversed()
+        return "\(number < 0 ? "-" : "")\(significant.prefix(1)).\(rest.isEmpty ? "0" : String(rest))E\(exponent)"
     }
 
     private static func shownClass(of value: JSONValue) -> String {
