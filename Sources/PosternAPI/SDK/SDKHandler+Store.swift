@@ -59,14 +59,17 @@ extension SDKHandler {
         if asked.caller?.takeMessages(messages.count, at: context.time.instant) != nil { return refuse(.rateLimited) }
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
-        whenAllowed(asked, wait) { [self] problem in
-            guard let problem else {
-                return append(messages, submission, after: admission(of: submission, to: site), wait) { result in
-                    stored(result)
-                }
+        let admission = admission(of: submission, to: site)
+        whenAllowed(asked, wait, unless: { [self] in refusal(by: admission, to: site) }) { [self] reason in
+            guard let reason else {
+                return append(messages, submission, after: admission, wait) { stored($0) }
             }
-            context.memory.give(bytes)
-            refuse(problem)
+            switch reason {
+            case .problem(let slug):
+                context.memory.give(bytes)
+                refuse(slug)
+            case .notAdmitted(let refusal): stored(.failure(.notAdmitted(refusal)))
+            }
         }
         @Sendable func stored(_ result: Result<AppendReceipt, AppendError>) {
             context.memory.give(bytes)
@@ -108,10 +111,26 @@ extension SDKHandler {
         func isOver(at now: MonotonicInstant) -> Bool { now >= deadline || isEnded }
     }
 
+    /// Why a request is not passed to the store.
+    private enum Reason {
+        case problem(ProblemSlug)
+        case notAdmitted(AcceptanceError)
+    }
+
+    /// Why the request will not be admitted, as far as the state tells by now. Reads the store.
+    private func refusal(by admission: Admission?, to site: SDKSite.Form) -> AcceptanceError? {
+        // What cannot be read is found out once the request may be stored.
+        guard let admission else { return nil }
+        let refusal = try? context.outbox.withState(of: site.upstream.queue.number) { admission.refusal(in: $0) }
+        // There may be room in time.
+        return refusal?.reason == .full ? nil : refusal
+    }
+
     /// Calls `body` once the request may be stored, as far as that does not depend on the store; with the reason if it may not
-    /// in time. What cannot be held was asked before its body was read.
+    /// in time, or if it is not worth the wait. What cannot be held was asked before its body was read.
     private func whenAllowed(
-        _ asked: APIRequest, _ wait: Wait, _ body: @escaping @Sendable (ProblemSlug?) -> Void
+        _ asked: APIRequest, _ wait: Wait, unless refusal: (@Sendable () -> AcceptanceError?)?,
+        _ body: @escaping @Sendable (Reason?) -> Void
     ) {
         guard let call = asked.match.call, call.storesMessages, call.site.endpoints.patience > .zero else {
             return body(nil)
@@ -121,10 +140,16 @@ extension SDKHandler {
             body(nil)
         } catch {
             let slug = error.slug
-            let isHeld = hold(wait) { [self] in
-                if wait.isEnded { body(slug) } else { whenAllowed(asked, wait, body) }
+            @Sendable func holdOrRefuse() {
+                let isHeld = hold(wait) { [self] in
+                    if wait.isEnded { body(.problem(slug)) } else { whenAllowed(asked, wait, unless: nil, body) }
+                }
+                if !isHeld { body(.problem(slug)) }
             }
-            if !isHeld { body(slug) }
+            guard let refusal else { return holdOrRefuse() }
+            context.readers.run {
+                if let refusal = refusal() { body(.notAdmitted(refusal)) } else { holdOrRefuse() }
+            }
         }
     }
 

@@ -83,6 +83,16 @@ public struct Admission: Sendable {
         self.queue = queue
         self.decide = decide
     }
+
+    /// Why the request would be refused in that state; nil if it would not be, or if the state cannot be read.
+    public func refusal(in state: any UpstreamState) -> AcceptanceError? {
+        do {
+            _ = try decide(state)
+            return nil
+        } catch {
+            return error as? AcceptanceError
+        }
+    }
 }
 
 /// The result of storing messages.

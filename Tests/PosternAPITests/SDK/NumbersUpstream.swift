@@ -2,7 +2,8 @@ import PosternCore
 import PosternTestKit
 import PosternUpstream
 
-/// Serves an SDK that posts arrays of numbers: even ones are valid, and each is known by its value.
+/// Serves an SDK that posts arrays of numbers: even ones are valid, each above 100 is known by its value, and a request is not
+/// admitted if its first one is 40.
 struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
     let plain = PlainUpstream("numbers", kinds: ["thing"])
     var settings = SDKSettings(maxBodyBytes: 128 << 10)
@@ -76,7 +77,14 @@ struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
                 }
             ) { SDKAnswer(200, $0.outcome, body: Array("\($0.ids.count) \($0.repeated.count)".utf8)) }
         }
-        guard let submission = try? parsed.get() else { throw SDKAnswer(400, .refused) }
+        guard var submission = try? parsed.get() else { throw SDKAnswer(400, .refused) }
+        if let first = submission.items.first?.range, request.body[first].elementsEqual("40".utf8) {
+            submission.admission = SDKAdmission { _ throws(AcceptanceError) in
+                throw AcceptanceError(.unknownSession, "no session")
+            } refusal: { _ in
+                SDKAnswer(401, .unauthorized)
+            }
+        }
         return submission
     }
 }

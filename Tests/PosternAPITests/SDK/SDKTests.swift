@@ -296,6 +296,19 @@ import Testing
         }
     }
 
+    @Test func requestThatIsNotAdmitted_isNotHeld() throws {
+        var upstream = NumbersUpstream()
+        (upstream.access, upstream.patience, upstream.settings.requestsPerSecondPerAddress) = (.open, .seconds(600), 1)
+        var setup = Setup()
+        // The address may never send again.
+        setup.time = ManualTime()
+        try Self.withNumbers(upstream, keys: [], setup: setup) { (gateway) throws in
+            #expect(try gateway.client.post("/sdk/numbers/in/a", "[2]").status == 200)
+            #expect(try gateway.client.post("/sdk/numbers/in/a", "[40]").status == 401)
+            #expect(try Self.count("unauthorized", gateway) == 1)
+        }
+    }
+
     /// The SDK takes any answer for a success.
     @Test func callWithoutRoom_isNotAnswered_ifItsRouteSaysSo() throws {
         try Self.withFullQueue(.zero) { (gateway) throws in
