@@ -92,8 +92,8 @@ protocol StoreWriter: AnyObject {
 
     // MARK: Inside a transaction
 
-    /// The next numbers of messages, above all that were committed.
-    func nextSequences(in sql: SQL) throws -> ClosedRange<Int64>
+    /// The next numbers of messages, above all that were committed. The transaction may need as many as `count`.
+    func nextSequences(_ count: Int, in sql: SQL) throws -> ClosedRange<Int64>
     /// Those up to this one were committed. The others may be assigned again.
     func didAssign(through sequence: Int64)
     /// The next version of a credential.

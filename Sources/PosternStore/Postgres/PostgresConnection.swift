@@ -55,8 +55,11 @@ final class PostgresConnection {
         }
         PQsetNoticeReceiver(found, noteNotice, Unmanaged.passUnretained(self).toOpaque())
         patience = connectTimeout
+        // Every statement is meant to use an index. Without these two, one that was prepared while a table was small may read
+        // all of it, however large it is by now.
         try execute(
             """
+            SET enable_seqscan = off; SET jit = off;
             SET synchronous_commit = on; SET lock_timeout = '2s'; SET idle_in_transaction_session_timeout = '5s';
             SET statement_timeout = 0; SET search_path TO "\(options.schema.replacing("\"", with: "\"\""))"
             """)

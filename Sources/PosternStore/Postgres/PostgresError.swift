@@ -8,6 +8,8 @@ struct PostgresError: Error, Sendable, Equatable, CustomStringConvertible {
     var message: String
     /// The constraint that was violated; empty if it was another error.
     var constraint = ""
+    /// The table in question, if there is one.
+    var table = ""
     /// Whether the connection is lost. Whether the statement took effect is not known then.
     var isConnectionLost = false
 
@@ -22,6 +24,7 @@ extension PostgresError {
         let message = field(POSTERN_PG_MESSAGE)
         state = field(POSTERN_PG_STATE)
         constraint = field(POSTERN_PG_CONSTRAINT)
+        table = field(POSTERN_PG_TABLE)
         self.message = mask.masked(message.isEmpty ? Self.line(PQresultErrorMessage(result)) : message)
     }
 

@@ -4,6 +4,9 @@ enum PostgresType {
     static let bytea: UInt32 = 17
     static let bigint: UInt32 = 20
     static let text: UInt32 = 25
+    static let byteaArray: UInt32 = 1001
+    static let textArray: UInt32 = 1009
+    static let bigintArray: UInt32 = 1016
     static let numeric: UInt32 = 1700
 }
 
@@ -33,6 +36,13 @@ struct PostgresValues: ~Copyable {
 
     /// - Parameter bytes: Below 1 GiB.
     mutating func add(bytes: UnsafeRawBufferPointer) { add(PostgresType.bytea, bytes) }
+
+    mutating func add(_ array: PostgresArray) {
+        types.append(array.type)
+        starts.append(bytes.count)
+        array.append(to: &bytes)
+        lengths.append(Int32(bytes.count - (starts.last.flatMap(\.self) ?? 0)))
+    }
 
     mutating func addNull(_ type: UInt32) {
         types.append(type)

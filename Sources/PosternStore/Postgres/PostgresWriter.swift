@@ -14,6 +14,8 @@ final class PostgresWriter: StoreWriter {
     /// How often the same jobs were run again after a conflict with another transaction.
     private var conflicts = 0
     private var isMaintenance = false
+    /// Numbers that the transaction has drawn and not returned, from the last ones to the first.
+    private var drawn: [ClosedRange<Int64>] = []
     /// Until then, locks are waited for only briefly.
     private var hurriesUntil = MonotonicInstant.distantPast
 
@@ -56,6 +58,7 @@ final class PostgresWriter: StoreWriter {
         if session == nil { _ = try replaceSession() }
         guard let current = session else { throw StoreError.closed }
         let (sql, number) = (current.sql, current.last + 1)
+        drawn = []
         try sql.send("BEGIN")
         do {
             if SystemTime().instant < hurriesUntil {
@@ -65,16 +68,18 @@ final class PostgresWriter: StoreWriter {
             try engine.reserveBatches(with: sql)
             // Maintenance that has found nothing to do leaves nothing behind.
             guard try !isMaintenance || hasWritten(sql) else { return sql.rollBack() }
-            try log(number, of: current)
+            try sql.send(Self.log, current.writer, number - 1)
         } catch {
             sql.rollBack()
-            throw error
+            throw meaning(of: error, in: current)
         }
-        do throws(PostgresError) {
-            try current.connection.execute("COMMIT")
-        } catch {
-            guard error.isConnectionLost else { throw error }
-            return try resolve(error)
+        do {
+            // Sent with what was not waited for: if any of it fails, the server skips the rest, and nothing is committed.
+            try sql.run("COMMIT")
+        } catch let error as PostgresError {
+            guard !error.isConnectionLost else { return try resolve(error) }
+            sql.rollBack()
+            throw meaning(of: error, in: current)
         }
         // The server did not wait for the standby as it should.
         guard !current.connection.warnedOfReplication else {
@@ -91,25 +96,21 @@ final class PostgresWriter: StoreWriter {
         try sql.exists("SELECT 1 WHERE txid_current_if_assigned() IS NOT NULL")
     }
 
-    /// The row of a transaction requires that of the one before: if a failover has lost that, nothing may follow.
-    private func log(_ number: Int64, of session: Session) throws {
-        do {
-            let count = try session.sql.run(
-                """
-                INSERT INTO log (writer, n, kind)
-                SELECT writer, n + 1, 0 FROM log WHERE writer = ? AND n = ?
-                """, session.writer, number - 1)
-            guard count == 1 else {
-                session.sql.rollBack()
-                throw lostCommits(session.sql)
-            }
-        } catch let error as PostgresError where error.constraint == "log_pkey" {
-            engine.logger.error(
-                "another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
-            guard engine.isOwner else { throw Ended() }
-            engine.loseOwnership()
-            throw StoreError.ownershipLost
-        }
+    /// The row of a transaction requires that of the one before: if a failover has lost that, nothing may follow. Then the
+    /// number is NULL, which fails.
+    private static let log: Statement =
+        "INSERT INTO log (writer, n, kind) VALUES (?1, (SELECT n + 1 FROM log WHERE writer = ?1 AND n = ?2), 0)"
+
+    /// What it means that a transaction has failed, if that was at its row of `log`. It was rolled back.
+    private func meaning(of error: any Error, in session: Session) -> any Error {
+        guard let error = error as? PostgresError, error.table == "log" else { return error }
+        if error.state == PostgresError.notNull { return lostCommits(session.sql) }
+        guard error.constraint == "log_pkey" else { return error }
+        engine.logger.error(
+            "another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
+        guard engine.isOwner else { return Ended() }
+        engine.loseOwnership()
+        return StoreError.ownershipLost
     }
 
     /// The process of an owner ends soon: the next owner reports the count.
@@ -267,12 +268,18 @@ final class PostgresWriter: StoreWriter {
 
     // MARK: Numbers
 
-    func nextSequences(in sql: SQL) throws -> ClosedRange<Int64> {
-        // Drawn in the transaction that stores the messages: the order of ids is that of commits.
-        let start = SystemTime().instant
-        guard let first = try sql.value("SELECT nextval('ids')", as: Int64.self) else { throw StoreError.closed }
-        metrics.roundTrip.observe((SystemTime().instant - start).inSeconds)
-        return first...first + Int64(PostgresSchema.idsPerBlock) - 1
+    func nextSequences(_ count: Int, in sql: SQL) throws -> ClosedRange<Int64> {
+        if drawn.isEmpty {
+            // In the transaction that stores the messages: the order of ids is that of commits.
+            let size = Int64(PostgresSchema.idsPerBlock)
+            let start = SystemTime().instant
+            drawn = try sql.all(
+                "SELECT nextval('ids') FROM generate_series(1, ?)", max(1, (Int64(count) + size - 1) / size)
+            ) { $0[0]...$0[0] + size - 1 }.reversed()
+            metrics.roundTrip.observe((SystemTime().instant - start).inSeconds)
+        }
+        guard let next = drawn.popLast() else { throw StoreError.closed }
+        return next
     }
 
     func didAssign(through sequence: Int64) {}

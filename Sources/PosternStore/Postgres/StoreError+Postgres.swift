@@ -1,5 +1,6 @@
 extension PostgresError {
     static let lockTimeout = "55P03"
+    static let notNull = "23502"
     static let uniqueViolation = "23505"
 
     /// The transaction lost against another one, and may succeed if it is run again.

@@ -50,6 +50,7 @@ struct StoredState {
     }
 
     private func count(_ name: String, atMost most: Int) throws -> Int {
+        try writeState?.rows.write(to: upstream, with: sql)
         if try sql.admitsLate {
             return try sql.value(
                 "SELECT count(*) FROM (SELECT 1 FROM queue_# WHERE lane = ? AND laneName = ? LIMIT ?) AS counted",
@@ -65,7 +66,8 @@ struct StoredState {
     var draft: StateChange.Draft? { writeState?.draft }
 
     func isQueued(_ id: MessageID) throws -> Bool {
-        try id.upstream == upstream && sql.exists("SELECT 1 FROM queued_# WHERE id = ?", of: upstream, id)
+        try writeState?.rows.write(to: upstream, with: sql)
+        return try id.upstream == upstream && sql.exists("SELECT 1 FROM queued_# WHERE id = ?", of: upstream, id)
     }
 
     // MARK: Credentials

@@ -231,6 +231,8 @@ final class SQL {
     }
 
     enum Access {
+        // If any of it fails, the server skips what is sent behind it.
+        try? postgres?.connection.flush()
         /// Sees one snapshot, from its first statement on.
         case read
         /// Locks other writers out.
@@ -241,6 +243,7 @@ final class SQL {
             case .read:
                 Statement(sqlite: "BEGIN DEFERRED", postgres: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             case .write: Statement(sqlite: "BEGIN IMMEDIATE", postgres: "BEGIN")
+            try? postgres?.connection.flush()
             }
         }
     }

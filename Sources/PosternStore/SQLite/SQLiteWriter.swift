@@ -53,7 +53,7 @@ final class SQLiteWriter: StoreWriter {
 
     // MARK: Numbers
 
-    func nextSequences(in sql: SQL) -> ClosedRange<Int64> { sequence + 1...Int64.max }
+    func nextSequences(_ count: Int, in sql: SQL) -> ClosedRange<Int64> { sequence + 1...Int64.max }
     func didAssign(through sequence: Int64) { self.sequence = sequence }
 
     func nextVersion(in sql: SQL) -> Int64 {

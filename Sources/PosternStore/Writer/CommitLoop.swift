@@ -224,7 +224,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
             try writer.commit { sql in
                 let current = Transaction(
                     sql: sql, writer: writer, outbox: outbox, writeStates: writeStates,
-                    mayStoreCallbacks: mayStoreCallbacks)
+                    expectedMessages: jobs.reduce(0) { $0 + $1.messageCount }, mayStoreCallbacks: mayStoreCallbacks)
                 transaction = current
                 for job in jobs {
                     count += 1

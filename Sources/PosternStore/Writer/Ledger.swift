@@ -99,13 +99,13 @@ extension Ledger {
             lastID: lastID, accepted: accepted, queuedBytes: queuedBytes,
             counts: Counts(queued: counts.queued, delivered: counts.delivered))
         if self == flow {
-            try sql.run(
+            try sql.send(
                 """
                 UPDATE upstreams SET lastId = CASE WHEN lastId < ?1 THEN ?1 ELSE lastId END, accepted = accepted + ?2,
                   queued = queued + ?3, queuedBytes = queuedBytes + ?4, delivered = delivered + ?5 WHERE number = ?6
                 """, lastID, accepted, counts.queued, queuedBytes, counts.delivered, number)
         } else {
-            try sql.run(
+            try sql.send(
                 """
                 UPDATE upstreams SET lastId = CASE WHEN lastId < ?1 THEN ?1 ELSE lastId END, accepted = accepted + ?2,
                   queued = queued + ?3, queuedBytes = queuedBytes + ?4, delivered = delivered + ?5, failed = failed + ?6,

@@ -16,6 +16,9 @@ final class OutboxWriter: Sendable {
         /// Done between commits.
         case overwriteUnused(OverwriteRounds.Completion)
         case stop
+
+        /// The messages that it stores, unless a `change` does.
+        var messageCount: Int { if case .append(let messages, _, _, _) = self { messages.count } else { 0 } }
     }
 
     private let inbox = Inbox<Job>()

@@ -77,6 +77,7 @@ extension Transaction {
     func closeBlocks() throws { for writeState in writeStates.open { try closeBlock(of: writeState) } }
 
     func closeBlock(of writeState: UpstreamWriteState) throws {
+        try writeState.rows.write(to: writeState.number, with: sql)
         let count = writeState.block.messages.count
         guard count > 0 else { return }
         if count < BlockDraft.fewest {

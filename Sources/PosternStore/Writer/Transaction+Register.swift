@@ -56,6 +56,7 @@ extension Transaction {
     /// The turn that a message of a mixed lane takes: that of the messages of its lane that are queued, or else its own. So
     /// the order of a lane is that of its turn.
     func turn(ofLane lane: Int64, in queue: QueueTarget, or own: Int64) throws -> Int64 {
+        try closeBlock(of: writeStates[queue.number])
         let known = try sql.value(
             "SELECT turn FROM queue_# WHERE lane = ? AND lane <> 0 LIMIT 1", of: queue.number, lane, as: Int64.self)
         if let known { return known }

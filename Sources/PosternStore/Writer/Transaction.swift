@@ -37,15 +37,18 @@ final class Transaction {
     var operatorKey: String?
     /// What it adds to the store, as long as it only accepts messages; nil if it does anything else.
     var growth: Growth? = Growth()
+    /// How many messages its jobs may store, besides events.
+    private let expectedMessages: Int
     private let storesBlocks: Bool
     private let isWaitedFor: Bool
     private let collectsEvents: Bool
 
     init(
         sql: SQL, writer: any StoreWriter, outbox: Outbox, writeStates: UpstreamWriteStates,
-        mayStoreCallbacks: Bool = true
+        expectedMessages: Int = 1, mayStoreCallbacks: Bool = true
     ) {
         self.sql = sql
+        self.expectedMessages = expectedMessages
         self.writer = writer
         self.outbox = outbox
         self.writeStates = writeStates
@@ -61,7 +64,7 @@ final class Transaction {
     /// The id of the next message.
     func nextID(of upstream: UpstreamNumber) throws -> MessageID {
         if sequence == lastSequence {
-            let next = try writer.nextSequences(in: sql)
+            let next = try writer.nextSequences(expectedMessages, in: sql)
             (sequence, lastSequence) = (next.lowerBound - 1, next.upperBound)
         }
         sequence += 1
@@ -147,6 +150,7 @@ extension Transaction {
                 writeState.change = change
                 writeState.appendNotice = notice
                 writeState.block.removeAll()
+                writeState.rows.removeAll()
                 writeState.settled = settled
                 writeState.openLane = nil
                 writeState.laneCounts.undo(to: lanes)
@@ -313,11 +317,10 @@ extension Transaction {
             }
             writeState.block.append(message, as: id, kind: kind)
         } else {
-            try closeBlock(of: writeState)
+            if !sql.isPostgres { try closeBlock(of: writeState) }
             let lane = try openLane(of: message, scheduledAt: scheduledAt, notice: &notice)
             let turn = try takesTurnOfLane ? turn(ofLane: lane, in: queue, or: message.turn) : message.turn
             try insert(message, as: id, kind: kind, lane: lane, turn: turn, scheduledAt: scheduledAt)
-            if sql.admitsLate { try nameLane(message.lane, of: id) }
             countLane(message.lane, 1, of: queue)
         }
         writeState.accept(id, bytes: message.range.count)
@@ -362,6 +365,12 @@ extension Transaction {
     func insert(
         _ message: NewMessage, as id: MessageID, kind: Int64, lane: Int64, turn: Int64, scheduledAt: Timestamp?
     ) throws {
+        if sql.isPostgres {
+            let writeState = writeStates[id.upstream]
+            writeState.rows.append(message, as: id, kind: kind, lane: lane, turn: turn, scheduledAt: scheduledAt)
+            if writeState.rows.isFull { try closeBlock(of: writeState) }
+            return
+        }
         growth?.messages += 1
         growth?.bytes += message.range.count
         try message.bytes.withUnsafeBytes { bytes in
@@ -388,6 +397,7 @@ extension Transaction {
                     checksum, payload)
             }
         }
+        if sql.admitsLate { try nameLane(message.lane, of: id) }
     }
 }
 

@@ -23,6 +23,8 @@ final class UpstreamWriteState {
     var appendNotice: AppendNotice?
     /// What the current transaction has accepted and not written yet.
     var block = BlockDraft()
+    /// The same, where each message has a row of its own and one statement writes several.
+    var rows = NewRows()
     /// Lanes to update before the commit; true for those that were served and move behind the others.
     var touchedLanes: [Int64: Bool] = [:]
     /// The named lane that got the last message: consecutive messages are mostly of one lane. Nil if its row may have
@@ -82,6 +84,7 @@ final class UpstreamWriteState {
     func begin() {
         appendNotice = nil
         block.removeAll()
+        rows.removeAll()
         openLane = nil
         laneCounts.begin()
         draft = nil

@@ -132,7 +132,7 @@ private final class StubWriter: StoreWriter {
         return failure
     }
     func undoFailedCommit() -> Bool { isUndone }
-    func nextSequences(in sql: SQL) -> ClosedRange<Int64> {
+    func nextSequences(_ count: Int, in sql: SQL) -> ClosedRange<Int64> {
         block += 10
         return block + 1...block + 3
     }
