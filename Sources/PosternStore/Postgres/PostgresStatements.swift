@@ -5,7 +5,8 @@ final class PostgresStatements {
     let connection: PostgresConnection
     /// The names under which statements are prepared.
     private var prepared: [Key: String] = [:]
-    private var cursors = 0
+    /// How many visits are open, one inside the other.
+    private var depth = 0
 
     /// The same literal may be used with values of different types.
     private struct Key: Hashable {
@@ -53,28 +54,38 @@ final class PostgresStatements {
 
     // MARK: Visits that may end early
 
-    private static let firstRows = 32
+    private static let (firstRows, mostFirstRows) = (32, 64)
     private static let mostRows = 2048
     private static let bytesPerFetch = 1 << 20
 
-    /// Fetches few rows first, because most visits end after few, then as many as have a megabyte or so.
+    /// Fetches as many rows as are expected, or few, because most visits end after few, and then twice as many each time, as
+    /// long as these have a megabyte or so. How large they are is not known before.
     ///
     /// - Precondition: A transaction has begun.
     func walk(
-        _ text: Statement, of number: UpstreamNumber?, _ values: borrowing PostgresValues,
+        _ text: Statement, of number: UpstreamNumber?, _ values: borrowing PostgresValues, expecting count: Int,
         _ body: (borrowing SQLRow) throws -> Bool
     ) throws {
-        cursors += 1
-        let cursor = "visit\(cursors)"
+        depth += 1
+        let cursor = "visit\(depth)"
+        defer { depth -= 1 }
         try connection.sendQuery("DECLARE \(cursor) NO SCROLL CURSOR FOR \(spelled(text, number))", values)
-        var rows = Self.firstRows
+        var rows = min(max(count, Self.firstRows), Self.mostFirstRows)
+        var expected = count
         while true {
             let result = try connection.query("FETCH \(rows) FROM \(cursor)", PostgresValues())
-            for row in 0..<result.rowCount where try !result.read(row, body) {
-                return try connection.sendQuery("CLOSE \(cursor)", PostgresValues())
+            let goesOn: Bool
+            do {
+                goesOn = try (0..<result.rowCount).allSatisfy { try result.read($0, body) } && result.rowCount == rows
+            } catch {
+                // The transaction may go on, unless the server has failed it.
+                if !(error is PostgresError) { try connection.sendQuery("CLOSE \(cursor)", PostgresValues()) }
+                throw error
             }
-            guard result.rowCount == rows else { return try connection.sendQuery("CLOSE \(cursor)", PostgresValues()) }
-            rows = min(max(Self.bytesPerFetch / max(result.byteCount / rows, 1), Self.firstRows), Self.mostRows)
+            guard goesOn else { return try connection.sendQuery("CLOSE \(cursor)", PostgresValues()) }
+            expected -= rows
+            let most = max(Self.bytesPerFetch / max(result.byteCount / rows, 1), Self.firstRows)
+            rows = min(expected > 0 ? expected : 2 * rows, most, Self.mostRows)
         }
     }
 

@@ -89,7 +89,7 @@ struct CrossLaneClaims: QueueClaims {
         examined.groups.unblockIfLaneMoved()
         while scan.isEmpty, let index = examined.groups.next(for: scan.request) {
             let free = examined.freeMembers(ofGroup: index, atMost: scan.limits.maxMessages)
-            let found = try free.map { try rows.row($0) }
+            let found = try rows.rows(free)
             var limitEnd: Timestamp?
             var waitingLanes: Set<Int64> = []
             for (id, row) in zip(free, found) {

@@ -61,10 +61,11 @@ extension QueueRows {
     ///
     /// - Parameters:
     ///   - turn: Only its messages are visited; those of all turns if it is nil.
+    ///   - expected: How many messages are visited, as far as that is known.
     ///   - begin: Called with the messages and bytes of a block that is visited from its first message on. The visit ends if
     ///     it returns false.
     func forEachFresh(
-        after cursor: MessageID, inTurn turn: Int64? = nil, begin: (Int, Int) -> Bool,
+        after cursor: MessageID, inTurn turn: Int64? = nil, expecting expected: Int = 0, begin: (Int, Int) -> Bool,
         _ body: (FreshMessage) throws -> Bool
     ) throws {
         var position = cursor
@@ -90,13 +91,13 @@ extension QueueRows {
                     SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
                       tried, checksum, payload, traceParent FROM queue_#
                     WHERE turn = ? AND id > ? AND id < ? AND waiting = 0 ORDER BY id
-                    """, of: number, turn, position, end, body: visitRow)
+                    """, of: number, turn, position, end, expecting: expected, body: visitRow)
             } else {
                 try sql.walk(
                     """
                     SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
                       tried, checksum, payload, traceParent FROM queue_# WHERE id > ? AND id < ? AND waiting = 0 ORDER BY id
-                    """, of: number, position, end, body: visitRow)
+                    """, of: number, position, end, expecting: expected, body: visitRow)
             }
         }
         func visitBlock(_ row: borrowing SQLRow) throws -> Bool {
@@ -119,7 +120,9 @@ extension QueueRows {
             return goesOn
         }
         // No row has an id between those of a block.
-        if let turn {
+        if sql.isPostgres {
+            // Nothing is stored in blocks.
+        } else if let turn {
             try sql.walk(
                 """
                 SELECT first, last, acceptedAtMs, count, bytes, heads, payloads FROM blocks_#

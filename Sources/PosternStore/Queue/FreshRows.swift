@@ -140,7 +140,8 @@ struct FreshRows {
             if let turn { turns.examined(turn, through: position, rest: rest) } else { cursor = position }
             examined.extend(through: position)
         }
-        try rows.forEachFresh(after: start, inTurn: turn) { count, bytes in
+        let room = min(share, scan.limits.maxMessages - scan.count)
+        try rows.forEachFresh(after: start, inTurn: turn, expecting: room) { count, bytes in
             if rest <= 0 { end = .spent } else if !scan.mayBegin(count, of: bytes) { end = .cut }
             return end == .exhausted
         } _: { message in

@@ -1,4 +1,5 @@
 import PosternCore
+import PosternUpstream
 
 /// The claims of a queue with separate lanes. A plain value, which the worker owns.
 ///
@@ -154,7 +155,9 @@ struct PerLaneClaims: QueueClaims {
         // Nothing comes between the requests of a message that has begun.
         let begun = try rows.begunMessage(inLane: lane.number)
         let due = try begun == nil ? dueMessages(of: lane.number, at: scan.now, from: rows) : DueMessages()
-        try rows.forEach(inLane: lane.number, with: due.ids, through: begun ?? due.last) { row in
+        try rows.forEach(
+            inLane: lane.number, with: due.ids, through: begun ?? due.last, expecting: scan.limits.maxMessages
+        ) { row in
             let id = row.id
             let retryAt = row.waiting == QueueColumn.retrying ? row.nextAttemptAtMs : nil
             if scan.isEmpty {

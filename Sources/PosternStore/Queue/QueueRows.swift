@@ -30,6 +30,23 @@ struct QueueRows {
         return try row ?? rowInBlock(id)
     }
 
+    /// Those of mixed lanes with these ids, in their order; nil for one that is gone.
+    func rows(_ ids: [MessageID]) throws -> [QueueRow?] {
+        guard let postgres = sql.postgres else { return try ids.map { try row($0) } }
+        var array = PostgresArray.bigint
+        for id in ids { array.append(id.rawValue) }
+        var values = PostgresValues()
+        values.add(array)
+        var found: [MessageID: QueueRow] = [:]
+        try postgres.each(
+            """
+            SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+              tried, checksum, payload, traceParent FROM queue_# WHERE id = ANY (?)
+            """, of: number, values
+        ) { found[$0.id] = queueRow($0) }
+        return ids.map { found[$0] }
+    }
+
     /// An ended message, as if it were queued again.
     func endedRow(_ id: MessageID, in lane: Lane) throws -> QueueRow? {
         try sql.first(
@@ -47,9 +64,9 @@ struct QueueRows {
     }
 
     /// The rows of a separate lane up to `last` that are not scheduled, and those of `scheduled` that still are, oldest
-    /// first. The ids of the former are found in the index alone.
+    /// first, of which so many are expected to be visited.
     func forEach(
-        inLane lane: Int64, with scheduled: [MessageID], through last: MessageID,
+        inLane lane: Int64, with scheduled: [MessageID], through last: MessageID, expecting expected: Int,
         _ body: (borrowing SQLRow) throws -> Bool
     ) throws {
         var scheduled = scheduled[...]
@@ -60,18 +77,27 @@ struct QueueRows {
             }
         }
         try sql.walk(
-            """
-            SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id <= ?2
-            UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id <= ?2
-            ORDER BY id
-            """, of: number, lane, last
+            Statement(
+                // The ids are found in the index alone.
+                sqlite: """
+                    SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL AND id <= ?2
+                    UNION ALL SELECT id FROM queue_# WHERE lane = ?1 AND waiting = 1 AND id <= ?2
+                    ORDER BY id
+                    """,
+                // A statement for each row would be a round trip for each.
+                postgres: """
+                    SELECT id, kind, lane, acceptedAtMs, waiting, nextAttemptAtMs, expiresAtMs, attempts, key, progress,
+                      tried, checksum, payload, traceParent FROM queue_#
+                    WHERE lane = ?1 AND waiting < 2 AND id <= ?2 ORDER BY id
+                    """), of: number, lane, last, expecting: expected
         ) { found in
-            let id: MessageID = found[0]
+            let id = found.id
             while goesOn, let next = scheduled.first, next < id {
                 scheduled.removeFirst()
                 try visit(next, isScheduled: true)
             }
-            if goesOn { try visit(id) }
+            guard goesOn else { return false }
+            if sql.isPostgres { goesOn = try body(found) } else { try visit(id) }
             return goesOn
         }
         while goesOn, let next = scheduled.popFirst() { try visit(next, isScheduled: true) }
@@ -217,12 +243,17 @@ struct QueueRows {
     /// The first message of a separate lane, not counting those that are scheduled, due or not.
     func head(ofLane lane: Int64) throws -> LaneHead? {
         try sql.first(
-            """
-            SELECT id, acceptedAtMs, nextAttemptAtMs, progress IS NOT NULL FROM queue_#
-            WHERE id = (SELECT min(id) FROM (
-              SELECT min(id) AS id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL
-              UNION ALL SELECT min(id) FROM queue_# WHERE lane = ?1 AND waiting = 1) AS heads)
-            """, of: number, lane
+            Statement(
+                sqlite: """
+                    SELECT id, acceptedAtMs, nextAttemptAtMs, progress IS NOT NULL FROM queue_#
+                    WHERE id = (SELECT min(id) FROM (
+                      SELECT min(id) AS id FROM queue_# WHERE lane = ?1 AND waiting = 0 AND nextAttemptAtMs IS NULL
+                      UNION ALL SELECT min(id) FROM queue_# WHERE lane = ?1 AND waiting = 1) AS heads)
+                    """,
+                postgres: """
+                    SELECT id, acceptedAtMs, nextAttemptAtMs, progress IS NOT NULL FROM queue_#
+                    WHERE lane = ? AND waiting < 2 ORDER BY id LIMIT 1
+                    """), of: number, lane
         ) { row in LaneHead(id: row[0], acceptedAt: row[1], retryAt: row[2], hasBegun: row[3]) }
     }
 

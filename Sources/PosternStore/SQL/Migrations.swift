@@ -457,6 +457,10 @@ enum Migrations {
     static func createLaneIndex(of number: UpstreamNumber, with sql: SQL) throws {
         try sql.script(
             "CREATE INDEX IF NOT EXISTS queue_#_lane ON queue_# (lane, waiting, nextAttemptAtMs)", of: number)
+        guard sql.isPostgres else { return }
+        // There, an index does not contain the id by itself: each claim would read all of the lane to find its first messages.
+        try sql.script(
+            "CREATE INDEX IF NOT EXISTS queue_#_laneInOrder ON queue_# (lane, id) WHERE waiting < 2", of: number)
     }
 
     /// The indexes by which the next turn, the messages of a turn, and the turn of a lane are found. They exist as long as

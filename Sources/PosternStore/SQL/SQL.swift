@@ -101,6 +101,22 @@ final class SQL {
         _ = try finish(statement)
     }
 
+    /// As `send`, once for each of `ids`, as the last value. In PostgreSQL, one statement gets all of them, as an array.
+    func sendEach<each Value: SQLValue>(
+        _ text: Statement, of number: UpstreamNumber, _ values: repeat each Value, for ids: some Collection<MessageID>
+    ) throws {
+        guard let postgres else {
+            for id in ids { try send(text, of: number, repeat each values, id) }
+            return
+        }
+        guard !ids.isEmpty else { return }
+        var bound = bound(repeat each values)
+        var array = PostgresArray.bigint
+        for id in ids { array.append(id.rawValue) }
+        bound.add(array)
+        try postgres.send(text, of: number, bound)
+    }
+
     /// Runs an `INSERT`, and returns the number that the store has given to the row: its column `number`.
     ///
     /// For `RETURNING`, SQLite makes a temporary table, which triples the cost.
@@ -143,13 +159,15 @@ final class SQL {
         }
     }
 
-    /// Calls `body` for each row until it returns false.
+    /// Calls `body` for each row until it returns false, which is expected after so many rows.
     @inline(__always)
     func walk<each Value: SQLValue>(
-        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value,
+        _ text: Statement, of number: UpstreamNumber? = nil, _ values: repeat each Value, expecting count: Int = 0,
         body: (borrowing SQLRow) throws -> Bool
     ) throws {
-        if let postgres { return try postgres.walk(text, of: number, bound(repeat each values), body) }
+        if let postgres {
+            return try postgres.walk(text, of: number, bound(repeat each values), expecting: count, body)
+        }
         let statement = try statement(text, of: number)
         bind(repeat each values, to: statement)
         defer { sqlite3_reset(statement) }
@@ -209,10 +227,12 @@ final class SQL {
     }
 
     /// Begins a transaction that the caller ends.
-    func begin(_ access: Access) throws { try run(access.begin) }
+    func begin(_ access: Access) throws { try send(access.begin) }
 
     /// Ends the transaction, unless an error has ended it already.
     func rollBack() {
+        // If any of it fails, the server skips what is sent behind it.
+        try? postgres?.connection.flush()
         if postgres?.connection.isInTransaction ?? connection.isInTransaction { _ = try? run("ROLLBACK") }
     }
 
@@ -223,6 +243,7 @@ final class SQL {
             if try !body() { try send("ROLLBACK TO attempt") }
             try send("RELEASE attempt")
         } catch {
+            try? postgres?.connection.flush()
             // Without effect if the error has ended the transaction.
             _ = try? run("ROLLBACK TO attempt")
             _ = try? run("RELEASE attempt")
@@ -231,8 +252,6 @@ final class SQL {
     }
 
     enum Access {
-        // If any of it fails, the server skips what is sent behind it.
-        try? postgres?.connection.flush()
         /// Sees one snapshot, from its first statement on.
         case read
         /// Locks other writers out.
@@ -243,7 +262,6 @@ final class SQL {
             case .read:
                 Statement(sqlite: "BEGIN DEFERRED", postgres: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             case .write: Statement(sqlite: "BEGIN IMMEDIATE", postgres: "BEGIN")
-            try? postgres?.connection.flush()
             }
         }
     }

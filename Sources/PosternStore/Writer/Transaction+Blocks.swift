@@ -153,6 +153,7 @@ extension Transaction {
 
     /// The block of a message; nil if it has a row of its own, or is not queued.
     func block(of id: MessageID) throws -> BlockRange? {
+        guard !sql.isPostgres else { return nil }
         let block = try sql.first(
             "SELECT first, last, count FROM blocks_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream, id,
             read: BlockRange.init)
@@ -180,6 +181,7 @@ extension Transaction {
 
     /// Gives a delivered message a row of its own, as above.
     func giveReceiptRow(to id: MessageID) throws {
+        guard !sql.isPostgres else { return }
         let block = try sql.first(
             "SELECT first, last, count FROM receipts_# WHERE first <= ? ORDER BY first DESC LIMIT 1", of: id.upstream,
             id,

@@ -64,17 +64,18 @@ extension Transaction {
     /// After an attempt: schedules an update of the row of a message's lane before the commit. The lane moves behind
     /// the others.
     func touchLane(of message: Message, in queue: QueueTarget) throws {
-        guard message.lane.isNamed,
-            let lane = try sql.value(
-                "SELECT lane FROM queue_# WHERE id = ?", of: queue.number, message.id, as: Int64.self)
-        else { return }
-        touch(lane, of: queue, isServed: true)
+        guard case .named(let name, _) = message.lane else { return }
+        let lane =
+            try sql.admitsLate
+            ? Lane.number(of: name, in: queue.number)
+            : sql.value("SELECT lane FROM queue_# WHERE id = ?", of: queue.number, message.id, as: Int64.self)
+        if let lane { touch(lane, of: queue, isServed: true) }
     }
 
     /// The lane of the message failed once more.
     func failLane(of message: Message, in queue: QueueTarget) throws {
         guard message.lane.isNamed else { return }
-        try sql.run(
+        try sql.send(
             "UPDATE lanes SET failures = failures + 1 WHERE number = (SELECT lane FROM queue_# WHERE id = ?)",
             of: queue.number, message.id)
     }

@@ -50,7 +50,7 @@ extension Transaction {
                 ended.message.id, in: queue, as: ended.state, error: ended.error, at: settlement.endedAt,
                 result: ended.result, mayHaveArrived: ended.mayHaveArrived, attempts: ended.attempts)
         }
-        for id in settlement.possiblyArrived { try markPossiblyArrived(id, in: queue) }
+        try markPossiblyArrived(settlement.possiblyArrived, in: queue)
         if let waiting = settlement.waiting { try wait(waiting, of: queue) }
         for (message, progress) in settlement.progressed { try keep(progress, of: message, in: queue) }
         // The state of its credential first: lanes for which there is a valid one are not parked.
@@ -67,9 +67,17 @@ extension Transaction {
     }
 
     private func closeAttempt(_ settlement: Settlement) throws {
+        let update: Statement =
+            "UPDATE attempts SET endedAtMs = ?, outcome = ?, status = ?, detail = ? WHERE batch = ?"
+        // A sequence numbers batches there, so nothing has to be kept of one that was settled without a request.
+        guard !sql.isPostgres else {
+            return try sql.send(
+                update, settlement.endedAt, settlement.outcome.rawValue, settlement.status, settlement.detail,
+                settlement.batch)
+        }
         let closed = try sql.run(
-            "UPDATE attempts SET endedAtMs = ?, outcome = ?, status = ?, detail = ? WHERE batch = ?",
-            settlement.endedAt, settlement.outcome.rawValue, settlement.status, settlement.detail, settlement.batch)
+            update, settlement.endedAt, settlement.outcome.rawValue, settlement.status, settlement.detail,
+            settlement.batch)
         // It was settled without a request.
         if closed == 0 { try writer.keepBatch(in: sql) }
     }
@@ -79,6 +87,9 @@ extension Transaction {
     private func deliver(
         _ messages: [Message], of queue: QueueTarget, result: [UInt8]?, at moment: Timestamp
     ) throws {
+        if let postgres = sql.postgres {
+            return try deliverRows(messages, of: queue, result: result, at: moment, with: postgres)
+        }
         var rest = try deliverBlocks(messages, of: queue, result: result, at: moment)[...]
         while !rest.isEmpty {
             let run = rest.prefix(rest.adjacentCount)
@@ -191,7 +202,7 @@ extension Transaction {
         let report = try report(
             of: id, in: queue, as: state, error: error, at: moment, result: result, attempts: attempts)
         let lane = try lane(found.lane, of: id)
-        try sql.run(
+        try sql.send(
             """
             INSERT INTO ended_# (id, state, kind, lane, laneGroup, acceptedAtMs, settledAtMs, expiresAtMs, attempts,
               key, lastError, progress, tried, traceParent, result, checksum, payload)
@@ -226,23 +237,31 @@ extension Transaction {
         let error = waiting.error.map(JSONRecord.encode)
         for message in waiting.messages {
             try giveRow(to: message.id)
-            try sql.run(
-                """
-                UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
-                  lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ?
-                """,
-                of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts ? 1 : 0, error,
-                Self.flags(waiting.mayHaveArrived), message.id)
             emit(.messageRetrying, of: message.id, message.kind)
-            try touchLane(of: message, in: queue)
         }
+        try sql.sendEach(
+            Statement(
+                sqlite: """
+                    UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
+                      lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ?
+                    """,
+                postgres: """
+                    UPDATE queue_# SET waiting = ?, nextAttemptAtMs = ?, attempts = attempts + ?,
+                      lastError = coalesce(?, lastError), tried = tried | ? WHERE id = ANY (?)
+                    """),
+            of: queue.number, QueueColumn.retrying, waiting.nextAttemptAt, waiting.counts ? 1 : 0, error,
+            Self.flags(waiting.mayHaveArrived), for: waiting.messages.lazy.map(\.id))
+        for message in waiting.messages { try touchLane(of: message, in: queue) }
         if let first = waiting.messages.first { try failLane(of: first, in: queue) }
     }
 
-    private func markPossiblyArrived(_ id: MessageID, in queue: QueueTarget) throws {
-        try giveRow(to: id)
-        try sql.run(
-            "UPDATE queue_# SET tried = tried | ? WHERE id = ?", of: queue.number, MessageFlags.mayHaveArrived, id)
+    private func markPossiblyArrived(_ ids: [MessageID], in queue: QueueTarget) throws {
+        for id in ids { try giveRow(to: id) }
+        try sql.sendEach(
+            Statement(
+                sqlite: "UPDATE queue_# SET tried = tried | ? WHERE id = ?",
+                postgres: "UPDATE queue_# SET tried = tried | ? WHERE id = ANY (?)"), of: queue.number,
+            MessageFlags.mayHaveArrived, for: ids)
     }
 
     private static func flags(_ mayHaveArrived: Bool) -> MessageFlags { mayHaveArrived ? .mayHaveArrived : [] }

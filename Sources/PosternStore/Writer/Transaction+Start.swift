@@ -26,12 +26,12 @@ extension Transaction {
         // A row that becomes longer may need a page that a full disk does not have.
         let error = AttemptError(.interrupted, detail: LeftAttempt.detail, at: attempt.startedAt)
         let text = outbox.isFull ? nil : JSONRecord.encode(error)
-        for id in ids {
-            try giveRow(to: id)
-            try sql.run(
-                "UPDATE queue_# SET tried = tried | ?, lastError = coalesce(lastError, ?) WHERE id = ?",
-                of: attempt.upstream, MessageFlags.mayHaveArrived, text, id)
-        }
+        for id in ids { try giveRow(to: id) }
+        try sql.sendEach(
+            Statement(
+                sqlite: "UPDATE queue_# SET tried = tried | ?, lastError = coalesce(lastError, ?) WHERE id = ?",
+                postgres: "UPDATE queue_# SET tried = tried | ?, lastError = coalesce(lastError, ?) WHERE id = ANY (?)"),
+            of: attempt.upstream, MessageFlags.mayHaveArrived, text, for: ids)
         // It may be the first of several requests of the message.
         guard attempt.ids.count == 1, let id = ids.first else { return }
         try sql.run(

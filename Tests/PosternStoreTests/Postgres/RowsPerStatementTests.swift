@@ -55,4 +55,53 @@ import Testing
         ) { "\($0[0] as Int) \(($0[1] as Timestamp?) == later) \(($0[2] as Timestamp?) == later) \($0[3] as Int)" }
         #expect(rows == Array(repeating: "0 false false 0", count: 4) + ["2 true true 32"])
     }
+
+    /// Also if others are between them.
+    @Test func batch_isDelivered_byOneStatement() throws {
+        let queue = try store.register()
+        let ids = try store.append(40, to: queue)
+        let claim = try store.claim(queue)
+        try store.deliver(claim.messages.enumerated().filter { $0.offset % 3 == 0 }.map(\.element), of: queue)
+        #expect(try statements(in: "delivered_1") == 1)
+        #expect(try store.kept(.delivered) == 14)
+        #expect(try store.state(ids[0]) == .delivered && store.state(ids[1]) == .queued)
+        #expect(try store.isBalanced())
+    }
+
+    /// Its row went without the queue: nothing may count it twice.
+    @Test func message_thatIsGone_isNotDelivered() throws {
+        let queue = try store.register()
+        let ids = try store.append(5, to: queue)
+        let claim = try store.claim(queue)
+        try store.deliver([claim.messages[1]], of: queue)
+        try store.deliver(claim.messages, of: queue)
+        #expect(store.outbox.ledger(of: queue.number).delivered == ids.count)
+        #expect(try store.isBalanced())
+    }
+
+    @Test func batch_waits_byOneStatement() throws {
+        let queue = try store.register()
+        try store.append(30, to: queue)
+        let claim = try store.claim(queue)
+        try store.sendLater(claim.messages, of: queue, at: store.time.now + .seconds(5))
+        #expect(try statements(in: "queue_1") == 1)
+        #expect(try shared.run("SELECT count(*) FROM queue_1 WHERE waiting = 1 AND attempts = 1 AND tried = 1") == 30)
+    }
+
+    /// Otherwise each claim would have the server read, and send, many times what it takes.
+    @Test(arguments: [LaneRule.acrossLanes, .perLane]) func claim_reads_hardlyMoreThanItTakes(rule: LaneRule) throws {
+        let shared = try SharedStore()
+        let proxy = try shared.server.proxy()
+        let store = try shared.open(shared.options(through: proxy))
+        let queue = try store.register(PlainUpstream(laneRule: rule))
+        let lane = rule == .perLane ? Lane.named("lane", group: nil) : .none
+        let payload = String(repeating: "x", count: 1000)
+        for _ in 0..<4 { try store.append((0..<500).map { _ in store.message(payload, to: queue, lane: lane) }) }
+        // Statements are prepared once.
+        try store.deliver(store.claim(queue, most: 1).messages, of: queue)
+        let before = proxy.forwarded(.toClient)
+        let claim = try store.claim(queue, most: 200)
+        #expect(claim.messages.count == 200)
+        #expect(proxy.forwarded(.toClient) - before < 300 * payload.utf8.count)
+    }
 }

@@ -102,7 +102,8 @@ import Testing
             let asked: [() throws -> Void] = [
                 { _ = try rows.scheduled(inLane: laneNumber, until: now, limit: 1000) },
                 {
-                    try rows.forEach(inLane: laneNumber, with: [due], through: MessageID(rawValue: .max)) { row in
+                    try rows.forEach(inLane: laneNumber, with: [due], through: MessageID(rawValue: .max), expecting: 1)
+                    { row in
                         found.set(found.value + [row.id])
                         return true
                     }
