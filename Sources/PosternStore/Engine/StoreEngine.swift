@@ -98,6 +98,9 @@ protocol StoreWriter: AnyObject {
     func didAssign(through sequence: Int64)
     /// The next version of a credential.
     func nextVersion(in sql: SQL) throws -> Int64
+    /// Whether the transaction takes it that no other process has stored a record of its requests. If one has, it fails, and
+    /// is run again without that.
+    var expectsNewRecords: Bool { get }
     /// Records what this transaction adds to a queue, for the process that works on it.
     func tell(of arrival: Arrival, in sql: SQL) throws
     /// Keeps the number of the latest batch: no attempt shows it.
@@ -109,6 +112,7 @@ protocol StoreWriter: AnyObject {
 }
 
 extension StoreWriter {
+    var expectsNewRecords: Bool { false }
     func tell(of arrival: Arrival, in sql: SQL) throws {}
 }
 

@@ -14,6 +14,8 @@ final class PostgresWriter: StoreWriter {
     /// How often the same jobs were run again after a conflict with another transaction.
     private var conflicts = 0
     private var isMaintenance = false
+    /// False while a transaction is run again in which a record was not new.
+    private(set) var expectsNewRecords = true
     /// Numbers that the transaction has drawn and not returned, from the last ones to the first.
     private var drawn: [ClosedRange<Int64>] = []
     /// Until then, locks are waited for only briefly.
@@ -86,7 +88,7 @@ final class PostgresWriter: StoreWriter {
             return try resolve(PostgresError(message: "the wait for a standby was cancelled", isConnectionLost: true))
         }
         session?.last = number
-        conflicts = 0
+        (conflicts, expectsNewRecords) = (0, true)
     }
 
     /// How long a transaction waits for a lock, in milliseconds: less than half of the time in which its jobs are answered.
@@ -233,6 +235,10 @@ final class PostgresWriter: StoreWriter {
             hurriesUntil = SystemTime().instant + Self.hurry
             metrics.retries(error.state).add()
             return .other
+        case let error as PostgresError
+        where error.state == PostgresError.uniqueViolation && error.table == "responses":
+            expectsNewRecords = false
+            return .again
         case let error as PostgresError where error.isConflict && conflicts < Self.mostConflicts:
             conflicts += 1
             metrics.retries(error.state).add()

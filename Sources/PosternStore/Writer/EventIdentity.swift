@@ -47,7 +47,7 @@ extension Transaction {
     private func undoing(
         _ body: () throws -> Result<AppendReceipt, AppendError>?
     ) throws -> Result<AppendReceipt, AppendError> {
-        if !sql.admitsLate, let result = try body() { return result }
+        if !sql.admitsLate || writer.expectsNewRecords, let result = try body() { return result }
         for _ in 0..<Self.mostLooks {
             var result: Result<AppendReceipt, AppendError>?
             try inSavepoint {
@@ -72,13 +72,12 @@ extension Transaction {
         isDiskFull: Bool
     ) throws -> Result<AppendReceipt, AppendError>? {
         var eventMessages: [EventMessage] = []
-        var known: [[UInt8]: (fingerprint: [UInt8], message: EventMessage)] = [:]
+        var known = try storedEvents(identities)
         /// Indices of the messages that are to be stored.
         var new: [Int] = []
         var reused: [Int] = []
         for (index, identity) in identities.enumerated() {
-            let former = try identity.flatMap { try known[$0.key] ?? storedEvent($0.key) }
-            if let former {
+            if let former = identity.flatMap({ known[$0.key] }) {
                 if former.fingerprint != identity?.fingerprint { reused.append(index) }
                 eventMessages.append(former.message)
             } else {
@@ -108,9 +107,14 @@ extension Transaction {
         }
     }
 
-    private func storedEvent(_ key: [UInt8]) throws -> (fingerprint: [UInt8], message: EventMessage)? {
-        guard let record = try stored(key) else { return nil }
-        return MessageID(String(decoding: record.bytes, as: UTF8.self)).map { (record.fingerprint, .stored($0)) }
+    /// The events that were stored before, by their keys.
+    private func storedEvents(
+        _ identities: [EventIdentity?]
+    ) throws -> [[UInt8]: (fingerprint: [UInt8], message: EventMessage)] {
+        let keys = identities.compactMap { $0?.key }
+        return try stored(keys).compactMapValues { record in
+            MessageID(String(decoding: record.bytes, as: UTF8.self)).map { (record.fingerprint, .stored($0)) }
+        }
     }
 }
 

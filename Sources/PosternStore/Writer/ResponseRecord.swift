@@ -43,6 +43,12 @@ extension Transaction {
     /// looked before.
     func store(_ record: RecordRow) throws -> Bool {
         let now = outbox.time.now
+        if writer.expectsNewRecords {
+            try sql.send(
+                "INSERT INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)", record.key,
+                record.fingerprint, now, record.response)
+            return true
+        }
         let count = try sql.run(
             """
             INSERT INTO responses (key, fingerprint, createdAtMs, response) VALUES (?, ?, ?, ?)
@@ -51,6 +57,24 @@ extension Transaction {
             """, record.key, record.fingerprint, now, record.response,
             sql.admitsLate ? now - outbox.options.idempotencyRetention : .never)
         return count > 0
+    }
+
+    /// Those that are stored, by their keys.
+    func stored(_ keys: [[UInt8]]) throws -> [[UInt8]: StoredResponse] {
+        var found: [[UInt8]: StoredResponse] = [:]
+        guard let postgres = sql.postgres else {
+            for key in keys { found[key] = try stored(key) }
+            return found
+        }
+        var array = PostgresArray.bytea
+        var values = PostgresValues()
+        for key in keys { key.withUnsafeBytes { array.append(bytes: $0) } }
+        values.add(array)
+        (outbox.time.now - outbox.options.idempotencyRetention).add(to: &values)
+        try postgres.each(
+            "SELECT key, fingerprint, response FROM responses WHERE key = ANY (?) AND createdAtMs > ?", of: nil, values
+        ) { found[$0[0]] = StoredResponse(fingerprint: $0[1], bytes: $0[2]) }
+        return found
     }
 
     func stored(_ key: [UInt8]) throws -> StoredResponse? {

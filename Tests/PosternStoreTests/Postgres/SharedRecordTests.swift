@@ -252,6 +252,8 @@ import Testing
             let keys: [UInt8] = index == 0 ? [1, 2] : [2, 1]
             return [
                 post(keys[0], to: nodes[index]),
+                // Its look waits until the first record is stored.
+                post(events: [keys[0] + 100], to: nodes[index]),
                 post(keys[1], to: nodes[index]) {
                     mine.set(true)
                     _ = eventually { theirs.value }
@@ -259,10 +261,10 @@ import Testing
             ]
         }
         commits.forEach { $0() }
-        try expectOne(of: [answers[0][0], answers[1][1]])
-        try expectOne(of: [answers[0][1], answers[1][0]])
+        try expectOne(of: [answers[0][0], answers[1][2]])
+        try expectOne(of: [answers[0][2], answers[1][0]])
         #expect(nodes.contains { $0.store.metrics.database.retries("40P01").value > 0 })
-        try expectStored(2)
+        try expectStored(4)
     }
 
     /// The node that has stored their records is frozen. Requests that have nothing to do with it do not wait for it.
