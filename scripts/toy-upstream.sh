@@ -60,9 +60,9 @@ step "conformance, registry, documents"
 test 'ToyConformance|UpstreamRegistryTests|OpenAPIRoutesTests|ConfigurationReferenceTests' | tail -n 1
 
 step "worlds with it keep their promises"
-"$scratch/debug/postern-world" --seeds 6
-for seed in 1 2 3 4 5 6; do "$scratch/debug/postern-world" --seed "$seed" --watch; done >"$scratch/worlds"
-grep -q 'POST /v1/toy/note' "$scratch/worlds"
+seq 6 | xargs -P 2 -I{} sh -c "'$scratch/debug/postern-world' --seed {} --watch >'$scratch/world-{}' || { tail '$scratch/world-{}'; exit 1; }"
+cat "$scratch"/world-* | grep '^seed'
+grep -q 'POST /v1/toy/note' "$scratch"/world-*
 
 step "it takes part in the storm"
 scripts/storm.py --binary "$scratch/debug/postern" --seconds 5 --kills 1 | tee "$scratch/storm"
