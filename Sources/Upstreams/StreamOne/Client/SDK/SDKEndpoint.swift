@@ -225,7 +225,7 @@ extension SDKEndpoint {
         case .forbidden: return answer(4, "the gateway does not take this request")
         case .malformed: return answer(6, "the request cannot be read")
         case .tooLarge: return answer(6, "the request is too large")
-        case .noRoom: return answer(1, "there is no room at the moment; repeat the call later")
+        case .noRoom: return answer(1, "the call cannot be answered at the moment")
         }
     }
 }
