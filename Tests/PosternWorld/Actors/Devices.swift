@@ -50,6 +50,9 @@ final class Device {
     let plan: DevicePlan
     private unowned let world: World
     private let random: SeededRandom
+    private let losses: SeededRandom
+    /// How many of the answers do not arrive.
+    private static let lostAnswers = 0.03
     private var model: any SDKModel
     var wakeUp: Inbox<Void>?
     var isFinishing = false
@@ -71,6 +74,7 @@ final class Device {
         guard let model = plan.type.sdk(on: device) else { return nil }
         (self.plan, self.world, self.model) = (plan, world, model)
         random = SeededRandom(seed: world.plan.seed, for: "app \(plan.number)")
+        losses = SeededRandom(seed: world.plan.seed, for: "losses \(plan.number)")
         usedAt = world.time.instant + random.span(1...plan.pause * 3)
     }
 
@@ -121,8 +125,10 @@ final class Device {
                 continue
             }
             world.weather.requestArrives()
+            // The network of a device loses it.
+            let isLost = !isFinishing && losses.chance(Self.lostAnswers)
             flight.exchange = run.ingress.receive(bytes(of: call)) { [unowned self] in
-                answered(call.number, $0)
+                answered(call.number, isLost ? nil : $0)
             }
         }
     }
