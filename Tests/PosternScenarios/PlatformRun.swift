@@ -30,12 +30,13 @@ package struct PlatformRun {
             // Never the very second in which a token expires, which the SDK still uses.
             let now = advance(.seconds(61))
             let isFaulty = step < 200
+            if step == 200 { model.finish() }
             if isFaulty, random.chance(0.5) {
                 model.use(Stage(upstream, expectations, now: now, random), poison: 0)
             }
             var calls = model.calls(at: now, timerFired: random.chance(0.4))
-            // A token, what waits for it, and the steps of a call that follow.
-            for _ in 0..<20 where !calls.isEmpty {
+            // A token, what waits for it, and the steps of a call that follow, or the rows of a table.
+            for _ in 0..<200 where !calls.isEmpty {
                 for call in calls { exchange(call, isFaulty: isFaulty) }
                 calls = model.calls(at: now, timerFired: false)
             }
@@ -53,7 +54,7 @@ package struct PlatformRun {
         let reply = answer.map { SDKReply($0.status, String(decoding: $0.body, as: UTF8.self)) }
         switch model.take(fate == 2 ? nil : reply, to: call) {
         case .accepted: accepted.formUnion(call.entries.map(\.number))
-        case .kept: break
+        case .kept, .postponed: break
         case .unexpected(let detail): unexpected.append("\(call.method) \(call.path): \(detail)")
         }
     }

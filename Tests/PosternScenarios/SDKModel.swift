@@ -5,6 +5,8 @@ package import PosternCore
 package protocol SDKModel {
     /// Whether it keeps nothing that it sends again, and waits for no answer.
     var isEmpty: Bool { get }
+    /// The tokens of its users.
+    var credentials: [String] { get }
 
     /// The app reports something, or makes a call.
     mutating func use(_ stage: Stage, poison: Double)
@@ -13,6 +15,16 @@ package protocol SDKModel {
     mutating func calls(at now: Timestamp, timerFired: Bool) -> [SDKCall]
     /// Takes the answer to one of its requests; nil if none arrived in time.
     mutating func take(_ reply: SDKReply?, to call: SDKCall) -> SDKVerdict
+    /// The faults have ended, and the app is not used any more. What its SDK has is still sent.
+    mutating func finish()
+    /// What its calls should have left otherwise in the state that its platform shows; nil if nothing.
+    func mismatch(with platform: String) -> String?
+}
+
+extension SDKModel {
+    package var credentials: [String] { [] }
+    package mutating func finish() {}
+    package func mismatch(with platform: String) -> String? { nil }
 }
 
 /// A request of an SDK.
@@ -52,6 +64,8 @@ package enum SDKVerdict {
     case accepted
     /// The SDK keeps it, or tells its app that the call has failed. The platform might have answered so, too.
     case kept
+    /// The SDK tells its app that the call has failed, but it is made all the same, once a token is there that is good.
+    case postponed
     /// The gateway must not answer so.
     case unexpected(String)
 }

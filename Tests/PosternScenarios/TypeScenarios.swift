@@ -28,8 +28,9 @@ package protocol TypeScenarios: Sendable {
     func isDelivery(_ item: [UInt8]) -> Bool
     /// Whether an item that was taken does not show which message it belongs to, so that its request has to.
     func isMarkedByRequest(_ item: [UInt8]) -> Bool
-    /// How its tokens die. The larger `share` is, the more of what depends on them is under way.
-    func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath
+    /// How its tokens die, and those that users have handed in. The larger `share` is, the more of what depends on them is
+    /// under way.
+    func death(share: Double, of credentials: [String]) -> TokenDeath
     /// A payload that nothing is wrong with, in a lane of its own; nil if no doubtful answer can hold up every lane.
     func filler(_ mark: String) -> String?
     /// The kinds that each go to an endpoint of their own, and are a lane of their own; empty if there are not several.
@@ -111,7 +112,7 @@ extension TypeScenarios {
     package func invalidPayload(_ mark: String) -> String { #"["\#(mark)"]"# }
     package func isDelivery(_ item: [UInt8]) -> Bool { true }
     package func isMarkedByRequest(_ item: [UInt8]) -> Bool { false }
-    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath { .now([]) }
+    package func death(share: Double, of credentials: [String]) -> TokenDeath { .now([]) }
     package func filler(_ mark: String) -> String? { nil }
     package var endpoints: [Endpoint] { [] }
     package var existing: (begin: String, end: String)? { nil }

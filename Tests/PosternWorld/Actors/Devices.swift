@@ -28,10 +28,13 @@ final class Devices: Loop, @unchecked Sendable {
 
     /// The apps report nothing new any more; what their SDKs have is still sent.
     func finish() {
-        for device in devices { device.isFinishing = true }
+        for device in devices { device.finish() }
         wakeUp.nudge()
     }
     var areDone: Bool { devices.allSatisfy { $0.isFinishing && $0.isEmpty } }
+    var credentials: [String] { devices.flatMap(\.credentials) }
+    /// What the calls of an app have not left at its platform as they should have; nil if there is nothing.
+    var mismatch: String? { devices.lazy.compactMap(\.mismatch).first }
     /// What the SDKs still have, for people.
     var descriptionOfRest: String? {
         devices.first { !$0.isEmpty }.map { "\($0.plan), and its SDK is not empty" }
@@ -55,7 +58,7 @@ final class Device {
     private static let lostAnswers = 0.03
     private var model: any SDKModel
     var wakeUp: Inbox<Void>?
-    var isFinishing = false
+    private(set) var isFinishing = false
     /// The requests without an answer, by number.
     private var flights: [Int: Flight] = [:]
     /// When entries were sent for the first time, by number.
@@ -79,6 +82,22 @@ final class Device {
     }
 
     private var upstream: String { plan.type.name }
+    var credentials: [String] { model.credentials }
+
+    func finish() {
+        isFinishing = true
+        goesOn = true
+        model.finish()
+    }
+
+    /// What was sent again since, or forgotten, leaves the platform in another state.
+    fileprivate var mismatch: String? {
+        let isReplayed = world.plan.actions.contains { $0.kind == .replay && $0.type.name == upstream }
+        guard !isReplayed, world.promises.losses == 0, world.restores == 0, !world.isDamaged,
+            let state = world.service(upstream)?.shownState
+        else { return nil }
+        return model.mismatch(with: state).map { "\(plan): \($0)" }
+    }
     var isEmpty: Bool { model.isEmpty && flights.isEmpty }
 
     var nextAt: MonotonicInstant {
@@ -149,13 +168,14 @@ final class Device {
         world.history.record("device \(plan.number) gets \(response.map { "\($0.status)" } ?? "no answer")")
         let reply = response.map { SDKReply($0.status, String(decoding: $0.body, as: UTF8.self)) }
         let verdict = model.take(reply, to: call)
-        // Without its upstream, the path does not exist.
-        let isGone = response?.status == 404 && world.removed.contains(upstream)
+        // Without its upstream, the path does not exist, which only callers with a key are told.
+        let isGone = [401, 404].contains(response?.status) && world.removed.contains(upstream)
         if let response, !isGone { world.promises.answered(response, to: call, of: upstream) }
         switch verdict {
         case .accepted: world.promises.acceptedOfSDK(call.entries, upstream)
         case .unexpected(let detail) where !isGone:
             world.promises.fail("an SDK gets what its platform would answer", "\(upstream) \(call.path): \(detail)")
+        case .postponed: for entry in call.entries { entry.unanswered += 1 }
         case .kept, .unexpected: refused(call, response, wasConnected)
         }
         goesOn = true

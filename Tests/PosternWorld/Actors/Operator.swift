@@ -46,7 +46,8 @@ final class Operator {
 
     private func killTokens(of fault: FaultPlan) {
         world.history.record("tokens of \(fault.type.name) die")
-        world.service(fault.type.name)?.endTokens(of: fault, world.scenarios)
+        let credentials = world.scenarios.compactMap(\.credential) + (world.devices?.credentials ?? [])
+        world.service(fault.type.name)?.endTokens(of: fault, credentials)
     }
 
     private func perform(_ action: ActionPlan, _ random: SeededRandom) {

@@ -41,6 +41,12 @@ final class Service {
         precondition(answer?.status == 200, "\(name): \(String(decoding: answer?.body ?? [], as: UTF8.self))")
     }
 
+    /// What its simulator holds; nil if it does not show that.
+    var shownState: String? {
+        let answer = simulator.control(SimulatedRequest(method: "GET", path: "/control/state"))
+        return answer.flatMap { $0.status == 200 ? String(decoding: $0.body, as: UTF8.self) : nil }
+    }
+
     /// Several requests are under way.
     func requestsOverlap() {
         guard let text = whenBusy, !isHealed else { return }
@@ -48,8 +54,8 @@ final class Service {
         control(text)
     }
 
-    func endTokens(of fault: FaultPlan, _ scenarios: [any Scenario]) {
-        switch type.death(share: fault.share, of: scenarios) {
+    func endTokens(of fault: FaultPlan, _ credentials: [String]) {
+        switch type.death(share: fault.share, of: credentials) {
         case .now(let texts): for text in texts { control(text) }
         case .whenBusy(let text): whenBusy = text
         }

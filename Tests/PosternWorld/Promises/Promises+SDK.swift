@@ -30,11 +30,14 @@ extension Promises {
             if !records.isEmpty { entry.isProxied = false }
             for record in records where !entry.ids.contains(record.id) { add(record, to: entry) }
             coverage.visit("message: of an SDK")
-            guard entry.ids.isEmpty, entry.arrivals == 0, !entry.isWaived, !isForgotten(entry) else {
-                continue
-            }
+            guard !hasTrace(entry), !entry.isWaived, !isForgotten(entry) else { continue }
             fail("what an SDK is told is accepted is stored", "\(entry.mark), of \(upstream), is not there")
         }
+    }
+
+    /// Whether it is stored, or its upstream has it. What was delivered has no payload any more by which it could be found.
+    private func hasTrace(_ entry: Expectations.Entry) -> Bool {
+        !entry.ids.isEmpty || entry.arrivals > 0 || entry.wasSent && !entry.leavesMark
     }
 
     private func add(_ record: MessageRecord, to entry: Expectations.Entry) {
@@ -59,7 +62,7 @@ extension Promises {
         }
         var records: [Int: [MessageRecord]] = [:]
         for record in found?.messages ?? [] where record.isFromSDK && record.replayOf == nil {
-            for entry in world.expectations.entries(in: record.payload ?? []) {
+            for entry in world.expectations.entries(in: record.payload ?? []) where record.kind == Kind(entry.kind) {
                 records[entry.number, default: []].append(record)
             }
         }
@@ -69,11 +72,14 @@ extension Promises {
     /// At the end: what SDKs have forgotten has arrived, or has a record that says what became of it.
     func checkForgottenBySDKs() {
         for entry in world.expectations.entries
-        where entry.isForgottenBySDK && !entry.isWaived && entry.ids.isEmpty && entry.arrivals == 0 {
+        where entry.isForgottenBySDK && !entry.isWaived && !hasTrace(entry) {
             guard !isForgotten(entry) else { continue }
             fail("what an SDK is told is accepted is stored", "\(entry.mark), of \(entry.upstream), is gone")
         }
         checkOrderOfCalls()
+        if let mismatch = world.devices?.mismatch {
+            fail("an app's calls leave its platform as if it had always been there", mismatch)
+        }
         if let rest = world.devices?.descriptionOfRest {
             fail("an SDK gets rid of what it has once the faults have ended", rest)
         }

@@ -17,8 +17,8 @@ package struct AppServicesScenarios: TypeScenarios {
     }
     /// That of the text of a crash has the name of its file alone.
     package func isMarkedByRequest(_ item: [UInt8]) -> Bool { item.hasBytes(of: #""step":"crash_log""#) }
-    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
-        .now(scenarios.compactMap { $0.credential.map { #"{"invalidateToken":["\#($0)"]}"# } })
+    package func death(share: Double, of credentials: [String]) -> TokenDeath {
+        .now(credentials.map { #"{"invalidateToken":["\#($0)"]}"# })
     }
     /// A gateway that was restarted may have forgotten what it was told.
     package func forgives(_ violation: String, wasRestarted: Bool, wasClockSet: Bool) -> Bool {

@@ -24,7 +24,7 @@ package struct CurioScenarios: TypeScenarios {
     }
     package func scenario(of caller: Int) -> any Scenario { CurioScenario(caller) }
     package func isDelivery(_ item: [UInt8]) -> Bool { !item.hasBytes(of: #"_end""#) }
-    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+    package func death(share: Double, of credentials: [String]) -> TokenDeath {
         .now([#"{"killSessions":"all"}"#])
     }
 }

@@ -26,7 +26,7 @@ package struct SeerScenarios: TypeScenarios {
             kind, path in Endpoint(kind, path: path) { reportText(kind, $0) }
         }
     }
-    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+    package func death(share: Double, of credentials: [String]) -> TokenDeath {
         let revocation = #"{"revokeNow":true}"#
         return share > 0.35 ? .whenBusy(revocation) : .now([revocation])
     }

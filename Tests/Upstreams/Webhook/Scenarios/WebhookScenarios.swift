@@ -54,7 +54,7 @@ package struct WebhookScenarios: TypeScenarios {
     }
     package func invalidPayload(_ mark: String) -> String { #"{"customer":{"id":"\#(mark)"}}"# }
     package func scenario(of caller: Int) -> any Scenario { WebhookScenario(caller) }
-    package func death(share: Double, of scenarios: [any Scenario]) -> TokenDeath {
+    package func death(share: Double, of credentials: [String]) -> TokenDeath {
         let revocation = #"{"revokeNow":true}"#
         return share > 0.35 ? .whenBusy(revocation) : .now([revocation])
     }
