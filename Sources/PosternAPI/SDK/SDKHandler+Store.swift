@@ -60,11 +60,13 @@ extension SDKHandler {
         let bytes = messages.reduce(0) { $0 + $1.range.count }
         context.memory.takeAnyway(bytes)
         let admission = admission(of: submission, to: site)
+        // The closures below copy the upstream.
+        guard site.endpoints.patience > .zero else {
+            return append(messages, submission, after: admission, wait) { stored($0) }
+        }
         whenAllowed(asked, wait, unless: { [self] in refusal(by: admission, to: site) }) { [self] reason in
-            guard let reason else {
-                return append(messages, submission, after: admission, wait) { stored($0) }
-            }
             switch reason {
+            case nil: append(messages, submission, after: admission, wait) { stored($0) }
             case .problem(let slug):
                 context.memory.give(bytes)
                 refuse(slug)
