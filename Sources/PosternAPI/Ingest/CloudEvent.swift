@@ -42,7 +42,7 @@ private func isJSON(mediaType: some StringProtocol) -> Bool {
 /// The attributes of an event that the gateway knows (CloudEvents 1.0.2, Context Attributes). It ignores all
 /// others.
 struct CloudEventAttributes {
-    enum Name: CaseIterable {
+    enum Name: Int, CaseIterable {
         case specversion, id, source, type, datacontenttype, dataschema, subject, time, partitionkey, traceparent
     }
 
@@ -55,7 +55,8 @@ struct CloudEventAttributes {
         /// A header whose value is not valid UTF-8.
         case notUTF8
     }
-    private var values: [Name: Value] = [:]
+    /// By the numbers of their names.
+    private var values = [Value?](repeating: nil, count: Name.allCases.count)
     /// The headers of attributes that the gateway does not know and whose values are not valid UTF-8.
     private var unreadableHeaders: [String] = []
     /// Whether they are headers, and the data is the body.
@@ -68,7 +69,7 @@ struct CloudEventAttributes {
             let name = Name.allCases.first { $0 != .datacontenttype && header.dropFirst(3) == "\($0.text)" }
             let text = Self.decoded(bytes, isURI: name?.isURI ?? false)
             if let name {
-                values[name] = values[name] == nil ? text.map { .text($0) } ?? .notUTF8 : .repeated
+                values[name.rawValue] = values[name.rawValue] == nil ? text.map { .text($0) } ?? .notUTF8 : .repeated
             } else if text == nil {
                 unreadableHeaders.append(header)
             }
@@ -116,12 +117,12 @@ struct CloudEventAttributes {
     init(_ members: [(name: Name, value: JSONValue)]) {
         areHeaders = false
         for (name, value) in members where value.kind != .null {
-            values[name] = value.string.map { .text($0) } ?? .other
+            values[name.rawValue] = value.string.map { .text($0) } ?? .other
         }
     }
 
     subscript(_ name: Name) -> String? {
-        if case .text(let text) = values[name] { text } else { nil }
+        if case .text(let text) = values[name.rawValue] { text } else { nil }
     }
 
     /// What groups events that belong together: the Partitioning extension's attribute, or else the subject.
@@ -136,7 +137,7 @@ struct CloudEventAttributes {
     func check(_ faults: inout PayloadErrors) {
         for name in Name.allCases {
             let rule = name.rule
-            switch values[name] {
+            switch values[name.rawValue] {
             case nil: if name.isRequired { add("is required and \(rule.text)", of: name, to: &faults) }
             case .text(let text) where rule.isMet(text): break
             case .text, .other: add(rule.text, of: name, to: &faults)
