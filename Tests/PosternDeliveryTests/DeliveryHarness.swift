@@ -175,7 +175,8 @@ final class DeliveryHarness {
     }
 
     private var trace: (requests: Int, open: Int, unsettled: Int, snapshot: UpstreamSnapshot) {
-        (transport.requests.count, transport.openRequests.count, worker.unsettledBatches, worker.snapshot)
+        let counts = transport.counts
+        return (counts.sent, counts.open, worker.unsettledBatches, worker.snapshot)
     }
 
     /// Advances time as the worker's own thread would see it. Returns how many iterations the worker made.

@@ -2,17 +2,12 @@ import PosternWorld
 import Testing
 
 @Suite struct WorldTests {
-    /// Worlds that broke a promise once.
-    static let found: [UInt64] = [
-        4, 14, 21, 22, 41, 56, 63, 132, 144, 178, 198, 211, 228, 241, 249, 379, 1024, 1083, 1428, 1702, 1847, 3147,
-        30087, 30226, 30556, 31377, 42891, 42906, 106034, 201923,
-    ]
     /// Worlds in which a bit of the log flips, or of the store.
     static let damaged: [UInt64] = [31, 39]
 
-    @Test(arguments: Array(Set(1...20).union(found + damaged)).sorted()) func promises_areKept_inTheWorldOfASeed(
-        seed: UInt64
-    ) {
+    /// Few: a change of the world changes what each seed makes, so that none is worth more than another. `make simulate`
+    /// tries as many as it is told.
+    @Test(arguments: Array(1...20) + damaged) func promises_areKept_inTheWorldOfASeed(seed: UInt64) {
         let report = World(Plan(seed: seed)).simulate()
         if report.broken != nil { Issue.record("\(report.shrunk.explanation)") }
     }

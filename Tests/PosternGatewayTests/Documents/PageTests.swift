@@ -25,16 +25,16 @@ import Testing
     }
 
     /// What these pages teach exists: types, members and files in backticks.
-    @Test(
-        arguments: ["ARCHITECTURE.md", "CONTRIBUTING.md"]
-            + ["store", "delivery", "http", "events"].map { "docs/internals/\($0).md" })
-    func names_areDeclared(path: String) throws {
+    @Test func names_areDeclared() throws {
         let files = try Page.files { $0.hasSuffix(".swift") || !$0.contains("/") }
         let declared = try Self.declared(in: files.filter { $0.hasSuffix(".swift") })
-        for match in try Page(path).text.matches(of: #/`([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`/#) {
-            if files.contains(where: { "/\($0)".hasSuffix("/\(match.0.dropFirst().dropLast())") }) { continue }
-            for name in [match.1, match.2].compactMap(\.self) {
-                #expect(declared.contains(String(name)), "\(path) names \(match.0)")
+        let internals = ["store", "delivery", "http", "events"].map { "docs/internals/\($0).md" }
+        for path in ["ARCHITECTURE.md", "CONTRIBUTING.md"] + internals {
+            for match in try Page(path).text.matches(of: #/`([A-Z][a-z]\w*)(?:\.(\w+))?(?:\([^`]*\))?`/#) {
+                if files.contains(where: { "/\($0)".hasSuffix("/\(match.0.dropFirst().dropLast())") }) { continue }
+                for name in [match.1, match.2].compactMap(\.self) {
+                    #expect(declared.contains(String(name)), "\(path) names \(match.0)")
+                }
             }
         }
     }

@@ -50,6 +50,9 @@ public final class ScriptedTransport: Transport {
     /// What was sent so far.
     public var requests: [UpstreamRequest] { state.withLock { $0.sent.map(\.request) } }
 
+    /// How many were sent so far, and how many of them wait for an answer. Copies none.
+    public var counts: (sent: Int, open: Int) { state.withLock { ($0.sent.count, $0.open.count) } }
+
     /// The options of what was sent so far.
     public var options: [TransferOptions] { state.withLock { $0.sent.map(\.options) } }
 
