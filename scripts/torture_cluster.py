@@ -369,7 +369,7 @@ class Campaign:
     # Faults
 
     def pick(self):
-        """A gateway that no fault has; every other time it is the owner, if that is one."""
+        """A gateway that no fault has; every other time it is the one that requests with a state need, if that is one."""
         free = [node for node in self.nodes if node not in self.busy]
         owner = self.owner()
         node = owner if owner in free and self.random.random() < 0.5 else self.random.choice(free)
@@ -377,7 +377,8 @@ class Campaign:
         return node, "owner" if node is owner else "other"
 
     def owner(self):
-        question = "SELECT name FROM postern.nodes JOIN postern.store ON owner = node"
+        question = """SELECT nodes.name FROM postern.nodes JOIN postern.queues ON owner = node
+            JOIN postern.upstreams USING (number) WHERE upstreams.name = 'curio'"""
         name = psql(self.server.url(), question, check=False).strip() if self.server.child.poll() is None else ""
         return next((node for node in self.nodes if node.name == name), None)
 

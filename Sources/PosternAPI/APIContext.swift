@@ -143,9 +143,6 @@ public final class APIContext: Sendable {
         stream.close()
     }
 
-    /// Whether this gateway works on the queues of its store.
-    var ownsStore: Bool { outbox.isOwner }
-
     /// Whether no operation is running. After `beginDraining`, each ends with its current step.
     public var areOperationsIdle: Bool { operations.areIdle }
 

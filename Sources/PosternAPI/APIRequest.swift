@@ -1,6 +1,7 @@
 import PosternCompression
 import PosternCore
 import PosternHTTP
+import PosternStore
 import PosternUpstream
 
 /// A request whose headers are valid: its caller, its route, and the format of its body. Each is determined once.
@@ -115,8 +116,11 @@ final class APIRequest: AdmittedRequest {
                     slug: .unsupportedMediaType, status: 415, detail: "Send application/json, in UTF-8.",
                     headers: [("Accept", "application/json")])
             }
-            if match.route.needsOwner, !handler.context.ownsStore {
-                responder.relay(decoded)
+            let context = handler.context
+            if !isRelayed, match.route.needsOwner, case let queue = match.queue(in: context),
+                context.outbox.mustRelay(queue)
+            {
+                responder.relay(decoded, to: queue)
             } else {
                 match.respond(decoded, responder)
             }

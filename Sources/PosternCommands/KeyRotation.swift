@@ -20,8 +20,8 @@ public enum KeyRotation {
         guard settings.kind == .sqlite else {
             throw CommandFailure(
                 CommandFailure.usage,
-                "The store is in PostgreSQL. Restart its gateways with this configuration: the one that owns the store "
-                    + "encrypts the credentials with the current key.")
+                "The store is in PostgreSQL. Restart its gateways with this configuration: they "
+                    + "encrypt the credentials with the current key.")
         }
         try settings.requireFile()
         return try onStore { () throws(StoreError) in

@@ -95,6 +95,9 @@ public final class WorkerGroup: Sendable {
     /// Stops claiming in all workers. Requests in flight may finish.
     public func beginStopping() { for worker in all { worker.beginStopping() } }
 
+    /// The number of messages that are in flight.
+    public var inFlight: Int { all.reduce(0) { $0 + $1.snapshot.inFlight } }
+
     private var all: [UpstreamWorker] { members.withLock { $0.workers + $0.retired } }
 
     /// Lets requests in flight finish until `deadline`, and cancels the others by `stopTransport`, which returns when

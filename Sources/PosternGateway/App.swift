@@ -65,7 +65,7 @@ public final class App: Sendable {
         let manager = ServiceManager(environment: ProcessInfo.processInfo.environment)
         let node = try Node(loaded, logger: logger)
         defer { node?.listeners.stop() }
-        guard let (services, hasReloaded) = try open(loaded, as: node, manager, simulators) else {
+        guard let (services, hasReloaded) = try open(loaded, as: node, manager) else {
             return logger.notice("stopped")
         }
         do {
@@ -75,7 +75,7 @@ public final class App: Sendable {
             services.abandon()
             throw error
         }
-        // A signal that came while another gateway owned the store.
+        // A signal that came before the store was open.
         if hasReloaded { reload(services, simulators) }
         DedicatedThreads().drive(
             Supervisor(
@@ -84,8 +84,8 @@ public final class App: Sendable {
                     manager?.notifyOfReload()
                     reload(services, simulators)
                     manager?.notify(["READY=1"])
-                }, tasks: tasks(services, manager), isOver: { services.hasLostStore }))
-        let hasLostStore = services.hasLostStore
+                }, tasks: tasks(services, manager), isOver: { services.loss != nil }))
+        let loss = services.loss
         manager?.notify(["STOPPING=1", "STATUS=Stopping"])
         var isHurried = false
         services.stop {
@@ -93,47 +93,27 @@ public final class App: Sendable {
             return isHurried
         }
         logger.notice("stopped")
-        if hasLostStore { throw .store(.ownershipLost) }
+        if let loss { throw .store(loss) }
     }
 
-    /// Opens the store, once this gateway owns it. Returns nil if a signal has stopped it before that.
+    /// Opens the store. Returns nil if a signal has stopped it before that.
     private func open(
-        _ loaded: ConfigurationLoader.LoadedConfiguration, as node: Node?, _ manager: ServiceManager?,
-        _ simulators: Simulators?
+        _ loaded: ConfigurationLoader.LoadedConfiguration, as node: Node?, _ manager: ServiceManager?
     ) throws(AppError) -> (services: Services, hasReloaded: Bool)? {
+        guard let node else { return (try Services(loaded, options, logger: logger), false) }
         var hasReloaded = false
-        while true {
-            var lease: StoreLease?
-            if let node {
-                var store = loaded.configuration.outbox.located
-                store.postgres.configDigest = loaded.digest
-                lease = try node.takeStore(store, manager) { [self] services in
-                    while let signal = signals.take() {
-                        if signal == .stop {
-                            manager?.notify(["STOPPING=1", "STATUS=Stopping"])
-                            services?.stop { signals.take() == .stop }
-                            return true
-                        }
-                        hasReloaded = true
-                        guard let services else { continue }
-                        manager?.notifyOfReload()
-                        reload(services, simulators)
-                        manager?.notify(["READY=1"])
-                    }
-                    return false
-                } open: { [options, logger] (lease) throws(AppError) in
-                    try Services(loaded, options, owning: lease, as: node, logger: logger)
-                }
-                guard lease != nil else { return nil }
+        var store = loaded.configuration.outbox.located
+        store.postgres.configDigest = loaded.digest
+        let services = try node.open(store, manager) { [signals] in
+            while let signal = signals.take() {
+                if signal == .stop { return true }
+                hasReloaded = true
             }
-            do throws(AppError) {
-                return (try Services(loaded, options, owning: lease, as: node, logger: logger), hasReloaded)
-            } catch {
-                guard let lease, case .store(let reason) = error, reason.isOfDatabase else { throw error }
-                logger.warning("cannot open the store; waiting for it again", metadata: ["error": "\(reason)"])
-                lease.leave()
-            }
+            return false
+        } open: { [options, logger] (lease) throws(AppError) in
+            try Services(loaded, options, sharing: lease, as: node, logger: logger)
         }
+        return services.map { ($0, hasReloaded) }
     }
 
     private func tasks(_ services: Services, _ manager: ServiceManager?) -> [Supervisor.Task] {
@@ -142,7 +122,7 @@ public final class App: Sendable {
             Supervisor.Task(period: .seconds(5)) { services.endRetired() },
             .init(period: FreeMemory.period) { [logger] in memory.release(at: SystemTime(), logger) },
         ]
-        if services.isShared { tasks.append(.init(period: .seconds(1)) {}) }
+        if services.isShared { tasks.append(.init(period: .milliseconds(100)) { services.balance() }) }
         if services.hasCertificate {
             tasks.append(.init(period: Supervisor.certificatePeriod) { services.checkCertificate() })
         }
@@ -170,17 +150,7 @@ public final class App: Sendable {
         for (type, url) in (simulators?.urls ?? [:]).sorted(by: { $0.key < $1.key }) {
             logger.notice("simulator started", metadata: ["type": "\(type)", "url": "\(url)"])
         }
-        let keyRotation = services.outbox.keyRotation
-        if keyRotation.resealed > 0 {
-            logger.notice(
-                "credentials encrypted with the new key",
-                metadata: ["credentials": .stringConvertible(keyRotation.resealed)])
-        }
-        if keyRotation.unreadable > 0 {
-            logger.warning(
-                "stored credentials cannot be decrypted with the configured keys; their messages wait for new ones",
-                metadata: ["credentials": .stringConvertible(keyRotation.unreadable)])
-        }
+        services.outbox.keyRotation.log(to: logger)
         warnOfMissingSettings(services.upstreams.map(\.queue.upstream))
         warnOfDisabledUpstreams(services)
         let server = services.configuration.server

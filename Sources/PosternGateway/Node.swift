@@ -8,7 +8,7 @@ import PosternThreads
 import PosternUpstream
 
 /// This gateway as one of several that share a store. It listens before it has opened the store, so that probes and callers get
-/// answers, and keeps its ports when it takes over.
+/// answers.
 final class Node: Sendable {
     let memory: ByteBudget
     let listeners: any Listeners
@@ -43,64 +43,59 @@ final class Node: Sendable {
         if hasAdminListener { admin.pass(to: handler.admin) }
     }
 
-    /// Answers by itself again.
-    func takeBack() {
-        main.pass(to: nil)
-        admin.pass(to: nil)
-    }
-
-    /// Waits until this gateway owns the store. Returns nil if `isCancelled` becomes true first.
+    /// Joins the gateways that share the store, and opens it. Returns nil if `isCancelled` becomes true first.
     ///
     /// - Parameters:
-    ///   - isCancelled: Asked several times a second, with what answers meanwhile, which it stops before it returns true.
-    ///   - open: Makes that. Called until it succeeds.
-    func takeStore(
-        _ options: OutboxOptions, _ manager: ServiceManager?, isCancelled: (Services?) -> Bool,
+    ///   - isCancelled: Asked several times a second.
+    ///   - open: Opens the store. Called until it succeeds, unless this gateway keeps the store and the database is not the cause.
+    func open(
+        _ options: OutboxOptions, _ manager: ServiceManager?, isCancelled: () -> Bool,
         open: (StoreLease) throws(AppError) -> Services
-    ) throws(AppError) -> StoreLease? {
+    ) throws(AppError) -> Services? {
         logger.notice(
             "waiting for the store", metadata: ["node": "\(name)", "port": .stringConvertible(ports.main)])
-        var (known, problem) = ("", "")
-        var (services, nextTry) = (nil as Services?, MonotonicInstant.distantPast)
-        defer { services?.endWithoutStore() }
+        var (known, problem) = ("", "waiting for the store")
+        var (services, failure) = (nil as Services?, nil as AppError?)
+        var nextTry = MonotonicInstant.distantPast
+        let lease: StoreLease
         do throws(StoreError) {
-            guard let lease = try StoreLease.join(options, threads: DedicatedThreads(), logger: logger) else {
+            guard let joined = try StoreLease.join(options, threads: DedicatedThreads(), logger: logger) else {
                 return nil
             }
-            let isStopped = {
-                guard isCancelled(services) else { return false }
-                services = nil
-                return true
-            }
-            let isOwner = try lease.wait(isCancelled: isStopped) { reason in
-                if services == nil, lease.hasJoined, SystemTime().instant >= nextTry {
-                    // The owner may still have to make the queues, and the database may be away.
-                    do throws(AppError) {
-                        services = try open(lease)
-                        services?.startWithoutStore()
-                    } catch {
-                        if "\(error)" != problem {
-                            logger.notice(
-                                "cannot accept messages yet; the owner needs the same upstreams",
-                                metadata: ["error": "\(error)"])
-                        }
-                        problem = "\(error)"
-                    }
+            lease = joined
+            let isDone = {
+                guard services == nil, failure == nil, SystemTime().instant >= nextTry else { return failure != nil }
+                do throws(AppError) {
+                    services = try open(lease)
+                } catch {
+                    if lease.isKeeper, !error.isOfDatabase { failure = error }
+                    problem = "\(error)"
                     nextTry = SystemTime().instant + .seconds(1)
                 }
+                return services != nil || failure != nil
+            }
+            let isOpen = try lease.wait(until: isDone, isCancelled: isCancelled) { reason in
+                let reason = reason ?? problem
                 // The service manager must not take the wait for a start that hangs.
-                let status = (services == nil ? "" : "Accepting messages; ") + reason
-                manager?.notify(["READY=1", "WATCHDOG=1", "STATUS=\(status.printable())"])
+                manager?.notify(["READY=1", "WATCHDOG=1", "STATUS=\(reason.printable())"])
                 _ = listeners.renewCertificates()
                 guard reason != known else { return }
                 known = reason
                 main.wait(because: reason)
                 admin.wait(because: reason)
-                logger.notice("not the owner of the store", metadata: ["reason": "\(reason)"])
+                logger.notice("cannot open the store yet", metadata: ["reason": "\(reason)"])
             }
-            return isOwner ? lease : nil
+            guard isOpen else { return nil }
         } catch {
             throw .store(error)
         }
+        guard let failure else { return services }
+        lease.leave()
+        throw failure
     }
+}
+
+extension AppError {
+    /// Whether the database of a shared store is the cause, so that the same may succeed later.
+    fileprivate var isOfDatabase: Bool { if case .store(let reason) = self { reason.isOfDatabase } else { false } }
 }

@@ -20,6 +20,7 @@ final class Services: Sendable {
     private let lease: StoreLease?
     private let context: APIContext
     private let handler: GatewayHandler
+    private let metrics: Metrics
     private let logger: Logger
     private let time: any TimeSource
     private let current: Mutex<GatewayConfiguration>
@@ -27,16 +28,23 @@ final class Services: Sendable {
     private let upstreamsInForce: Mutex<[ServedUpstream]>
     private let dependencies: UpstreamWorker.Dependencies
     private let certificateWarning = Mutex(CertificateWarning())
+    private let seen = Mutex(SeenAssignment())
 
     var configuration: GatewayConfiguration { current.withLock { $0 } }
 
+    /// What this gateway knew when it last looked which queues are its own.
+    private struct SeenAssignment {
+        var number = 0
+        var keeps = false
+    }
+
     /// - Parameters:
-    ///   - lease: That of the store, if it is shared. As long as another gateway owns it, this one sends nothing, and relays
-    ///     what needs the owner (`Outbox.isOwner`).
+    ///   - lease: That of the store, if it is shared. This gateway sends from the queues that it has adopted (`balance`), and
+    ///     relays what needs the owner of another one (`Outbox.mustRelay`).
     ///   - node: What listens already, if the store is shared.
     init(
         _ loaded: ConfigurationLoader.LoadedConfiguration, _ options: App.Options,
-        in environment: Environment = Environment(), owning lease: StoreLease? = nil, as node: Node? = nil,
+        in environment: Environment = Environment(), sharing lease: StoreLease? = nil, as node: Node? = nil,
         logger: Logger
     ) throws(AppError) {
         let (time, random) = (environment.time, environment.random)
@@ -45,6 +53,7 @@ final class Services: Sendable {
         let memory = node?.memory ?? configuration.server.memory
         self.node = node
         self.lease = lease
+        self.metrics = metrics
         self.logger = logger
         self.time = time
         current = Mutex(configuration)
@@ -83,7 +92,7 @@ final class Services: Sendable {
                 }
                 var next = try ServedUpstream(upstream, settings, dependencies)
                 outbox.share(next.queue, as: configuration, logger)
-                if outbox.isOwner {
+                if lease == nil {
                     let worker = try next.makeWorker(settings, dependencies)
                     workers.append(worker)
                     next.worker = worker
@@ -91,12 +100,9 @@ final class Services: Sendable {
                 served.append(next)
             }
             upstreamsInForce = Mutex(served)
-            if outbox.isOwner {
+            if lease == nil {
                 try outbox.registerStored()
                 try outbox.markDisabled()
-            }
-            if let lease {
-                metrics.database.queueMoves(lease.hasReplacedOwner ? "takeover" : "free").add(workers.count)
             }
             let workerGroup = WorkerGroup(workers, outbox: outbox, time: time)
             self.workerGroup = workerGroup
@@ -128,9 +134,12 @@ final class Services: Sendable {
     /// Starts delivering, then listening. Returns the ports.
     func start() throws(AppError) -> (main: UInt16, admin: UInt16?) {
         do throws(SystemLimitError) { try workerGroup.start() } catch { throw .system("\(error).") }
-        watchForAlerts()
-        context.resumeReplays()
-        if node != nil { handler.answerRelayed() }
+        if isShared {
+            handler.answerRelayed()
+            serve()
+        } else {
+            beginKeeping()
+        }
         let ports: (main: UInt16, admin: UInt16?)
         if let node {
             node.pass(to: handler, hasAdminListener: configuration.server.admin.isOn)
@@ -142,16 +151,10 @@ final class Services: Sendable {
         return ports
     }
 
-    /// Answers, as a gateway that does not own the store.
-    func startWithoutStore() { node?.pass(to: handler, hasAdminListener: configuration.server.admin.isOn) }
-
-    /// Ends that. The lease goes on.
-    func endWithoutStore() {
-        node?.takeBack()
-        context.beginDraining()
-        outbox.close()
-        context.stop()
-        transport.stop()
+    /// What is done by one of the gateways on a store.
+    private func beginKeeping() {
+        watchForAlerts()
+        context.resumeReplays()
     }
 
     /// Closes what was opened, after a failed start.
@@ -159,12 +162,13 @@ final class Services: Sendable {
         workerGroup.stop(deadline: time.instant) { transport.stop() }
         context.stop()
         outbox.close()
+        lease?.leave()
     }
 
-    /// Whether other gateways may take over the store.
-    var isShared: Bool { node != nil }
-    /// Whether another gateway has taken over the store, so that this one has nothing left to do.
-    var hasLostStore: Bool { outbox.failure == .ownershipLost }
+    /// Whether other gateways may use the store, too.
+    var isShared: Bool { lease != nil }
+    /// Why this gateway has nothing left to do, for example because another one has taken over its queues; nil: it has.
+    var loss: StoreError? { isShared ? outbox.loss : nil }
 
     /// The upstreams that are configured and enabled.
     var upstreams: [ServedUpstream] {
@@ -198,16 +202,26 @@ final class Services: Sendable {
         context.beginDraining()
         outbox.answerRelayed(nil)
         listeners.stopAccepting()
+        lease?.beginStopping()
+        if isShared { workerGroup.workers.map(\.name).forEach(workerGroup.retire) }
         workerGroup.beginStopping()
         wait(until: deadline, or: isHurried) {
-            listeners.runningRequests == 0 && context.areOperationsIdle && outbox.relayedRequests == 0
+            releaseIdle()
+            return listeners.runningRequests == 0 && context.areOperationsIdle && outbox.relayedRequests == 0
         }
         listeners.stop()
-        wait(until: deadline, or: isHurried) { workerGroup.workers.allSatisfy { $0.snapshot.inFlight == 0 } }
+        wait(until: deadline, or: isHurried) {
+            releaseIdle()
+            return workerGroup.inFlight == 0
+        }
         workerGroup.stop(deadline: time.instant) { transport.stop() }
         context.stop()
         outbox.close()
+        lease?.leave()
     }
+
+    /// Other gateways take over the queues from which nothing is sent any more.
+    private func releaseIdle() { if isShared { endRetired() } }
 
     private func wait(until deadline: MonotonicInstant, or isHurried: () -> Bool, _ isDone: () -> Bool) {
         let pause = Inbox<Void>()
@@ -264,6 +278,7 @@ final class Services: Sendable {
         for upstream in upstreams { upstream.client.renewConnections() }
         if changesTurns || !(plan.upstreams + plan.added + plan.removed).isEmpty { refreshUpstreams() }
         endRetired()
+        serve()
         lease?.show(configDigest: loaded.digest)
         context.wasReloaded()
         return plan
@@ -336,7 +351,7 @@ final class Services: Sendable {
                 }
                 let served = try ServedUpstream(upstream, settings, dependencies)
                 outbox.share(served.queue, as: plan.configuration, logger)
-                if outbox.isOwner {
+                if !isShared {
                     do throws(StoreError) {
                         try begin(served, settings)
                     } catch {
@@ -371,7 +386,7 @@ final class Services: Sendable {
         upstreamsInForce.withLock { upstreams in upstreams.removeAll { $0.name == name } }
         workerGroup.retire(name)
         // The worker ends later, and its queue follows then.
-        guard !workerGroup.isRetiring(name), outbox.isOwner else { return }
+        guard !workerGroup.isRetiring(name), !isShared else { return }
         do throws(StoreError) {
             try outbox.disable(removed.queue)
         } catch {
@@ -380,6 +395,61 @@ final class Services: Sendable {
     }
 
     // MARK: Queues of configured upstreams
+
+    /// Shows the other gateways on which queues this one can work.
+    private func serve() { if isShared { outbox.serve(upstreams.map(\.queue)) } }
+
+    /// Adopts the queues of a shared store that are to be this gateway's, and releases those that are not. Call it several times a
+    /// second, on the thread that reloads.
+    func balance() {
+        guard let assignment = outbox.assignment else { return }
+        endRetired()
+        let hasLooked = seen.withLock { seen in
+            defer { seen.number = assignment.number }
+            return seen.number != assignment.number
+        }
+        guard hasLooked, outbox.failure == nil else { return }
+        keep()
+        for upstream in upstreams {
+            let (name, number) = (upstream.name, upstream.queue.number)
+            if upstream.worker != nil {
+                if !assignment.includes(number) { release(name) }
+            } else if workerGroup.isRetiring(name) {
+                continue
+            } else if let reason = assignment.reasonToAdopt(number) {
+                adopt(name, because: reason)
+            } else if assignment.isHeld(number) {
+                outbox.disown(upstream.queue)
+            }
+        }
+    }
+
+    /// Begins to keep the store, or ends that.
+    private func keep() {
+        let (keeps, did) = (outbox.isKeeper, seen.withLock(\.keeps))
+        guard keeps != did else { return }
+        do throws(StoreError) {
+            if keeps {
+                try outbox.beginKeeping()
+                beginKeeping()
+            }
+            seen.withLock { $0.keeps = keeps }
+        } catch {
+            logger.error("cannot keep the store yet", metadata: ["error": "\(error)"])
+        }
+    }
+
+    private func adopt(_ name: UpstreamName, because reason: String) {
+        do throws(StoreError) {
+            try adopt(name)
+            metrics.database.queueMoves(reason).add()
+            logger.notice("queue adopted", metadata: ["upstream": "\(name)", "reason": "\(reason)"])
+        } catch {
+            // Another gateway was faster.
+            guard error != .notOwner else { return }
+            logger.warning("cannot adopt a queue yet", metadata: ["upstream": "\(name)", "error": "\(error)"])
+        }
+    }
 
     /// Adopts a queue, and starts a worker that sends from it.
     private func begin(
@@ -400,6 +470,7 @@ final class Services: Sendable {
             let settings = configuration.upstreams.first(where: { $0.name == name })
         else { return }
         try begin(upstream, settings)
+        if isShared { outbox.share(upstream.queue, as: configuration, logger) }
         refreshUpstreams()
     }
 

@@ -19,8 +19,8 @@ public final class DatabaseMetrics: Sendable {
     public let lostCommits = Counter()
     /// Queues that this gateway has begun to work on, by what they had before.
     public let queueMoves = Metrics.counters("reason")
-    /// The values of `reason` in `queueMoves`: no owner, or one that was silent.
-    public static let reasons = ["free", "takeover"]
+    /// The values of `reason` in `queueMoves`: no owner, one that was silent, or one that has released it to this gateway.
+    public static let reasons = ["free", "takeover", "balance"]
     private let logLag = Atomic<Int>(0)
     /// How long ago the oldest transaction of another gateway was committed, when this one has counted it; in milliseconds.
     public var logLagMilliseconds: Int {

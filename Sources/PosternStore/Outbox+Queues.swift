@@ -9,7 +9,7 @@ extension Outbox {
         let isDisabled = upstream is StoredUpstream
         let upstream = AnyUpstream(upstream)
         let (number, hasTurns) =
-            isOwner
+            isKeeper
             ? try writer.changeNow { try $0.register(upstream, type: type) } : try find(upstream, type: type)
         let target = QueueTarget(upstream, number: number, cap: cap, isDisabled: isDisabled, hasTurns: hasTurns)
         named(upstream.name, number)
@@ -18,7 +18,7 @@ extension Outbox {
         return target
     }
 
-    /// The queue of an upstream that the owner has registered. Throws `notOwner` if it has not, with this type and these kinds.
+    /// The queue of an upstream that the keeper has registered. Throws `notOwner` if it has not, with this type and these kinds.
     private func find(_ upstream: AnyUpstream, type: String) throws(StoreError) -> (UpstreamNumber, hasTurns: Bool) {
         let found = try read { sql in
             try sql.all("SELECT name, number FROM kinds") { (Kind($0[0]), $0[1] as Int) }
@@ -51,9 +51,13 @@ extension Outbox {
     }
 
     /// Has the messages of a queue take turns; nil ends that. Waits for the writer if it begins or ends: indexes are made
-    /// of all that is queued. If it throws, messages do not take turns. Only the owner begins and ends that.
+    /// of all that is queued. If it throws, messages do not take turns. Only the owner of a queue begins and ends that, or the
+    /// keeper if none works on it.
     public func share(_ target: QueueTarget, by fairness: Fairness?) throws(StoreError) {
-        guard isOwner else { return target.fairness = target.hasTurns ? fairness : nil }
+        guard isResponsible(for: target.number) else {
+            target.hasTurns = try read { try Migrations.hasTurns(of: target.number, with: $0) }
+            return target.fairness = target.hasTurns ? fairness : nil
+        }
         guard target.fairness != fairness || target.hasTurns != (fairness != nil) else { return }
         let hasTurns = fairness != nil
         if !hasTurns || !target.hasTurns {
@@ -81,21 +85,46 @@ extension Outbox {
     /// two transactions: what was stored or removed before that, the first scan sees in the rows, and what comes later is
     /// announced to the queue.
     public func adopt(_ target: QueueTarget) throws(StoreError) -> UpstreamQueue {
-        try closeOpenAttempts(of: target.number)
-        let queue = UpstreamQueue(target, of: self)
-        // No owner has heard of what was stored while the queue had none.
-        try writer.changeNow { transaction in
-            if transaction.sql.admitsLate { try transaction.admitLanes(of: target) }
-        } then: { [queues] in
-            queues.adopt(queue)
-        }
-        do {
-            try queue.adoptLeftovers()
+        if engine.isShared { try own(target) }
+        do throws(StoreError) {
+            try closeOpenAttempts(of: target.number)
+            let queue = UpstreamQueue(target, of: self)
+            // No owner has heard of what was stored while the queue had none.
+            try writer.changeNow { transaction in
+                if transaction.sql.admitsLate { try transaction.admitLanes(of: target) }
+                try transaction.updateParkedLanes(of: target.number)
+            } then: { [self] in
+                queues.adopt(queue)
+                queueHasMoved()
+            }
+            do {
+                try queue.adoptLeftovers()
+            } catch {
+                queues.drop(queue)
+                throw engine.error(error)
+            }
+            return queue
         } catch {
-            queues.drop(queue)
-            throw engine.error(error)
+            disown(target)
+            throw error
         }
-        return queue
+    }
+
+    /// Makes this process the owner of a queue of a shared store, and reads its figures: other processes change them no more.
+    private func own(_ target: QueueTarget) throws(StoreError) {
+        let number = target.number
+        let rotation = try writer.changeNow { [vault] transaction in
+            try transaction.writer.own(number, in: transaction.sql)
+            return try KeyRotationReport.run(with: transaction.sql, of: [number], vault: vault)
+        }
+        rotation.log(of: target.name, to: logger)
+    }
+
+    /// Ends that, also if it is only in the database. Other processes may adopt the queue at once.
+    public func disown(_ target: QueueTarget) {
+        guard engine.isShared else { return }
+        // If the database cannot be reached, this is done again when it is found out.
+        try? writer.changeNow { try $0.writer.disown(target.number, in: $0.sql) }
     }
 
     /// Ends the sending from a queue. Its worker must have ended, and its requests must have been answered or given up:
@@ -103,8 +132,13 @@ extension Outbox {
     /// the worker has submitted.
     public func drop(_ queue: UpstreamQueue) {
         // If the store fails, what was submitted has failed, too.
-        try? writer.changeNow { _ in }
+        try? writer.changeNow { transaction in
+            try transaction.writer.disown(queue.number, in: transaction.sql)
+        } then: { [queues] in
+            queues.drop(queue)
+        }
         queues.drop(queue)
+        queueHasMoved()
     }
 
     /// Whether this process is sending the message.

@@ -50,8 +50,8 @@ public enum MessageAction: String, Sendable, CaseIterable {
 }
 
 extension Outbox {
-    /// Does `action` with those of `ids` that allow it, all in one transaction, and returns them. The completion runs on
-    /// the writer's thread after the commit.
+    /// Does `action` with those of `ids` that allow it, and returns them: those of the queues of a process in one transaction. The
+    /// completion runs on the writer's thread after the commit.
     ///
     /// - Parameters:
     ///   - state: The state of messages that are purged; nil means any but `queued`.
@@ -59,6 +59,40 @@ extension Outbox {
     public func perform(
         _ action: MessageAction, on ids: [MessageID], in state: MessageState? = nil, by key: String? = nil,
         completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+    ) {
+        let here = ids.filter { !mustRelay($0.upstream) }
+        guard here.count < ids.count else { return performHere(action, on: ids, in: state, by: key, completion) }
+        let owned = Set(here)
+        var parts = Dictionary(grouping: ids.filter { !owned.contains($0) }, by: \.upstream)
+            .sorted { $0.key.rawValue < $1.key.rawValue }.map { (queue: UpstreamNumber?.some($0.key), ids: $0.value) }
+        if !here.isEmpty { parts.insert((nil, here), at: 0) }
+        perform(action, onEach: parts[...], in: state, by: key, completion)
+    }
+
+    /// One part after the other. `queue`: that to whose owner it is relayed; nil: it is done here.
+    private func perform(
+        _ action: MessageAction, onEach parts: ArraySlice<(queue: UpstreamNumber?, ids: [MessageID])>,
+        in state: MessageState?, by key: String?, after done: [MessageID] = [],
+        _ completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
+    ) {
+        guard let part = parts.first else { return completion(.success(done)) }
+        let goOn: @Sendable (Result<[MessageID], StoreError>) -> Void = { [self] result in
+            switch result {
+            case .success(let more):
+                perform(action, onEach: parts.dropFirst(), in: state, by: key, after: done + more, completion)
+            case .failure(let error): completion(.failure(error))
+            }
+        }
+        if let queue = part.queue {
+            relay(RelayedAction(action: action, ids: part.ids, state: state, key: key), to: queue, completion: goOn)
+        } else {
+            performHere(action, on: part.ids, in: state, by: key, goOn)
+        }
+    }
+
+    func performHere(
+        _ action: MessageAction, on ids: [MessageID], in state: MessageState?, by key: String?,
+        _ completion: @escaping @Sendable (Result<[MessageID], StoreError>) -> Void
     ) {
         switch action {
         case .retry: requeue(ids, by: key, completion: completion)
@@ -130,6 +164,7 @@ extension Outbox {
     ) {
         writer.change(
             { transaction in
+                try transaction.borrow(number)
                 try transaction.sql.run(
                     "UPDATE upstreams SET isPaused = ?, pausedBy = ?, pausedAtMs = ? WHERE number = ?", pause != nil,
                     pause?.key, pause?.at, number)
@@ -146,6 +181,7 @@ extension Outbox {
     public func flush(_ target: QueueTarget, completion: @escaping @Sendable () -> Void = {}) {
         let now = time.now
         writer.change { transaction in
+            try transaction.borrow(target.number)
             let newest = MessageID(rawValue: Int64(transaction.writeStates[target.number].ledger.lastID))
             try transaction.sql.run(
                 "UPDATE upstreams SET flushedThrough = ? WHERE number = ?", newest, target.number)

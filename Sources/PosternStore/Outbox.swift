@@ -33,6 +33,8 @@ public final class Outbox: Sendable {
     private let configuredCallbacks = Mutex<[Callback]?>(nil)
     private let capped = Atomic<Bool>(false)
     private let replays = Atomic<Bool>(false)
+    /// Whether this process has begun or ended to work on a queue since the figures were read.
+    private let queuesHaveMoved = Atomic<Bool>(false)
     private let currentMaxBytes: Atomic<Int>
     private let waitedFor = Atomic<Int>(0)
 
@@ -47,7 +49,7 @@ public final class Outbox: Sendable {
     /// - Parameters:
     ///   - startFresh: A damaged store is kept under a new name, and an empty one is created.
     ///   - recover: If the write-ahead log is damaged, a copy of the store is kept, and the log is repaired.
-    ///   - lease: Of a store that is shared. `close` ends it, and so does an error. Nil: it is waited for.
+    ///   - lease: Of a store that is shared; the caller ends it. Nil: it is waited for, until it keeps the store.
     public init(
         _ options: OutboxOptions, startFresh: Bool = false, recover: Bool = false, lease: StoreLease? = nil,
         time: any TimeSource, threads: any Threads, metrics: Metrics, logger: Logger
@@ -67,6 +69,7 @@ public final class Outbox: Sendable {
             options, startFresh: startFresh, recover: recover, lease: lease, health: health, time: time,
             threads: threads, metrics: metrics, logger: logger,
             prepare: {
+                if $0.isPostgres { return keyRotation = try KeyRotationReport.runWithoutOwners(with: $0, vault: vault) }
                 try Ledger.addTails(with: $0)
                 keyRotation = try KeyRotationReport.run(with: $0, vault: vault)
             },
@@ -84,7 +87,8 @@ public final class Outbox: Sendable {
             close()
             throw .systemLimit(error)
         }
-        guard engine.isOwner else { return }
+        // Of a store that is shared, those of a queue are closed when it is adopted.
+        guard !engine.isShared else { return }
         do {
             try closeOpenAttempts()
         } catch {
@@ -98,16 +102,6 @@ public final class Outbox: Sendable {
         engine.willClose()
         if writer.stop() { engine.close() }
     }
-
-    /// Whether this process works on the queues. If not, it only adds messages, with records of their requests: what needs the
-    /// state of an upstream is refused (`StoreError.notOwner`), and can be relayed to the owner (`relay`). That does not change.
-    public var isOwner: Bool { engine.isOwner }
-
-    /// How many queues this process works on. Any thread.
-    public var ownedQueues: Int { queues.adoptedCount }
-
-    /// The name of the node that works on the queues, if the store is shared and one was seen. Any thread.
-    public var ownerName: String? { engine.ownerName }
 
     /// Whether nothing is written or read any more.
     public var isClosed: Bool { writer.hasClosed }
@@ -152,15 +146,7 @@ public final class Outbox: Sendable {
         _ messages: [NewMessage], recording record: RequestRecord? = nil, after admission: Admission? = nil,
         completion: @escaping @Sendable (Result<AppendReceipt, AppendError>) -> Void
     ) {
-        guard !needsOwner(messages, after: admission) else {
-            return completion(.failure(.store(.notOwner)))
-        }
         writer.append(messages, recording: record, after: admission, completion: completion)
-    }
-
-    /// Whether only the owner of the store can store these messages, because they need a state that it changes; false on the owner.
-    public func needsOwner(_ messages: [NewMessage], after admission: Admission? = nil) -> Bool {
-        !isOwner && (admission != nil || !messages.allSatisfy(\.needsNoState))
     }
 
     /// How long ago the writer's loop last turned; more than a few seconds means that it is stalled. Zero while it waits for a
@@ -212,6 +198,9 @@ public final class Outbox: Sendable {
         engine.failure ?? health.failure
     }
 
+    /// Why nothing is stored by this process any more; nil if that is not so.
+    public var loss: StoreError? { health.condition == .lost ? health.failure : nil }
+
     /// Where the store is.
     public var path: String { engine.place }
     /// For metrics. Blocks.
@@ -237,6 +226,11 @@ public final class Outbox: Sendable {
     public func ledger(of number: UpstreamNumber) -> Ledger { shared.withLock { $0.ledgers[number] ?? Ledger() } }
 
     // MARK: Notifications from the writer
+
+    /// This process has begun or ended to work on a queue: the figures have to be read again.
+    func queueHasMoved() { queuesHaveMoved.store(true, ordering: .releasing) }
+    /// Whether that has happened since the last call.
+    func takeMoves() -> Bool { queuesHaveMoved.exchange(false, ordering: .acquiring) }
 
     func publish(_ changed: [UpstreamWriteState]) {
         health.committed()
@@ -287,6 +281,7 @@ public final class Outbox: Sendable {
 
     func report(_ error: StoreError) {
         // The store is sound, and the next job may succeed.
+        if error == .notOwner { return }
         if case .conflict = error { return logger.warning("write gave way", metadata: ["error": "\(error)"]) }
         logger.error("write failed", metadata: ["error": "\(error)"])
         health.record(error)

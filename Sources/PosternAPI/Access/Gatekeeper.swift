@@ -119,7 +119,7 @@ final class Gatekeeper: Sendable {
     func caller(named name: String, _ head: RequestHead, _ match: RouteMatch) throws(Problem) -> Caller? {
         guard !keys.isEmpty, !isOpen(match) else { return nil }
         guard let caller = keys.all.first(where: { $0.key.name == name }) else {
-            throw Self.unauthorized("The gateway that owns the store has no key \(name); give both the same keys.")
+            throw Self.unauthorized("The gateway that answers has no key \(name); give both the same keys.")
         }
         if let problem = refusal(of: caller, head, match) { throw problem }
         return caller

@@ -8,8 +8,7 @@ struct NodeListHandler: Sendable {
 
     func list(_ responder: MeteredResponder) {
         context.read(responder, isQuick: true) { [context] () throws(StoreError) in
-            let queues = context.outbox.names.values.filter { responder.caller?.mayUse($0) ?? true }.sorted()
-            let texts = try context.outbox.nodes().map { $0.json(queues: queues) }
+            let texts = try context.outbox.nodes().map { node in node.json { responder.caller?.mayUse($0) ?? true } }
             return .json(200, JSONWriter.object { $0.raw("nodes", JSONWriter.array(texts)) })
         }
     }

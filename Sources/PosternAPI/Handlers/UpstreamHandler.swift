@@ -150,7 +150,7 @@ struct UpstreamHandler: Sendable {
             json.string("name", name.description)
             json.string("type", type)
             json.string("health", snapshot.health.rawValue)
-            if let owner = context.outbox.ownerName { json.string("owner", owner) }
+            if let owner = context.outbox.ownerName(of: number) { json.string("owner", owner) }
             writeBacklog(of: number, ledger, to: &json)
             json.decimal("drainSeconds", context.drainSeconds(of: name, ledger, snapshot))
             json.number("inFlight", snapshot.inFlight)

@@ -118,8 +118,11 @@ struct IngestHandler: Sendable {
                 }
             }
             try parsed.mapError { Problem($0, in: body, form: responder.request.form ?? .json) }.get()
-            if context.outbox.needsOwner(validation.request.messages), !validation.request.isDryRun {
-                responder.relay(body)
+            let request = responder.request
+            if !request.isRelayed, !validation.request.isDryRun,
+                let queue = context.outbox.needsOwner(validation.request.messages)
+            {
+                responder.relay(body, to: queue)
             } else {
                 conclude(validation.request, responder)
             }

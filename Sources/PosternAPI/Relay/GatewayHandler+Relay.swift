@@ -3,16 +3,17 @@ import PosternHTTP
 import PosternStore
 import PosternThreads
 
-// Several gateways share a store, and one of them owns it. What needs the owner is answered there, whichever gateway received it.
+// Several gateways share a store. What needs the one that works on a queue, or that keeps the store, is answered there,
+// whichever gateway received it.
 
 extension MeteredResponder {
-    /// Has the owner of the store answer the request.
-    func relay(_ body: [UInt8]) {
+    /// Has the owner of a queue answer the request; nil: the keeper of the store.
+    func relay(_ body: [UInt8], to queue: UpstreamNumber?) {
         let context = request.handler.context
         let call = RelayedCall(request, body).bytes
         // Until the response arrives. The reservation of the server ends before.
         let memory = MemoryLease(call.count, of: context.memory)
-        context.outbox.relay(call) { [self] result in
+        context.outbox.relay(call, to: queue) { [self] result in
             withExtendedLifetime(memory) {}
             switch result.map({ HTTPResponse(stored: $0) }) {
             case .success(let response?): send(response)
@@ -25,7 +26,7 @@ extension MeteredResponder {
 }
 
 extension GatewayHandler {
-    /// Answers what other nodes relay, as long as this one owns the store.
+    /// Answers what other nodes relay.
     public func answerRelayed() {
         context.outbox.answerRelayed { [self] relayed in
             let memory = MemoryLease(8 * (relayed.bytes?.count ?? 0), of: context.memory)

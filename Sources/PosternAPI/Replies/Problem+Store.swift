@@ -76,16 +76,16 @@ extension Problem {
         Problem(storeUnavailable: "The store is not available here yet; nothing was changed. Send the request again.")
     }
 
-    /// A request that the owner of the store may have carried out, or not.
+    /// A request that another gateway may have carried out, or not.
     static var unansweredByOwner: Problem {
-        Problem(storeUnavailable: "The gateway that owns the store was lost before it has answered, \(unknownOutcome)")
+        Problem(storeUnavailable: "The gateway that was to answer was lost before that, \(unknownOutcome)")
     }
 
-    /// A request that only the gateway that owns the store can answer.
+    /// A request that only another gateway can answer: the one that works on the queue, or that keeps the store.
     static var otherOwner: Problem {
         Problem(
             storeUnavailable:
-                "Only the gateway that owns the store can do that, and none has answered; nothing was changed. "
+                "Only the gateway that works on the queue can do that, and none has answered; nothing was changed. "
                 + "Send the request again.")
     }
 }

@@ -115,18 +115,18 @@ final class Route: Sendable {
         return access == .scope(.admin) && method != .get
     }
 
-    /// Whether a gateway relays it to the one that owns the store. Of messages, only some need the owner
-    /// (`Outbox.needsOwner`).
+    /// Whether a gateway relays it to the one that works on the queue that its path names, or to the keeper of the store. Of
+    /// messages, only some need the owner of their queue (`Outbox.needsOwner`).
     var needsOwner: Bool {
         if case .upstreamRoute(let route) = action {
             if case .read = route.response { return false } else { return true }
         }
-        // Of what is stored for an SDK, only some needs the owner. The owner alone reaches platforms, of which only their callers
+        // Of what is stored for an SDK, only some needs the owner. It alone reaches the platform, of which only their callers
         // ask something; what anyone may ask is about this gateway.
         if case .sdk(let sdk) = action {
             if case .perform = sdk.response { return method != .get || access == .platform } else { return false }
         }
-        // What is kept in the memory of the owner.
+        // What is kept in the memory of the keeper.
         let isOfOwner = template.text == "/v1/history" || template.text.hasPrefix("/v1/operations")
         return isOfOwner || method != .get && !body.holdsMessages
     }

@@ -245,6 +245,16 @@ final class RouteMatch: Sendable {
         self.respond = respond
     }
 
+    /// The queue that the request is about, as far as the path says it.
+    func queue(in context: APIContext) -> UpstreamNumber? {
+        if let call { return call.site.upstream.queue.number }
+        return switch subject {
+        case .upstream(let name): context.outbox.names.first { $0.value == name }?.key
+        case .message(let id, _?): id.upstream
+        case .message(_, nil), nil: nil
+        }
+    }
+
     /// Counts a request for storing messages whose messages were not read.
     func countRefusal(_ slug: ProblemSlug, in metrics: Metrics) {
         guard route.body.holdsMessages || call?.bringsMessages == true else { return }

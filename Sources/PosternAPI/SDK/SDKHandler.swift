@@ -116,7 +116,9 @@ final class SDKHandler: Sendable {
                 responder.request.unprovenBody?.end()
                 let messages = messages(of: submission, call.site, responder.request, at: request.receivedAt)
                 let admission = admission(of: submission, to: call.site)
-                guard !context.outbox.needsOwner(messages, after: admission) else { return responder.relay(body) }
+                if !responder.request.isRelayed, let queue = context.outbox.needsOwner(messages, after: admission) {
+                    return responder.relay(body, to: queue)
+                }
                 let wait = Wait(until: context.time.instant + call.site.endpoints.patience)
                 if call.site.endpoints.patience > .zero { responder.onHangUp { wait.end() } }
                 store(messages, submission, call.site, responder.request, wait) { [self] answer, ids in

@@ -11,25 +11,22 @@ public struct StoreNodes: Sendable {
     /// The nodes by name, with the upstreams whose queues they work on.
     public func list(asJSON: Bool) throws(CommandFailure) -> String {
         guard location.options.kind == .postgres else { throw Self.noNodes }
-        let (nodes, queues) = try onStore { () throws(StoreError) in
-            let view = try StoreView(location.options)
-            return (try view.nodes(), try view.summaries().map(\.name).sorted())
-        }
+        let nodes = try onStore { () throws(StoreError) in try StoreView(location.options).nodes() }
         guard !asJSON else {
-            let texts = nodes.map { $0.json(queues: queues) }
+            let texts = nodes.map { $0.json() }
             return JSONWriter.object { $0.raw("nodes", JSONWriter.array(texts)) }
         }
         var table = TextTable(["NODE", "STATE", "VERSION", .number("CLOCK S"), "CONFIG", "QUEUES"])
         for node in nodes {
             table.add([
                 node.name, "up", node.version, node.clockOffset.map { "\($0.inSeconds)" } ?? "", node.configDigest,
-                (node.isOwner ? queues : []).map(\.description).joined(separator: ","),
+                node.queues.map(\.description).joined(separator: ","),
             ])
         }
         return table.text
     }
 
-    /// Ends a node. Its gateway joins again as another one, or ends with exit code 74 if it owned the store.
+    /// Ends a node. Its gateway joins again as another one, or ends with exit code 74 if it worked on queues.
     public func evict(_ name: String) throws(CommandFailure) -> String {
         guard location.options.kind == .postgres else { throw Self.noNodes }
         let isEnded = try onStore { () throws(StoreError) in

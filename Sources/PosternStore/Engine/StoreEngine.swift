@@ -28,20 +28,25 @@ protocol StoreEngine: AnyObject, Sendable {
     func error(_ error: any Error) -> StoreError
     /// The same for an error that ends the start.
     func startError(_ error: any Error) -> StoreError
-    /// Whether this process works on the queues. If not, it only adds messages, and tells the process that does (`Arrival`).
-    var isOwner: Bool { get }
+    /// Whether this process does what concerns no queue, or one on which no process works.
+    var isKeeper: Bool { get }
     /// Whether other processes may use the store, too.
     var isShared: Bool { get }
-    /// The name of the node that works on the queues, if the store is shared and one was seen.
-    var ownerName: String? { get }
+    /// The name of the node that works on a queue, as far as it is known; nil: none does, or the store is not shared.
+    func ownerName(of number: UpstreamNumber) -> String?
+    /// Whether another process works on a queue, as far as it is known.
+    func isOfAnother(_ number: UpstreamNumber) -> Bool
+    /// Which queues this process may adopt, and which it is to release; nil if the store is not shared.
+    var assignment: QueueAssignment? { get }
+    /// Shows other processes on which queues this one can work, and which of them belong together.
+    func serve(_ queues: Set<UpstreamNumber>, joint: Set<UpstreamNumber>)
     /// The number of this process among those that share the store; nil if there are none.
     var node: Int64? { get }
     /// What other processes have done; nil if there are none, or this one has not joined them. Blocks.
     func glance() throws -> Glance?
     /// Shows other processes whether clients listen to events here.
     func listen(_ listens: Bool)
-    /// How often the writer looks for what others have added, or for the state of the queues if it is not the owner; nil if
-    /// there are no others.
+    /// How often the writer looks for what others have done; nil if there are no others.
     var pollInterval: Duration? { get }
     /// Whether this process may send what it has claimed.
     var mayStillSend: Bool { get }
@@ -54,9 +59,12 @@ protocol StoreEngine: AnyObject, Sendable {
 }
 
 extension StoreEngine {
-    var isOwner: Bool { true }
+    var isKeeper: Bool { true }
     var isShared: Bool { false }
-    var ownerName: String? { nil }
+    func ownerName(of number: UpstreamNumber) -> String? { nil }
+    func isOfAnother(_ number: UpstreamNumber) -> Bool { false }
+    var assignment: QueueAssignment? { nil }
+    func serve(_ queues: Set<UpstreamNumber>, joint: Set<UpstreamNumber>) {}
     var node: Int64? { nil }
     func glance() throws -> Glance? { nil }
     func listen(_ listens: Bool) {}
@@ -103,6 +111,17 @@ protocol StoreWriter: AnyObject {
     var expectsNewRecords: Bool { get }
     /// Records what this transaction adds to a queue, for the process that works on it.
     func tell(of arrival: Arrival, in sql: SQL) throws
+    /// Makes this process the one that works on a queue. Throws `StoreError.notOwner` if another one does.
+    func own(_ number: UpstreamNumber, in sql: SQL) throws
+    /// Ends that.
+    func disown(_ number: UpstreamNumber, in sql: SQL) throws
+    /// Makes certain that until the transaction ends no other process works on a queue, on which this one does not either.
+    /// Throws `StoreError.notOwner` if one does.
+    func borrow(_ number: UpstreamNumber, in sql: SQL) throws
+    /// Has other transactions that call this for the same queue wait for the end of this one.
+    func lock(_ number: UpstreamNumber, in sql: SQL) throws
+    /// What the keeper does first.
+    func beginKeeping(in sql: SQL) throws
     /// Keeps the number of the latest batch: no attempt shows it.
     func keepBatch(in sql: SQL) throws
     /// The room for messages that a full medium still has, without what settlements may need.
@@ -114,6 +133,11 @@ protocol StoreWriter: AnyObject {
 extension StoreWriter {
     var expectsNewRecords: Bool { false }
     func tell(of arrival: Arrival, in sql: SQL) throws {}
+    func own(_ number: UpstreamNumber, in sql: SQL) throws {}
+    func disown(_ number: UpstreamNumber, in sql: SQL) throws {}
+    func borrow(_ number: UpstreamNumber, in sql: SQL) throws {}
+    func lock(_ number: UpstreamNumber, in sql: SQL) throws {}
+    func beginKeeping(in sql: SQL) throws {}
 }
 
 /// What a transaction adds to the store.
@@ -176,9 +200,9 @@ enum StoreEngineKind: Equatable, Sendable {
     /// Opens a store, or creates it.
     ///
     /// - Parameters:
-    ///   - lease: Of a store that is shared; nil: it is waited for.
+    ///   - lease: Of a store that is shared; nil: one is waited for, and ended by `close`.
     ///   - health: Where the engine reports the condition of its medium.
-    ///   - prepare: The first transaction.
+    ///   - prepare: The first transaction, of the keeper if the store is shared.
     ///   - read: Runs after it, on a snapshot.
     func open(
         _ options: OutboxOptions, startFresh: Bool, recover: Bool, lease: StoreLease?, health: StoreHealth,

@@ -171,7 +171,7 @@ struct EraseRun: Sendable {
     private func cancel(_ ids: ArraySlice<MessageID>, _ done: Int = 0, then follow: @escaping @Sendable (Int) -> Void) {
         guard !ids.isEmpty else { return follow(done) }
         let step = ids.prefix(Self.itemsPerStep)
-        outbox.cancel(Array(step), by: request.by) { result in
+        outbox.perform(.cancel, on: Array(step), by: request.by) { result in
             switch result {
             case .success(let cancelled): cancel(ids.dropFirst(step.count), done + cancelled.count, then: follow)
             case .failure(let error): completion(.failure(.store(error)))

@@ -53,7 +53,7 @@ final class Maintenance: @unchecked Sendable {
         (lastTurn, isUncommitted) = (now, true)
         let mayExpire = outbox.callbacks != nil
         var hasMore = false
-        for writeState in transaction.writeStates.open {
+        for writeState in transaction.writeStates.open where outbox.isResponsible(for: writeState.number) {
             if try purgeDelivered(of: writeState, at: now, with: transaction.sql) { hasMore = true }
             if try purgeEnded(of: writeState, at: now, with: transaction.sql) { hasMore = true }
             if try purgePayloads(of: writeState.number, at: now, with: transaction.sql) { hasMore = true }
@@ -65,6 +65,7 @@ final class Maintenance: @unchecked Sendable {
         }
         if try expireState(at: now, with: transaction.sql) { hasMore = true }
         if try forgetCredentials(at: now, with: transaction.sql) { hasMore = true }
+        guard outbox.isKeeper else { return hasMore }
         if try purgeAttempts(at: now, in: transaction) { hasMore = true }
         if try purgeResponses(at: now, with: transaction.sql) { hasMore = true }
         if try purgeReplays(at: now, with: transaction.sql) { hasMore = true }
@@ -199,7 +200,7 @@ final class Maintenance: @unchecked Sendable {
         try transaction.sql.walk(
             "SELECT id FROM queue_# WHERE expiresAtMs <= ? ORDER BY expiresAtMs", of: queue.number, now
         ) { row in
-            if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
+            if try transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
             return ids.count < Self.heavyRowsPerTurn
         }
         let hasMore = try expire(ids, from: queue, at: now, in: transaction)
@@ -225,7 +226,7 @@ final class Maintenance: @unchecked Sendable {
                 return true
             }
             isFront = false
-            if transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
+            if try transaction.tryRemoving(row[0], from: queue) { ids.append(row[0]) }
             return ids.count < Self.heavyRowsPerTurn
         }
         return try expire(ids, from: queue, at: now, in: transaction)
@@ -242,9 +243,14 @@ final class Maintenance: @unchecked Sendable {
     /// Deletes expired values, unless their lane still has queued messages: those are checked again later.
     private func expireState(at now: Timestamp, with sql: SQL) throws -> Bool {
         let rows = try sql.all(
-            """
-            SELECT upstream, key, lane FROM state WHERE expiresAtMs <= ? ORDER BY expiresAtMs LIMIT ?
-            """, now, Self.heavyRowsPerTurn
+            Statement(
+                sqlite: """
+                    SELECT upstream, key, lane FROM state WHERE ?3 IS NULL AND expiresAtMs <= ?1 ORDER BY expiresAtMs LIMIT ?2
+                    """,
+                postgres: """
+                    SELECT upstream, key, lane FROM state WHERE upstream IN (SELECT number FROM queues WHERE owner = ?3)
+                      AND expiresAtMs <= ?1 ORDER BY expiresAtMs LIMIT ?2
+                    """), now, Self.heavyRowsPerTurn, outbox.engine.node
         ) { (upstream: $0[0] as UpstreamNumber, key: $0[1] as String, lane: $0[2] as String?) }
         for (upstream, key, lane) in rows {
             let state = StoredState(upstream: upstream, sql: sql, vault: outbox.vault)
@@ -263,12 +269,25 @@ final class Maintenance: @unchecked Sendable {
 
     /// Deletes the values of expired credentials. The remaining row records that a new one is needed.
     private func forgetCredentials(at now: Timestamp, with sql: SQL) throws -> Bool {
+        let node = outbox.engine.node
         try sql.run(
-            """
-            UPDATE credentials SET isRefused = TRUE, keyId = NULL, nonce = NULL, sealed = NULL
-            WHERE expiresAtMs <= ? AND NOT isRefused AND NOT isKept
-            """, now)
-        try sql.run("DELETE FROM credentials WHERE expiresAtMs <= ? AND isKept", now)
+            Statement(
+                sqlite: """
+                    UPDATE credentials SET isRefused = TRUE, keyId = NULL, nonce = NULL, sealed = NULL
+                    WHERE ?2 IS NULL AND expiresAtMs <= ?1 AND NOT isRefused AND NOT isKept
+                    """,
+                postgres: """
+                    UPDATE credentials SET isRefused = TRUE, keyId = NULL, nonce = NULL, sealed = NULL
+                    WHERE upstream IN (SELECT number FROM queues WHERE owner = ?2)
+                      AND expiresAtMs <= ?1 AND NOT isRefused AND NOT isKept
+                    """), now, node)
+        try sql.run(
+            Statement(
+                sqlite: "DELETE FROM credentials WHERE ?2 IS NULL AND expiresAtMs <= ?1 AND isKept",
+                postgres: """
+                    DELETE FROM credentials
+                    WHERE upstream IN (SELECT number FROM queues WHERE owner = ?2) AND expiresAtMs <= ?1 AND isKept
+                    """), now, node)
         let forgotten = try sql.run(
             """
             DELETE FROM formerCredentials WHERE (upstream, owner, digest) IN

@@ -1,8 +1,7 @@
 import PosternCore
 import PosternMetrics
 
-/// What a transaction of another node has added to a queue. Its row stays until the owner has counted it, and has told the
-/// queue; it is the only thing besides rows of messages that such a node writes.
+/// What a transaction has added to a queue on which another node works. Its row stays until the owner of the queue has counted it.
 ///
 /// Commits of several nodes do not follow the order of their ids. So the owner learns of messages in two ways. Before a claim
 /// looks at the rows of a mixed queue, it reads the arrivals in the same snapshot, and goes back to messages that it has
@@ -30,13 +29,14 @@ struct Arrival: Equatable {
     var notice: AppendNotice {
         var notice = AppendNotice(first: first)
         (notice.newest, notice.messages, notice.bytes, notice.dueAt) = (last, ready, readyBytes, dueAt)
+        (notice.accepted, notice.acceptedBytes) = (accepted, acceptedBytes)
         return notice
     }
 
-    init(of upstream: UpstreamNumber, _ notice: AppendNotice, _ ledger: Ledger) {
+    init(of upstream: UpstreamNumber, _ notice: AppendNotice) {
         self.upstream = upstream
         (first, last) = (notice.first, notice.newest)
-        (accepted, acceptedBytes) = (ledger.accepted, ledger.queuedBytes)
+        (accepted, acceptedBytes) = (notice.accepted, notice.acceptedBytes)
         (ready, readyBytes, dueAt) = (notice.messages, notice.bytes, notice.dueAt)
     }
 
@@ -78,48 +78,46 @@ extension Arrival {
     /// The maximum number that are counted in one transaction.
     static let most = 1000
 
-    /// Takes the oldest that are not counted, for a transaction that counts them.
-    static func take(with sql: SQL) throws -> [Arrival] {
-        let found = try sql.all(
+    /// Takes the oldest of the queues that a node works on, for a transaction that counts them.
+    static func take(for node: Int64, with sql: SQL) throws -> [Arrival] {
+        try sql.all(
             """
-            SELECT upstream, firstId, lastId, accepted, acceptedBytes, ready, readyBytes, dueAtMs, writer, n
-            FROM arrivals JOIN writers USING (writer) WHERE n > heard ORDER BY writer, n LIMIT ?
-            """, Int64(most + 255)
-        ) { (arrival: Arrival($0), writer: $0[8] as Int64, number: $0[9] as Int64) }
-        // Of a transaction, all are counted or none.
-        let last = found.dropFirst(most - 1).first
-        let rest = found.dropFirst(most).drop { $0.writer == last?.writer && $0.number == last?.number }
-        let taken = found.dropLast(rest.count)
-        let heard = Dictionary(taken.map { ($0.writer, $0.number) }) { $1 }
-        for (writer, number) in heard { try sql.run("UPDATE writers SET heard = ? WHERE writer = ?", number, writer) }
-        return taken.map(\.arrival)
+            DELETE FROM arrivals WHERE (upstream, writer, n) IN (
+              SELECT upstream, writer, n FROM arrivals WHERE upstream IN (SELECT number FROM queues WHERE owner = ?)
+              ORDER BY upstream, writer, n LIMIT ?)
+            RETURNING upstream, firstId, lastId, accepted, acceptedBytes, ready, readyBytes, dueAtMs
+            """, node, Int64(most)
+        ) { Arrival($0) }
     }
 }
 
 extension Transaction {
-    /// Counts what other nodes have added, and tells their queues once this is committed. Returns whether there may be more.
+    /// Counts what other nodes have added to the queues of this one, and tells these once this is committed. Returns whether
+    /// there may be more.
     func hear() throws -> Bool {
         growth = nil
-        // Their queues were told after an earlier transaction.
-        try sql.run("DELETE FROM arrivals USING writers WHERE arrivals.writer = writers.writer AND n <= heard")
+        guard let node = outbox.engine.node else { return false }
         let lag = try sql.value(
             """
             SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT - min(log.at)
-            FROM arrivals JOIN writers USING (writer) JOIN log USING (writer, n) WHERE n > heard
-            """, as: Int?.self)
+            FROM arrivals JOIN log USING (writer, n) WHERE upstream IN (SELECT number FROM queues WHERE owner = ?)
+            """, node, as: Int?.self)
         outbox.metrics.database.logLagMilliseconds = max(0, (lag ?? nil) ?? 0)
-        let arrivals = try Arrival.take(with: sql)
+        let arrivals = try Arrival.take(for: node, with: sql)
         for arrival in arrivals {
             let writeState = writeStates[arrival.upstream]
             writeState.change = writeState.change + arrival.ledger
             writeState.appendNotice = arrival.notice.joined(with: writeState.appendNotice)
+            // A look that begins between the commit and its announcement does not find the row of the arrival.
+            outbox.queues.adopted(arrival.upstream)?.mayHavePassed(arrival.first)
         }
         if outbox.isCapped { try evictForArrivals(arrivals.map(\.upstream)) }
         return arrivals.count >= Arrival.most
     }
 
     private func evictForArrivals(_ upstreams: [UpstreamNumber]) throws {
-        for queue in Set(upstreams).compactMap({ outbox.target($0) }) where queue.cap.whenFull == .dropOldest {
+        for queue in Set(upstreams).compactMap({ outbox.queues.adopted($0)?.target })
+        where queue.cap.whenFull == .dropOldest {
             try evictOldest(of: queue, for: 0, bytes: 0)
         }
     }
@@ -131,29 +129,32 @@ extension AppendNotice {
         var joined = AppendNotice(first: min(first, other.first))
         joined.newest = max(newest, other.newest)
         (joined.messages, joined.bytes) = (messages + other.messages, bytes + other.bytes)
+        (joined.accepted, joined.acceptedBytes) = (accepted + other.accepted, acceptedBytes + other.acceptedBytes)
         joined.dueAt = dueAt.map { min($0, other.dueAt ?? $0) } ?? other.dueAt
         return joined
     }
 }
 
 extension Ledger {
-    /// Counts what other nodes have added. No queue is told: this process has adopted none yet.
-    static func addArrivals(with sql: SQL) throws {
-        var arrivals: [Arrival]
-        repeat {
-            arrivals = try Arrival.take(with: sql)
-            for arrival in arrivals { try arrival.ledger.add(to: arrival.upstream, with: sql) }
-        } while arrivals.count >= Arrival.most
-    }
-
-    /// What other nodes have added to an upstream, as far as its row does not count it.
+    /// What nodes have added to a queue, as far as its owner has not counted it.
     static func unheard(of number: UpstreamNumber, with sql: SQL) throws -> Ledger {
         let found = try sql.first(
-            """
-            SELECT max(lastId), sum(accepted), sum(acceptedBytes) FROM arrivals JOIN writers USING (writer)
-            WHERE upstream = ? AND n > heard
-            """, number
-        ) { Ledger(lastID: $0[0], accepted: $0[1], queuedBytes: $0[2], counts: Counts(queued: $0[1])) }
+            "SELECT max(lastId), sum(accepted), sum(acceptedBytes) FROM arrivals WHERE upstream = ?", number
+        ) { Ledger(unheard: $0, from: 0) }
         return found ?? .empty
+    }
+
+    /// The same of all queues that have any.
+    static func unheard(with sql: SQL) throws -> [UpstreamNumber: Ledger] {
+        let found = try sql.all(
+            "SELECT upstream, max(lastId), sum(accepted), sum(acceptedBytes) FROM arrivals GROUP BY upstream"
+        ) { ($0[0] as UpstreamNumber, Ledger(unheard: $0, from: 1)) }
+        return Dictionary(uniqueKeysWithValues: found)
+    }
+
+    private init(unheard row: borrowing SQLRow, from column: Int32) {
+        let accepted: Int = row[column + 1]
+        self.init(
+            lastID: row[column], accepted: accepted, queuedBytes: row[column + 2], counts: Counts(queued: accepted))
     }
 }

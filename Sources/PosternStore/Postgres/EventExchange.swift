@@ -27,7 +27,7 @@ final class EventExchange: Sendable {
         var (listens, isHeard) = (false, false)
         /// The number of the last event of each node that was read; nil before the first look.
         var places: [Int64: Int64]?
-        /// The number of the last event of this node, which may open the store again as its owner.
+        /// The number of the last event of this node.
         var last = MonotonicInstant.sinceBoot.nanoseconds
     }
 
@@ -115,7 +115,7 @@ extension Outbox {
     /// Tells the nodes at which clients listen what has happened at this one. Not certain to arrive.
     public func publish(_ events: [SharedEvent]) {
         guard !events.isEmpty, let node = engine.node else { return }
-        writer.change(needsOwner: false) { [exchange] transaction in
+        writer.change(inTime: true) { [exchange] transaction in
             for (number, event) in zip(exchange.numbers(events.count), events) {
                 try transaction.sql.send(
                     "INSERT INTO events (node, n, type, upstream, data) VALUES (?, ?, ?, ?, ?)", node, number,

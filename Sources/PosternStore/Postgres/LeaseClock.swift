@@ -41,6 +41,9 @@ struct ObservedNode: Equatable, Sendable {
 
     init(lease: Duration) { self.lease = lease }
 
+    /// Whether it has beaten not long ago, so that it is likely to live.
+    func isLively(at instant: MonotonicInstant) -> Bool { instant - since < lease * 0.6 }
+
     /// Returns whether the beat has been the same for a whole lease, so that the node is to be replaced.
     ///
     /// While the observer could not look, the other may have been unable to beat for the same reason. Then it gets a whole lease

@@ -4,21 +4,23 @@ import PosternMetrics
 import PosternThreads
 import Synchronization
 
-/// A store in a schema of a PostgreSQL database, which several processes share: one of them owns it, and works on all queues. The
-/// others add messages, and wait for its lease (`StoreLease`).
+/// A store in a schema of a PostgreSQL database, which several processes share. Each adds messages to any queue, and works on those
+/// that it has adopted.
 final class PostgresEngine: StoreEngine {
     let options: PostgresOptions
     let health: StoreHealth
     let metrics: Metrics
     let logger: Logger
     let lease: StoreLease
-    let isOwner: Bool
+    /// Whether `close` ends the lease.
+    private let ownsLease: Bool
     let readers: Readers
     /// A connection of the writer's thread, which must not wait for as long as a read may.
     private let glances: Readers
     let laneAdmission = LaneAdmission.byOwner(after: .zero)
     /// What `init` has written with. The commit loop goes on with it.
     private nonisolated(unsafe) var writer: PostgresWriter?
+    let time: any TimeSource
     private let batches = Mutex(BatchNumbers())
     private let problems = Mutex(Problems())
     /// When the writer no longer waits for the database, in monotonic nanoseconds.
@@ -37,7 +39,7 @@ final class PostgresEngine: StoreEngine {
     /// How long `close` waits for a database that does not answer.
     private static let closePatience = Duration.seconds(3)
 
-    /// - Parameter lease: Nil: it is waited for.
+    /// - Parameter lease: Of a node that has joined the others. Nil: one that keeps the store is waited for.
     init(
         _ options: OutboxOptions, _ settings: PostgresOptions, lease: StoreLease?, health: StoreHealth,
         time: any TimeSource, threads: any Threads, metrics: Metrics, logger: Logger, prepare: (SQL) throws -> Void,
@@ -47,19 +49,30 @@ final class PostgresEngine: StoreEngine {
         self.health = health
         self.metrics = metrics
         self.logger = logger
+        self.time = time
+        ownsLease = lease == nil
         if let lease {
             self.lease = lease
         } else {
             guard let lease = try StoreLease.wait(options, threads: threads, logger: logger) else { throw .closed }
             self.lease = lease
         }
-        isOwner = self.lease.isOwner
         readers = Self.view(settings)
         glances = Self.view(settings, patience: .seconds(settings.commitTimeoutSeconds))
         let writer = PostgresWriter(of: self)
         do {
-            if isOwner { try prepareStore(with: writer, time, prepare) }
-            try readers.readSnapshot(read)
+            if self.lease.isKeeper {
+                try writer.commit { sql in
+                    try beginKeeping(at: time.now, in: sql)
+                    try prepare(sql)
+                    return nil
+                }
+            }
+            try readers.readSnapshot { sql in
+                let lost = try sql.value("SELECT lostCommits FROM store", as: Int.self) ?? 0
+                metrics.database.lostCommits.add(lost)
+                try read(sql)
+            }
         } catch {
             close()
             throw StoreError(postgres: error)
@@ -68,21 +81,12 @@ final class PostgresEngine: StoreEngine {
         self.lease.observe { [weak self] failure in self?.leaseHas(failure) }
     }
 
-    /// The first transaction of an owner.
-    private func prepareStore(
-        with writer: PostgresWriter, _ time: any TimeSource, _ prepare: (SQL) throws -> Void
-    ) throws {
-        try writer.commit { sql in
-            // After a failover, or from a copy, the sequence may be behind ids that were answered: as with a file, they
-            // continue at least from the time of this start. Other nodes draw numbers meanwhile, but not as many.
-            let next = try sql.value("SELECT nextval('ids')", as: Int64.self) ?? 0
-            let first = StoreFile.firstSequence(at: time.now)
-            if first - next > Self.leastJump { _ = try sql.value("SELECT setval('ids', ?)", first, as: Int64.self) }
-            let lost = try sql.value("SELECT lostCommits FROM store", as: Int.self) ?? 0
-            metrics.database.lostCommits.add(lost)
-            try prepare(sql)
-            return nil
-        }
+    func beginKeeping(at now: Timestamp, in sql: SQL) throws {
+        // After a failover, or from a copy, the sequence may be behind ids that were answered: as with a file, they continue at
+        // least from the time of this start. Other nodes draw numbers meanwhile, but not as many.
+        let next = try sql.value("SELECT nextval('ids')", as: Int64.self) ?? 0
+        let first = StoreFile.firstSequence(at: now)
+        if first - next > Self.leastJump { _ = try sql.value("SELECT setval('ids', ?)", first, as: Int64.self) }
     }
 
     /// Connections that only read. The node need not own the store.
@@ -102,8 +106,7 @@ final class PostgresEngine: StoreEngine {
     func close() {
         readers.close()
         glances.close()
-        // A node that does not own the store may open it again, and in the end as its owner.
-        if isOwner { lease.leave() }
+        if ownsLease { lease.leave() }
     }
 
     func willClose() {
@@ -114,12 +117,15 @@ final class PostgresEngine: StoreEngine {
     var waitsNoLonger: Bool { SystemTime().instant.nanoseconds > waitsUntil.load(ordering: .acquiring) }
 
     var isShared: Bool { true }
-    // The node may own the store, while this still is what it had before.
-    var ownerName: String? { isOwner || !lease.isOwner ? lease.ownerName : nil }
+    var isKeeper: Bool { lease.isKeeper }
+    func ownerName(of number: UpstreamNumber) -> String? { lease.view.ownerNames[number] ?? nil }
+    var assignment: QueueAssignment? { QueueAssignment(lease.view) }
+    func isOfAnother(_ number: UpstreamNumber) -> Bool { lease.view.others.contains(number) }
+    func serve(_ queues: Set<UpstreamNumber>, joint: Set<UpstreamNumber>) { lease.serve(queues, joint: joint) }
     var node: Int64? { (try? lease.liveNode()) ?? nil }
     func listen(_ listens: Bool) { lease.listen(listens) }
     func glance() throws -> Glance? {
-        try node.flatMap { node in try glances.readOnce { try Glance(as: node, with: $0) } }
+        try node.flatMap { node in try glances.readOnce { try Glance(as: node, isKeeper: isKeeper, with: $0) } }
     }
     var place: String { options.place }
     var failure: StoreError? { nil }
@@ -162,10 +168,11 @@ final class PostgresEngine: StoreEngine {
 
     private func leaseHas(_ failure: StoreError?) {
         switch failure {
+        case nil, .unavailable: note { $0.lease = failure }
         case .ownershipLost: loseOwnership()
         // It was left by `close`.
         case .closed: break
-        default: note { $0.lease = failure }
+        case let failure?: end(because: failure)
         }
     }
 
@@ -184,12 +191,16 @@ final class PostgresEngine: StoreEngine {
         }
     }
 
-    /// Nothing is written or sent any more, if this process owned the store.
+    /// Nothing is written or sent any more: another node has taken over what this one worked on.
     func loseOwnership() {
         lease.lose()
+        end(because: .ownershipLost)
+    }
+
+    private func end(because reason: StoreError) {
         problems.withLock { _ in
-            if health.becomes(.lost, because: .ownershipLost) {
-                logger.critical("another node has taken over the store; rejecting everything")
+            if health.becomes(.lost, because: reason) {
+                logger.critical("the store is lost; rejecting everything", metadata: ["error": "\(reason)"])
             }
         }
     }

@@ -3,8 +3,8 @@ import PosternCore
 
 /// The tables in PostgreSQL: those that SQLite has, by the same migrations, and those by which nodes share them.
 enum PostgresSchema {
-    /// Whether a node is up, or was ended; `nodes.state`.
-    static let (up, dead) = (1, 3)
+    /// Whether a node is up, is about to stop, or was ended; `nodes.state`.
+    static let (up, stopping, dead) = (1, 2, 3)
     /// Numbers of messages, and of batches, that one call of the sequence reserves.
     static let (idsPerBlock, batchesPerBlock) = (256, 1000)
     private static let oldestServer = 130_000
@@ -28,11 +28,11 @@ enum PostgresSchema {
 
     /// The tables by which nodes share a store.
     ///
-    /// `store.owner` is the node that works on all queues. `nodes` has a row for each life of a process, `writers` for each of
-    /// its connections that write, and `log` for each of their transactions (`Fence`). `arrivals` has one for each upstream to
-    /// which a transaction of a node that is not the owner has added messages (`Arrival`). `requests` has those that other
-    /// nodes relay to the owner (`Relay`); they are not logged, because they mean nothing after a crash. Nor is `events`
-    /// (`EventExchange`).
+    /// `queues.owner` is the node that works on a queue, and `store.owner` the one that keeps the store. `nodes` has a row for each
+    /// life of a process, `writers` for each of its connections that write, and `log` for each of their transactions (`Fence`).
+    /// `arrivals` has one for each queue to which a transaction of another node than its owner has added messages
+    /// (`Arrival`). `requests` has those that nodes relay to the owner of a queue or to the keeper (`Relay`); they are not
+    /// logged, because they mean nothing after a crash. Nor is `events` (`EventExchange`).
     private static let shared: StaticString = """
         CREATE TABLE store (
           isOnly BOOLEAN PRIMARY KEY DEFAULT TRUE CHECK (isOnly),
@@ -54,7 +54,13 @@ enum PostgresSchema {
           -- By how much its clock is ahead of that of the database.
           clockOffsetMs INTEGER,
           -- Whether clients listen to events there.
-          isListening INTEGER NOT NULL DEFAULT 0
+          isListening INTEGER NOT NULL DEFAULT 0,
+          -- The queues that it can work on (`QueueView`).
+          serves TEXT NOT NULL DEFAULT ''
+        ) WITH (fillfactor = 50);
+        CREATE TABLE queues (
+          number INTEGER PRIMARY KEY,
+          owner INTEGER
         ) WITH (fillfactor = 50);
         CREATE TABLE writers (
           writer INTEGER PRIMARY KEY,
@@ -62,9 +68,7 @@ enum PostgresSchema {
           kind INTEGER NOT NULL,
           -- The session of the server, as long as it has not ended.
           session TEXT,
-          isEnded INTEGER NOT NULL DEFAULT 0,
-          -- The number of its last transaction that is counted (`Arrival`).
-          heard INTEGER NOT NULL DEFAULT 0
+          isEnded INTEGER NOT NULL DEFAULT 0
         );
         CREATE INDEX writersOfNode ON writers (node);
         CREATE TABLE log (
@@ -90,6 +94,8 @@ enum PostgresSchema {
         CREATE UNLOGGED TABLE requests (
           number INTEGER PRIMARY KEY,
           asker INTEGER NOT NULL,
+          -- The queue whose owner has to carry it out; NULL: the keeper has to.
+          queue INTEGER,
           askedAt INTEGER NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000),
           request BLOB NOT NULL,
           -- The node that carries it out.

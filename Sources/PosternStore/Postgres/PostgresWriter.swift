@@ -25,6 +25,8 @@ final class PostgresWriter: StoreWriter {
         let sql: SQL
         let connection: PostgresConnection
         let writer: Int64
+        /// The life that it belongs to.
+        let node: Int64
         /// The number of its last transaction that was committed.
         var last: Int64 = 0
     }
@@ -32,7 +34,7 @@ final class PostgresWriter: StoreWriter {
     /// Nothing was stored: the same may be done again.
     private struct Again: Error {}
 
-    /// The same, and the writer was ended. A node that owns nothing goes on with another one.
+    /// The same, and the writer was ended. A node that has had nothing goes on with another one.
     private struct Ended: Error {}
 
     private static let mostConflicts = 3
@@ -40,8 +42,8 @@ final class PostgresWriter: StoreWriter {
     /// jobs of a transaction wait with it.
     private static let hurry = Duration.seconds(5)
     private static let pause = useconds_t(100_000)
-    /// What `writers.kind` says of a writer that only adds messages, and of one for everything.
-    private static let (appends, owns) = (1, 3)
+    /// What `writers.kind` says of a writer for everything.
+    private static let everything = 3
 
     private var metrics: DatabaseMetrics { engine.metrics.database }
 
@@ -110,12 +112,12 @@ final class PostgresWriter: StoreWriter {
         guard error.constraint == "log_pkey" else { return error }
         engine.logger.error(
             "another node has ended this writer", metadata: ["writer": .stringConvertible(session.writer)])
-        guard engine.isOwner else { return Ended() }
+        guard engine.lease.isFinal else { return Ended() }
         engine.loseOwnership()
         return StoreError.ownershipLost
     }
 
-    /// The process of an owner ends soon: the next owner reports the count.
+    /// The process ends soon: the next keeper reports the count.
     private func lostCommits(_ sql: SQL) -> any Error {
         metrics.lostCommits.add()
         do {
@@ -125,7 +127,7 @@ final class PostgresWriter: StoreWriter {
         }
         engine.logger.critical(
             "the database has lost commits that it had confirmed; it was restored, or a standby without them took over")
-        guard engine.isOwner else { return Ended() }
+        guard engine.lease.isFinal else { return Ended() }
         engine.loseOwnership()
         return StoreError.ownershipLost
     }
@@ -167,7 +169,7 @@ final class PostgresWriter: StoreWriter {
     }
 
     private func connect() throws -> (Session, isStored: Bool) {
-        guard let node = try engine.isOwner ? engine.lease.ownNode() : engine.lease.liveNode() else {
+        guard let node = try engine.lease.liveNode() else {
             throw PostgresError(message: "the node has not joined the others yet", isConnectionLost: true)
         }
         let connection = try PostgresConnection(engine.options)
@@ -189,26 +191,26 @@ final class PostgresWriter: StoreWriter {
         }
         try connection.execute("SET lock_timeout = \(lockTimeout)")
         connection.patience = patience
-        return (Session(sql: sql, connection: connection, writer: writer), isStored)
+        return (Session(sql: sql, connection: connection, writer: writer, node: node), isStored)
     }
 
     /// Adds a writer under the lock of its node, so that all of its writers are ended with the node.
     private func makeWriter(for node: Int64, with sql: SQL) throws -> Int64 {
         let isUp = try sql.exists(
-            "SELECT 1 FROM nodes WHERE node = ? AND state = ? FOR UPDATE", node, PostgresSchema.up)
-        guard isUp || engine.isOwner else {
+            "SELECT 1 FROM nodes WHERE node = ? AND state <> ? FOR UPDATE", node, PostgresSchema.dead)
+        guard isUp else {
+            guard !engine.lease.isFinal else {
+                engine.loseOwnership()
+                throw StoreError.ownershipLost
+            }
             engine.lease.check()
             throw PostgresError(message: "another node has ended this one", isConnectionLost: true)
-        }
-        guard try !engine.isOwner || isUp && sql.exists("SELECT 1 FROM store WHERE owner = ?", node) else {
-            engine.loseOwnership()
-            throw StoreError.ownershipLost
         }
         let writer = try sql.value(
             """
             INSERT INTO writers (writer, node, kind, session) VALUES (nextval('writerNumbers'), ?, ?,
               (SELECT pid || ' ' || backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())) RETURNING writer
-            """, node, engine.isOwner ? Self.owns : Self.appends, as: Int64.self)
+            """, node, Self.everything, as: Int64.self)
         guard let writer else { throw StoreError.failed(detail: "the writer has no number") }
         try sql.run("INSERT INTO log (writer, n, kind) VALUES (?, 0, 0)", writer)
         return writer
@@ -304,6 +306,38 @@ final class PostgresWriter: StoreWriter {
     }
 
     func keepBatch(in sql: SQL) {}
+
+    // MARK: Queues
+
+    /// The queue belongs to the life of this session. If another node ends that, the transaction fails with it.
+    func own(_ number: UpstreamNumber, in sql: SQL) throws {
+        guard let session else { return }
+        engine.lease.takes()
+        let isMine =
+            try sql.run(
+                "UPDATE queues SET owner = ?1 WHERE number = ?2 AND coalesce(owner, ?1) = ?1", session.node, number)
+            == 1
+        guard isMine else { throw StoreError.notOwner }
+    }
+
+    func disown(_ number: UpstreamNumber, in sql: SQL) throws {
+        guard let session else { return }
+        try sql.send("UPDATE queues SET owner = NULL WHERE number = ? AND owner = ?", number, session.node)
+    }
+
+    func borrow(_ number: UpstreamNumber, in sql: SQL) throws {
+        guard let session else { return }
+        let isOthers = try sql.exists(
+            "SELECT 1 FROM (SELECT owner FROM queues WHERE number = ? FOR UPDATE) AS queue WHERE owner <> ?", number,
+            session.node)
+        guard !isOthers else { throw StoreError.notOwner }
+    }
+
+    func lock(_ number: UpstreamNumber, in sql: SQL) throws {
+        try sql.send("SELECT 1 FROM queues WHERE number = ? FOR UPDATE", number)
+    }
+
+    func beginKeeping(in sql: SQL) throws { try engine.beginKeeping(at: engine.time.now, in: sql) }
 
     // MARK: Space
 

@@ -1,9 +1,9 @@
 import Logging
-import PosternCore
+public import PosternCore
 import PosternThreads
 import Synchronization
 
-/// A request that another node has received, and that needs the owner of the store.
+/// A request that another node has received, and that needs the owner of a queue, or the keeper.
 ///
 /// That node adds a row to `requests`. The owner takes it when it looks for arrivals, has it answered, and adds the response, for
 /// which the other one looks as often. It is carried out at most once: by the owner that has taken it, or by none.
@@ -30,22 +30,23 @@ public struct RelayedRequest: Sendable {
 }
 
 extension Outbox {
-    /// Has the owner of the store answer a request. Any thread.
+    /// Has the owner of a queue answer a request, or the keeper if there is none; nil: the keeper has to. Any thread.
     ///
     /// - Parameter completion: Called on a thread of the store, with what the owner passes to `RelayedRequest.respond`; or with
     ///   `notOwner` if no owner has taken the request for `Relays.patience`, so that nothing was done; or with `unresolved` if
     ///   it is not known whether it was carried out.
     public func relay(
-        _ request: [UInt8], completion: @escaping @Sendable (Result<[UInt8], StoreError>) -> Void
+        _ request: [UInt8], to queue: UpstreamNumber?,
+        completion: @escaping @Sendable (Result<[UInt8], StoreError>) -> Void
     ) {
         let sealed: [UInt8]
         do { sealed = try vault.seal(request, for: Relays.requests) } catch {
             return completion(.failure(.failed(detail: "cannot encrypt the request: \(error)")))
         }
-        writer.change(needsOwner: false) { [relays] transaction in
+        writer.change(inTime: true) { [relays] transaction in
             try transaction.sql.value(
-                "INSERT INTO requests (asker, request) VALUES (?, ?) RETURNING number", relays.asker, sealed,
-                as: Int64.self)
+                "INSERT INTO requests (asker, queue, request) VALUES (?, ?, ?) RETURNING number", relays.asker, queue,
+                sealed, as: Int64.self)
         } completion: { [relays, threads] result in
             switch result {
             case .success(let number?):
@@ -56,7 +57,7 @@ extension Outbox {
         }
     }
 
-    /// Has `answer` answer what other nodes relay from now on; nil: they get no owner. It runs on the writer's thread, and must be
+    /// Has `answer` answer what other nodes relay from now on; nil: they get no answer. It runs on the writer's thread, and must be
     /// quick.
     public func answerRelayed(_ answer: (@Sendable (RelayedRequest) -> Void)?) {
         relays.answer.withLock { $0 = answer }
@@ -84,7 +85,7 @@ extension Outbox {
     public var relayedRequests: Int { relays.taken.load(ordering: .relaxed) }
 }
 
-/// The requests that nodes relay to the owner, at either end.
+/// The requests that nodes relay to each other, at either end.
 final class Relays: Sendable {
     /// How long a request waits for an owner that takes it.
     static let patience = Duration.seconds(5)
@@ -132,15 +133,18 @@ final class Relays: Sendable {
 extension Transaction {
     /// Takes requests of other nodes, and returns what has them answered once this is committed.
     func takeRelayed() throws -> @Sendable () -> Void {
-        guard outbox.relays.areAnswered else { return {} }
+        guard outbox.relays.areAnswered, let node = outbox.engine.node else { return {} }
         // What waits for longer is given up, as its client was told.
         let taken = try sql.all(
             """
-            UPDATE requests SET owner = (SELECT owner FROM store) WHERE number IN (
+            UPDATE requests SET owner = ?1 WHERE owner IS NULL AND number IN (
               SELECT number FROM requests
-              WHERE owner IS NULL AND askedAt > extract(epoch FROM clock_timestamp()) * 1000 - ? ORDER BY number LIMIT ?)
+              WHERE owner IS NULL AND askedAt > extract(epoch FROM clock_timestamp()) * 1000 - ?3 AND
+                CASE WHEN queue IN (SELECT number FROM queues WHERE owner IS NOT NULL)
+                  THEN queue IN (SELECT number FROM queues WHERE owner = ?1) ELSE ?2 END
+              ORDER BY number LIMIT ?4)
             RETURNING number, request
-            """, Relays.patience.wholeMilliseconds, Int64(Relays.most)
+            """, node, outbox.isKeeper, Relays.patience.wholeMilliseconds, Int64(Relays.most)
         ) { (number: $0[0] as Int64, request: $0[1] as [UInt8]) }
         return { [outbox] in
             for (number, request) in taken.sorted(by: { $0.number < $1.number }) {
@@ -154,7 +158,11 @@ extension Transaction {
                     continue
                 }
                 outbox.relays.taken.wrappingAdd(1, ordering: .relaxed)
-                answer(relayed)
+                if let action = bytes.flatMap({ RelayedAction($0) }) {
+                    outbox.perform(action, for: relayed)
+                } else {
+                    answer(relayed)
+                }
             }
         }
     }
@@ -167,7 +175,7 @@ private struct RelayState {
     let number: Int64
     let response: [UInt8]?
     let isTaken: Bool
-    /// Whether the node that has taken it owns the store still.
+    /// Whether the node that has taken it lives.
     let isInProgress: Bool
 }
 
@@ -182,10 +190,10 @@ extension Outbox {
             let found = try read { [relays] sql in
                 try sql.all(
                     """
-                    SELECT number, response, requests.owner IS NOT NULL,
-                      requests.owner IS NOT DISTINCT FROM store.owner
-                    FROM requests CROSS JOIN store WHERE asker = ?
-                    """, relays.asker
+                    SELECT number, response, owner IS NOT NULL,
+                      EXISTS (SELECT 1 FROM nodes WHERE node = owner AND state <> ?)
+                    FROM requests WHERE asker = ?
+                    """, PostgresSchema.dead, relays.asker
                 ) { RelayState(number: $0[0], response: $0[1], isTaken: $0[2], isInProgress: $0[3]) }
             }
             states = Dictionary(uniqueKeysWithValues: found.map { ($0.number, $0) })
@@ -207,10 +215,10 @@ extension Outbox {
                 relays.end(
                     number,
                     opened.map { .success($0) }
-                        ?? .failure(.failed(detail: "the owner of the store has another encryption key or version")))
+                        ?? .failure(.failed(detail: "the gateway that answers has another encryption key or version")))
                 done.append(number)
             } else if state.isTaken, !state.isInProgress {
-                relays.end(number, .failure(.unresolved(detail: "the owner of the store has changed")))
+                relays.end(number, .failure(.unresolved(detail: "the gateway that was to answer was lost")))
                 done.append(number)
             } else if !state.isTaken, isLate {
                 untaken.append(number)

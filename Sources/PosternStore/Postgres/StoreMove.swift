@@ -135,7 +135,10 @@ private struct StoreCopy {
         // The session of a process that was killed may still commit.
         _ = try target.exists("SELECT 1 FROM store FOR UPDATE")
         let upstreams = try file.all("SELECT number FROM upstreams") { $0[0] as UpstreamNumber }
-        for number in upstreams { try createTables(of: number) }
+        for number in upstreams {
+            try createTables(of: number)
+            try target.run("INSERT INTO queues (number) VALUES (?) ON CONFLICT (number) DO NOTHING", number)
+        }
         let sources = try MovedRows.all(of: upstreams, with: file)
         let tables = Set(sources.map(\.table)).sorted()
         // An earlier move may have filled them.

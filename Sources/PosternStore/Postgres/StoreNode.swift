@@ -7,20 +7,20 @@ public struct StoreNode: Sendable, Equatable {
     public let version: String
     /// Differs if the nodes are configured differently.
     public let configDigest: String
-    /// Whether it works on the queues.
-    public let isOwner: Bool
+    /// The upstreams on whose queues it works, by name.
+    public let queues: [UpstreamName]
     /// By how much its clock is ahead of that of the database; nil before it was measured.
     public let clockOffset: Duration?
 
     /// As an object of the API.
     ///
-    /// - Parameter queues: The upstreams of the store; shown if it works on their queues.
-    public func json(queues: [UpstreamName]) -> String {
+    /// - Parameter isShown: Whether an upstream may be shown.
+    public func json(isShown: (UpstreamName) -> Bool = { _ in true }) -> String {
         JSONWriter.object { json in
             json.string("name", name)
             json.string("version", version)
             json.string("state", "up")
-            json.raw("queues", JSONWriter.array((isOwner ? queues : []).map { JSONEscapes.quoted("\($0)") }))
+            json.raw("queues", JSONWriter.array(queues.filter(isShown).map { JSONEscapes.quoted("\($0)") }))
             json.decimal("clockOffsetSeconds", clockOffset?.inSeconds)
             json.string("configDigest", configDigest)
         }
@@ -40,13 +40,17 @@ extension StoreNode {
     static func all(with sql: SQL) throws -> [StoreNode] {
         try sql.all(
             """
-            SELECT name, version, configDigest, node IS NOT DISTINCT FROM owner, clockOffsetMs
-            FROM nodes CROSS JOIN store WHERE state = ? ORDER BY name
-            """, PostgresSchema.up
-        ) {
-            StoreNode(
-                name: $0[0], version: $0[1], configDigest: $0[2], isOwner: $0[3],
-                clockOffset: ($0[4] as Int?).map { .milliseconds($0) })
+            SELECT name, version, configDigest, clockOffsetMs,
+              (SELECT string_agg(upstreams.name, ' ' ORDER BY upstreams.name)
+                FROM queues JOIN upstreams USING (number) WHERE owner = node)
+            FROM nodes WHERE state <> ? ORDER BY name
+            """, PostgresSchema.dead
+        ) { row in
+            let names = (row[4] as String?)?.split(separator: " ") ?? []
+            return StoreNode(
+                name: row[0], version: row[1], configDigest: row[2],
+                queues: names.compactMap { UpstreamName(stored: String($0)) },
+                clockOffset: (row[3] as Int?).map { .milliseconds($0) })
         }
     }
 }

@@ -101,6 +101,13 @@ public final class UpstreamQueue: Sendable {
         if case .byOwner(let delay) = laneAdmission { hear(of: notice.first...notice.newest, admittingAfter: delay) }
     }
 
+    /// Claims of a mixed queue may have passed this message, whose commit came late. Those of another one read each lane from its
+    /// first row.
+    func mayHavePassed(_ id: MessageID) {
+        guard laneAdmission == .inAppend else { return }
+        mailbox.withLock { $0.updates.rewind(to: id) }
+    }
+
     /// Called after the commit: something is due at `moment`.
     func announceDue(at moment: Timestamp) {
         if mailbox.withLock({ $0.due.announce(moment) }) { wake() }
@@ -131,7 +138,9 @@ public final class UpstreamQueue: Sendable {
     /// Opens the lanes of what was stored, so that it can be claimed. If that fails, a later claim tries again.
     private func admitLanes() {
         guard let ids = mailbox.withLock({ $0.beginAdmission() }) else { return }
-        writer.change { [target] transaction in
+        writer.change { [self] transaction in
+            // What was dropped since then is the next owner's, which admits all.
+            guard transaction.outbox.queues.adopted(number) === self else { return }
             try transaction.admitLanes(of: target, ids)
         } completion: { [self] result in
             if case .failure = result { hear(of: ids, admittingAfter: .seconds(1)) }

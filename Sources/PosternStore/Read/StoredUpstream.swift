@@ -28,9 +28,9 @@ extension Outbox {
         try markDisabled()
     }
 
-    /// Stores which upstreams this gateway does not deliver to.
+    /// Stores which upstreams this gateway does not deliver to, and no other one that shares the store.
     public func markDisabled() throws(StoreError) {
-        for number in names.keys where target(number)?.isDisabled == true {
+        for number in names.keys where target(number)?.isDisabled == true && isResponsible(for: number) {
             var record = try summary(of: number)?.circuit ?? CircuitRecord()
             guard record.obstacle != .disabled else { continue }
             record.obstacle = .disabled

@@ -61,8 +61,8 @@ public enum AlertOutcome: Sendable, Equatable {
 }
 
 extension Outbox {
-    /// Whether a callback asks for alerts.
-    public var tellsAlerts: Bool { callbacks?.contains { !$0.alerts.isEmpty } ?? false }
+    /// Whether a callback asks for alerts. The keeper of a store tells them.
+    public var tellsAlerts: Bool { isKeeper && callbacks?.contains { !$0.alerts.isEmpty } == true }
 
     /// Whether a callback asks for that event.
     public func tells(_ alert: AlertKey) -> Bool { callbacks?.contains { $0.tells(alert) } ?? false }

@@ -50,7 +50,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
     private var idleInterval: Duration { outbox.threads.idleTime(Maintenance.interval) }
 
     func begin() {
-        if outbox.engine.isOwner { nextMaintenance = instant + idleInterval }
+        nextMaintenance = instant + idleInterval
         if outbox.engine.pollInterval != nil { nextPoll = instant }
         writer.begin()
     }
@@ -148,15 +148,19 @@ final class CommitLoop: Loop, @unchecked Sendable {
         collectResponses()
         guard let glance = try? outbox.engine.glance() else { return false }
         if outbox.exchangeEvents(isListenedTo: glance.isListenedTo) { lastArrival = instant }
-        if outbox.engine.isOwner {
-            outbox.storeResponses()
-            return (glance.hasArrivals || glance.hasRequests) && hear()
+        outbox.storeResponses()
+        let haveMoved = outbox.takeMoves()
+        if haveMoved || glance.writers != seenWriters {
+            guard refresh() else {
+                outbox.queueHasMoved()
+                return false
+            }
+            seenWriters = glance.writers
         }
-        if glance.writers != seenWriters, refresh() { seenWriters = glance.writers }
-        return false
+        return (glance.hasArrivals || glance.hasRequests) && hear()
     }
 
-    /// Counts what others have added, and takes what they relay. Returns whether there may be more.
+    /// Counts what others have added to the queues of this process, and takes what they relay. Returns whether there may be more.
     private func hear() -> Bool {
         hasMoreArrivals = false
         lastArrival = instant
@@ -175,13 +179,22 @@ final class CommitLoop: Loop, @unchecked Sendable {
 
     /// Reads what others have done to the queues, which limits what is accepted here. Returns whether that was possible.
     private func refresh() -> Bool {
-        guard let summaries = try? outbox.read({ try UpstreamSummary.all(with: $0) }) else { return false }
-        for summary in summaries {
+        let found = try? outbox.read { sql in
+            (try UpstreamSummary.all(with: sql, withTails: false), try Ledger.unheard(with: sql))
+        }
+        guard let (summaries, unheard) = found else { return false }
+        let counted = summaries.map { summary in
+            var summary = summary
+            // This process counts what others have added to its own queues (`hear`).
+            if outbox.isOthers(summary.number) { summary.ledger = summary.ledger + (unheard[summary.number] ?? .empty) }
+            return summary
+        }
+        for summary in counted {
             let writeState = writeStates[summary.number]
             if writeState.committed != summary.ledger { lastArrival = instant }
             writeState.refresh(summary.ledger)
         }
-        outbox.publish(summaries)
+        outbox.publish(counted)
         outbox.lookForSettled()
         return true
     }
@@ -226,6 +239,7 @@ final class CommitLoop: Loop, @unchecked Sendable {
                     sql: sql, writer: writer, outbox: outbox, writeStates: writeStates,
                     expectedMessages: jobs.reduce(0) { $0 + $1.messageCount }, mayStoreCallbacks: mayStoreCallbacks)
                 transaction = current
+                if outbox.engine.isShared { try current.lockTurns(of: jobs) }
                 for job in jobs {
                     count += 1
                     effects.append(try perform(job, in: current))

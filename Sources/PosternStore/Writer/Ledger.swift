@@ -152,7 +152,6 @@ extension Ledger {
 
     /// Adds the tails that the last run has left.
     static func addTails(with sql: SQL) throws {
-        if sql.isPostgres { return try addArrivals(with: sql) }
         for (number, tail) in try tails(with: sql) where tail != .empty { try tail.add(to: number, with: sql) }
     }
 }

@@ -37,12 +37,8 @@ public struct NewMessage: Sendable {
     /// The turn in which it waits, unless messages of its lane wait in another one; see `Fairness`. 0 without turns.
     let turn: Int64
 
-    /// Whether it can be stored without the state of its upstream, without its mixed lane, which may have a turn, and without
-    /// changing more of the books than what is queued.
-    var needsNoState: Bool {
-        failure == nil && !queue.validatesAgainstState && credential == nil
-            && (!queue.hasTurns || lane.isNamed || lane.number == 0)
-    }
+    /// Whether it can be stored without the state of its upstream.
+    var needsNoState: Bool { !queue.validatesAgainstState && credential == nil }
 
     public init(
         queue: QueueTarget, kind: Kind, lane: Lane = .none, key: String? = nil, acceptedAt: Timestamp,

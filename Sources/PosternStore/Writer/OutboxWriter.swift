@@ -27,8 +27,6 @@ final class OutboxWriter: Sendable {
     private let isClosed = Atomic<Bool>(false)
     private let health: StoreHealth
     private let deadlines: AnswerDeadlines?
-    /// False if another process works on the queues, and this one only adds messages.
-    private let isOwner = Atomic<Bool>(true)
     /// The number of threads that are submitting a job at the moment.
     private let entering = Atomic<Int>(0)
     /// When the loop last turned, in monotonic nanoseconds; for the watchdog.
@@ -48,7 +46,6 @@ final class OutboxWriter: Sendable {
 
     func start(on outbox: Outbox) throws(SystemLimitError) {
         turned(at: outbox.time.instant)
-        isOwner.store(outbox.engine.isOwner, ordering: .relaxed)
         let loop = CommitLoop(outbox: outbox, inbox: inbox, writer: outbox.engine.makeWriter())
         try deadlines?.start()
         let started = try threads.start(loop)
@@ -68,13 +65,12 @@ final class OutboxWriter: Sendable {
     /// Runs `body` in the next transaction; its changes are committed together with those of other jobs. Then
     /// `completion` gets what `body` returned. If the transaction fails, `body` may run again in another one.
     ///
-    /// - Parameter needsOwner: False for what any node may do. That is answered in time, as an append.
+    /// - Parameter inTime: Whether it is answered in time, as an append.
     func change<Value: Sendable>(
-        needsOwner: Bool = true, _ body: @escaping @Sendable (Transaction) throws -> Value,
+        inTime: Bool = false, _ body: @escaping @Sendable (Transaction) throws -> Value,
         completion: @escaping @Sendable (Result<Value, StoreError>) -> Void = { _ in }
     ) {
-        guard !needsOwner || isOwner.load(ordering: .relaxed) else { return completion(.failure(.notOwner)) }
-        let completion = needsOwner ? completion : deadlines?.add(completion) { $0 } ?? completion
+        let completion = inTime ? deadlines?.add(completion) { $0 } ?? completion : completion
         let job = Job.change { transaction in
             let value = try body(transaction)
             return { completion(.success(value)) }

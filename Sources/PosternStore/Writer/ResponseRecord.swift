@@ -108,7 +108,7 @@ extension Outbox {
     public func replaceResponse(
         _ key: [UInt8], with bytes: [UInt8]?, completion: @escaping @Sendable (Result<Void, StoreError>) -> Void
     ) {
-        writer.change(needsOwner: false) { transaction in
+        writer.change(inTime: true) { transaction in
             if let bytes {
                 try transaction.sql.run("UPDATE responses SET response = ? WHERE key = ?", bytes, key)
             } else {

@@ -179,6 +179,10 @@ extension Transaction {
         let cap = event.queue.cap
         let ledger = writeStates[event.queue.number].ledger
         let needed = cap.whenFull == .dropOldest ? (messages: messages, bytes: bytes) : (messages: 1, bytes: size)
+        // Its owner makes room.
+        if cap.whenFull == .dropOldest, outbox.isOthers(event.queue.number) {
+            return cap.admits(messages: needed.messages, bytes: needed.bytes)
+        }
         return cap.admits(messages: ledger.queued + needed.messages, bytes: ledger.queuedBytes + needed.bytes)
     }
 }

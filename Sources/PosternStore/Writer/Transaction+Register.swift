@@ -35,7 +35,9 @@ extension Transaction {
         if upstream.traits.laneRule.needsLaneIndex {
             try Migrations.createLaneIndex(of: number, with: sql)
         }
-        try updateParkedLanes(of: number)
+        if sql.isPostgres {
+            try sql.run("INSERT INTO queues (number) VALUES (?) ON CONFLICT (number) DO NOTHING", number)
+        }
         try enter(upstream.kinds)
         return (number, try Migrations.hasTurns(of: number, with: sql))
     }
@@ -43,6 +45,7 @@ extension Transaction {
     /// Makes or drops the indexes by which turns are found. As long as there are any, all queued messages of a lane have the
     /// same turn.
     func setTurns(_ hasTurns: Bool, of queue: QueueTarget) throws {
+        try borrow(queue.number)
         guard hasTurns else { return try Migrations.dropTurns(of: queue.number, with: sql) }
         let rule = queue.upstream.traits.laneRule
         if rule == .acrossLanes {
@@ -53,10 +56,24 @@ extension Transaction {
         try Migrations.createTurns(of: queue.number, rule, with: sql)
     }
 
+    /// Waits for other processes that find out the turns of lanes, in the order of the queues, so that they do not wait for each
+    /// other in a circle.
+    func lockTurns(of jobs: ArraySlice<OutboxWriter.Job>) throws {
+        for job in jobs {
+            guard case .append(let messages, _, _, _) = job else { continue }
+            for message in messages where message.queue.hasTurns && message.lane.number != 0 {
+                hasLocked.insert(message.queue.number)
+            }
+        }
+        for number in hasLocked.sorted(by: { $0.rawValue < $1.rawValue }) { try writer.lock(number, in: sql) }
+    }
+
     /// The turn that a message of a mixed lane takes: that of the messages of its lane that are queued, or else its own. So
     /// the order of a lane is that of its turn.
     func turn(ofLane lane: Int64, in queue: QueueTarget, or own: Int64) throws -> Int64 {
         try closeBlock(of: writeStates[queue.number])
+        // Otherwise two processes could store messages of one lane in different turns.
+        if !hasLocked.contains(queue.number) { try writer.lock(queue.number, in: sql) }
         let known = try sql.value(
             "SELECT turn FROM queue_# WHERE lane = ? AND lane <> 0 LIMIT 1", of: queue.number, lane, as: Int64.self)
         if let known { return known }
@@ -75,7 +92,7 @@ extension Transaction {
 
     /// A run with another key could not read what this one can: lanes for which a credential is held continue, or are
     /// parked again.
-    private func updateParkedLanes(of number: UpstreamNumber) throws {
+    func updateParkedLanes(of number: UpstreamNumber) throws {
         try sql.run(
             """
             UPDATE lanes SET isParked = FALSE, isHeld = FALSE, readyAtMs = ?2

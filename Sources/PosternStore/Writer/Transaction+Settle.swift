@@ -309,7 +309,10 @@ extension Transaction {
     }
 
     /// Changes the state of an upstream independently of messages, for example for a credential that a caller hands in.
-    func change(_ changes: [StateChange], of queue: QueueTarget) throws { try apply(changes, of: queue) }
+    func change(_ changes: [StateChange], of queue: QueueTarget) throws {
+        try borrow(queue.number)
+        try apply(changes, of: queue)
+    }
 }
 
 extension ArraySlice<Message> {
@@ -327,7 +330,7 @@ extension ArraySlice<Message> {
 extension Transaction {
     /// Cancels a queued message. Returns false if it is settled already or is being sent.
     func cancel(_ id: MessageID, in queue: QueueTarget, at moment: Timestamp) throws -> Bool {
-        guard tryRemoving(id, from: queue) else { return false }
+        guard try tryRemoving(id, from: queue) else { return false }
         return try end(id, in: queue, as: .cancelled, error: nil, at: moment)
     }
 
@@ -355,6 +358,7 @@ extension Transaction {
     /// Queues an ended message again, under its old id and therefore at its old position. Returns false if there is no
     /// such message, or its payload has been deleted.
     func requeue(_ id: MessageID, in queue: QueueTarget, at moment: Timestamp) throws -> Bool {
+        try borrow(queue.number)
         let found = try sql.first(
             """
             SELECT state, lane, laneGroup, length(payload), kind FROM ended_#

@@ -37,6 +37,8 @@ final class Transaction {
     var operatorKey: String?
     /// What it adds to the store, as long as it only accepts messages; nil if it does anything else.
     var growth: Growth? = Growth()
+    /// The queues whose turns no other process finds out before this transaction has ended.
+    var hasLocked: Set<UpstreamNumber> = []
     /// How many messages its jobs may store, besides events.
     private let expectedMessages: Int
     private let storesBlocks: Bool
@@ -72,12 +74,22 @@ final class Transaction {
     }
 
     /// Prevents `id` from being claimed while this transaction removes it. Returns false if it is being sent. If no
-    /// worker sends from the queue, none begins before this transaction has ended (`Outbox.adopt`).
-    func tryRemoving(_ id: MessageID, from target: QueueTarget) -> Bool {
-        guard let queue = outbox.queues.adopted(target.number) else { return true }
+    /// worker sends from the queue, none begins before this transaction has ended (`Outbox.adopt`). Throws
+    /// `StoreError.notOwner` if another process works on the queue.
+    func tryRemoving(_ id: MessageID, from target: QueueTarget) throws -> Bool {
+        guard let queue = outbox.queues.adopted(target.number) else {
+            try borrow(target.number)
+            return true
+        }
         guard queue.tryRemoving(id) else { return false }
         removals.append((queue, id))
         return true
+    }
+
+    /// Makes certain that no other process works on a queue until the transaction has ended. Throws `StoreError.notOwner` if one
+    /// does.
+    func borrow(_ number: UpstreamNumber) throws {
+        if outbox.isOthers(number) { try writer.borrow(number, in: sql) }
     }
 
     /// Releases those rows: the transaction was committed or rolled back.
@@ -118,11 +130,14 @@ final class Transaction {
         try closeBlocks()
         try writeStates.open.forEach(settleLanes)
         try dropUnneededCredentials()
-        guard outbox.engine.isOwner else {
-            for arrival in writeStates.open.compactMap(\.arrival) { try writer.tell(of: arrival, in: sql) }
-            return
+        let isShared = outbox.engine.isShared
+        for writeState in writeStates.open {
+            if isShared, outbox.isOthers(writeState.number) {
+                try writeState.tellOwner(by: writer, with: sql)
+            } else {
+                try writeState.save(with: sql)
+            }
         }
-        for writeState in writeStates.open { try writeState.save(with: sql) }
     }
 }
 
@@ -191,6 +206,12 @@ extension Transaction {
     func append(
         _ messages: [NewMessage], after admission: Admission? = nil, isDiskFull: Bool = false
     ) throws -> Result<AppendReceipt, AppendError> {
+        if outbox.engine.isShared {
+            // Its owner alone decides by the state of a queue.
+            for number in Outbox.queuesNeeded(by: messages, after: admission) where outbox.isOthers(number) {
+                do { try borrow(number) } catch StoreError.notOwner { return .failure(.store(.notOwner)) }
+            }
+        }
         guard isDiskFull || admission != nil || messages.contains(where: \.queue.validatesAgainstState) else {
             return try store(messages, isDiskFull: false)
         }
@@ -324,6 +345,7 @@ extension Transaction {
             countLane(message.lane, 1, of: queue)
         }
         writeState.accept(id, bytes: message.range.count)
+        (notice.accepted, notice.acceptedBytes) = (notice.accepted + 1, notice.acceptedBytes + message.range.count)
         emit(.messageQueued, of: id, message.kind)
         notice.newest = id
         if scheduledAt == nil {
@@ -458,7 +480,7 @@ extension Transaction {
             try forEachOldest(of: request.queue) { id, size in
                 if let last, id > last { return false }
                 // Undone with the rest if it is not enough.
-                guard tryRemoving(id, from: request.queue) else { return true }
+                guard try tryRemoving(id, from: request.queue) else { return true }
                 victims.append(id)
                 bytes += size
                 if last == nil, bytes >= request.bytes { last = try block(of: id)?.last ?? id }
@@ -518,7 +540,7 @@ extension Transaction {
             return nil
         }
         // The owner evicts them, once it has counted the others.
-        guard outbox.isOwner else { return [] }
+        guard try mayEvict(from: queue) else { return [] }
         let (victims, areEnough) = try takeOldest(of: queue, for: request.messages, bytes: request.bytes)
         return areEnough ? victims : nil
     }
@@ -534,7 +556,7 @@ extension Transaction {
         var bytes = ledger.queuedBytes + bytes
         var ids: [MessageID] = []
         try forEachOldest(of: queue) { id, size in
-            guard tryRemoving(id, from: queue) else { return true }
+            guard try tryRemoving(id, from: queue) else { return true }
             ids.append(id)
             messages -= 1
             bytes -= size
@@ -543,8 +565,18 @@ extension Transaction {
         return (ids, cap.admits(messages: messages, bytes: bytes))
     }
 
-    /// Evicts the oldest messages that are not being sent until `messages` more fit, or there are no others.
+    /// Whether this process may decide which messages are evicted.
+    private func mayEvict(from queue: QueueTarget) throws -> Bool {
+        guard outbox.isOthers(queue.number) else { return true }
+        guard outbox.isResponsible(for: queue.number) else { return false }
+        do { try borrow(queue.number) } catch StoreError.notOwner { return false }
+        return true
+    }
+
+    /// Evicts the oldest messages that are not being sent until `messages` more fit, or there are no others. What another
+    /// process works on, it evicts from itself.
     func evictOldest(of queue: QueueTarget, for messages: Int, bytes: Int) throws {
+        guard try mayEvict(from: queue) else { return }
         let ids = try takeOldest(of: queue, for: messages, bytes: bytes).ids
         for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
     }

@@ -72,10 +72,19 @@ final class UpstreamWriteState {
         if mustSave, change != Ledger() { try change.add(to: number, with: sql) }
     }
 
-    /// What the current transaction has added to the queue; nil if that is nothing. For a transaction that only adds messages.
-    var arrival: Arrival? {
-        guard added.accepted > 0, let appendNotice else { return nil }
-        return Arrival(of: number, appendNotice, added)
+    /// Passes what the current transaction has added to the queue to its owner, and adds the rest to the row of the upstream.
+    func tellOwner(by writer: any StoreWriter, with sql: SQL) throws {
+        var rest = added
+        if let appendNotice {
+            let arrival = Arrival(of: number, appendNotice)
+            try writer.tell(of: arrival, in: sql)
+            rest.accepted -= arrival.accepted
+            rest.counts.queued -= arrival.accepted
+            rest.queuedBytes -= arrival.acceptedBytes
+            if rest.accepted == 0 { rest.lastID = 0 }
+        }
+        if rest != Ledger() { try rest.add(to: number, with: sql) }
+        mustSave = true
     }
 
     /// What others have done to the queue, too, is `ledger`.
@@ -170,6 +179,9 @@ struct AppendNotice {
     /// The number of messages that can be sent at once, and their payload bytes.
     var messages = 0
     var bytes = 0
+    /// The number of all messages, and their payload bytes.
+    var accepted = 0
+    var acceptedBytes = 0
     /// When the first scheduled message, or the first lane, is due.
     var dueAt: Timestamp?
 

@@ -105,8 +105,11 @@ extension EndToEnd {
             // What steers.
             #expect(try client.post("/v1/upstreams/samsara/pause", "", headers: app).status == 403)
             #expect(try client.post("/v1/upstreams/samsara/pause", "", headers: ops).status == 202)
-            let upstream = try owner.client().ask("GET", "/v1/upstreams/samsara", headers: ops).json
-            #expect(upstream["health"].string == "paused" && upstream["pausedBy"]["key"].string == "ops")
+            #expect(
+                try eventually {
+                    let upstream = try owner.client().ask("GET", "/v1/upstreams/samsara", headers: ops).json
+                    return upstream["health"].string == "paused" && upstream["pausedBy"]["key"].string == "ops"
+                })
 
             // Messages that the state of their upstream decides about.
             let visitor = Curio.Visitor(0)

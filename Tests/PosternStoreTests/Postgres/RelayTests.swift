@@ -5,7 +5,7 @@ import Testing
 
 @testable import PosternStore
 
-/// Requests that a node passes to the owner of the store, and events that nodes tell each other.
+/// Requests that a node passes to another one, and events that nodes tell each other.
 @Suite struct RelayTests {
     private let shared: SharedStore
     private typealias Answer = Result<[UInt8], StoreError>
@@ -30,7 +30,7 @@ import Testing
 
     private func relay(_ text: String, at member: TestStore) -> SharedValue<Answer?> {
         let answer = SharedValue<Answer?>(nil)
-        member.outbox.relay(Array(text.utf8)) { answer.set($0) }
+        member.outbox.relay(Array(text.utf8), to: nil) { answer.set($0) }
         return answer
     }
 
@@ -75,7 +75,7 @@ import Testing
         owner.outbox.answerRelayed { $0.respond($0.bytes == nil ? nil : []) }
         let answer = relay("request", at: member)
         #expect(eventually { answer.value != nil })
-        #expect(throws: StoreError.failed(detail: "the owner of the store has another encryption key or version")) {
+        #expect(throws: StoreError.failed(detail: "the gateway that answers has another encryption key or version")) {
             try answer.value?.get()
         }
     }
@@ -105,7 +105,7 @@ import Testing
         let answer = relay("request", at: member)
         #expect(eventually { held.value != nil })
         let follow = try member.threads.result { [outbox = member.outbox] completion in
-            outbox.writer.change(needsOwner: false) { transaction in
+            outbox.writer.change(inTime: true) { transaction in
                 try transaction.removeRequests([], outbox.relays.numbers)
             } completion: {
                 completion($0)
@@ -164,9 +164,11 @@ import Testing
         let answer = relay("request", at: member)
         #expect(eventually { owner.outbox.relayedRequests == 1 })
         #expect(answer.value == nil)
-        try shared.run("UPDATE store SET owner = NULL")
+        try shared.run("UPDATE nodes SET state = 3 WHERE name = 'a'")
         #expect(eventually { answer.value != nil })
-        #expect(throws: StoreError.unresolved(detail: "the owner of the store has changed")) { try answer.value?.get() }
+        #expect(throws: StoreError.unresolved(detail: "the gateway that was to answer was lost")) {
+            try answer.value?.get()
+        }
         #expect(eventually { rows() == 0 })
     }
 
@@ -236,26 +238,20 @@ import Testing
         #expect(eventually { isHeard.value })
     }
 
-    /// Its node is the same.
-    @Test func events_ofAMemberThatBecomesTheOwner_haveNewNumbers() throws {
-        let first = EventExchange()
-        let numbers = first.numbers(3)
-        #expect(EventExchange().numbers(1).lowerBound > numbers.upperBound)
-    }
-
-    @Test func nodes_areListed_withTheOneThatWorks() throws {
+    @Test func nodes_areListed_withTheQueuesOnWhichTheyWork() throws {
         let (owner, member) = try open()
         defer { withExtendedLifetime((owner, member)) {} }
         for store in [owner, member] {
             #expect(
                 eventually {
                     let nodes = (try? store.outbox.nodes()) ?? []
-                    return nodes.map(\.name) == ["a", "b"] && nodes.map(\.isOwner) == [true, false]
+                    return nodes.map(\.name) == ["a", "b"]
+                        && nodes.map { $0.queues.map(\.description) } == [["plain"], []]
                         && nodes.allSatisfy { $0.version == PosternVersion.current }
                 })
         }
-        #expect(owner.outbox.ownerName == "a")
-        #expect(eventually { member.outbox.ownerName == "a" })
+        let number = UpstreamNumber(rawValue: 1)
+        #expect(eventually { owner.outbox.ownerName(of: number) == "a" && member.outbox.ownerName(of: number) == "a" })
         #expect(
             eventually {
                 let offset = try? owner.outbox.nodes()[0].clockOffset

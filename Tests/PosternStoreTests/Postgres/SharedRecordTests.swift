@@ -100,7 +100,7 @@ import Testing
     /// What is handed in at the node until the result is called is one transaction.
     private func collect(at node: Node) -> () -> Void {
         let (isHeld, mayGoOn) = (SharedValue(false), SharedValue(false))
-        node.outbox.writer.change(needsOwner: false) { _ in
+        node.outbox.writer.change(inTime: true) { _ in
             isHeld.set(true)
             _ = eventually { mayGoOn.value }
         }

@@ -27,12 +27,12 @@ struct SharedStore: Sendable {
         return options
     }
 
-    /// Opens the store as one of its nodes, once it is free.
+    /// Opens the store as the node that keeps it, once no other one does.
     func open(_ options: PostgresOptions, keys: EncryptionKeys = EncryptionKeys()) throws -> TestStore {
         try TestStore { ($0.engine, $0.encryptionKeys) = (.postgres(options), keys) }
     }
 
-    /// Joins the nodes of the store, which another one owns, and opens it to add messages.
+    /// Joins the nodes of the store, and opens it.
     func join(
         _ options: PostgresOptions, keys: EncryptionKeys = EncryptionKeys()
     ) throws -> (store: TestStore, lease: StoreLease) {
@@ -45,8 +45,9 @@ struct SharedStore: Sendable {
         return (store, joined)
     }
 
+    /// Joins the nodes of the store, and waits until this one keeps it.
     func wait(
-        _ options: PostgresOptions, isCancelled: () -> Bool = { false }, onWaiting: (String) -> Void = { _ in }
+        _ options: PostgresOptions, isCancelled: () -> Bool = { false }, onWaiting: (String?) -> Void = { _ in }
     ) throws -> StoreLease? {
         var outbox = OutboxOptions()
         outbox.engine = .postgres(options)
