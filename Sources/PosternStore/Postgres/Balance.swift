@@ -21,18 +21,26 @@ struct Balance: Equatable, Sendable {
 
     /// Leaves as much as possible as it is. Queues without an owner go to the node with the fewest. As long as a node has two
     /// more than one that could take one of them, that moves, the one with the highest number first. Queues that belong
-    /// together count as one, unless no node can work on all of them.
+    /// together count as one, unless no node can work on all of them. They are the keeper's if it can: what it does for several
+    /// queues may need their states.
     ///
     /// - Parameters:
     ///   - nodes: Those that live, without those that are about to stop.
     ///   - queues: All queues, with the numbers of their owners.
-    init(_ nodes: [Node], _ queues: [UpstreamNumber: Int64?]) {
-        let units = Self.units(nodes, queues.keys)
+    ///   - keeper: The node that keeps the store; nil if there is none.
+    init(_ nodes: [Node], _ queues: [UpstreamNumber: Int64?], keeper: Int64? = nil) {
+        let joint = nodes.reduce(into: Set<UpstreamNumber>()) { $0.formUnion($1.joint) }.intersection(queues.keys)
+        let units = Self.units(nodes, queues.keys, joint)
         var counts = Dictionary(nodes.map { ($0.number, 0) }) { first, _ in first }
         var places: [Int64?] = units.map { unit in
             let holder = unit.lazy.compactMap { queues[$0] ?? nil }.first
             return nodes.contains { $0.number == holder && $0.queues.isSuperset(of: unit) } ? holder : nil
         }
+        let isKept = units.map { unit in
+            joint.contains(unit[0])
+                && nodes.contains { $0.number == keeper && $0.mayAdopt && $0.queues.isSuperset(of: unit) }
+        }
+        for index in units.indices where isKept[index] { places[index] = keeper }
         for case let place? in places { counts[place, default: 0] += 1 }
 
         /// The node with the fewest units that can work on this one.
@@ -48,7 +56,7 @@ struct Balance: Equatable, Sendable {
         while true {
             // Each move makes the counts more even, so this ends.
             let moves = units.indices.compactMap { index -> (gain: Int, index: Int, to: Int64)? in
-                guard let from = places[index], let to = idlest(for: units[index]) else { return nil }
+                guard !isKept[index], let from = places[index], let to = idlest(for: units[index]) else { return nil }
                 return ((counts[from] ?? 0) - (counts[to] ?? 0), index, to)
             }
             guard let best = moves.max(by: { ($0.gain, $0.index) < ($1.gain, $1.index) }), best.gain >= 2,
@@ -65,9 +73,8 @@ struct Balance: Equatable, Sendable {
 
     /// What moves as a whole, by its lowest number.
     private static func units(
-        _ nodes: [Node], _ queues: some Collection<UpstreamNumber>
+        _ nodes: [Node], _ queues: some Collection<UpstreamNumber>, _ joint: Set<UpstreamNumber>
     ) -> [[UpstreamNumber]] {
-        let joint = nodes.reduce(into: Set<UpstreamNumber>()) { $0.formUnion($1.joint) }.intersection(queues)
         guard nodes.contains(where: { $0.queues.isSuperset(of: joint) }) else {
             return queues.sorted { $0.rawValue < $1.rawValue }.map { [$0] }
         }

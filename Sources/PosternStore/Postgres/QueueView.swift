@@ -89,7 +89,7 @@ struct QueueView: Sendable {
             return Balance.Node(
                 number: other.number, queues: queues, joint: joint, mayAdopt: !late.contains(other.number))
         }
-        wanted = Set(Balance(live, seen.owners).owners.filter { $0.value == node }.keys)
+        wanted = Set(Balance(live, seen.owners, keeper: seen.keeper?.number).owners.filter { $0.value == node }.keys)
         // A queue keeps the name of its last owner until it has another one.
         owners = former.owners.filter { seen.owners.keys.contains($0.key) }
         for (queue, owner) in seen.owners {

@@ -9,9 +9,9 @@ import Testing
         Set(numbers.map { UpstreamNumber(rawValue: UInt8($0)) })
     }
 
-    private func balance(_ nodes: [Balance.Node], _ owners: [Int: Int64?]) -> [Int: Int64] {
+    private func balance(_ nodes: [Balance.Node], _ owners: [Int: Int64?], keeper: Int64? = nil) -> [Int: Int64] {
         let owners = Dictionary(uniqueKeysWithValues: owners.map { (UpstreamNumber(rawValue: UInt8($0)), $1) })
-        let balance = Balance(nodes, owners).owners
+        let balance = Balance(nodes, owners, keeper: keeper).owners
         return Dictionary(uniqueKeysWithValues: balance.map { (Int($0.key.rawValue), $0.value) })
     }
 
@@ -53,6 +53,16 @@ import Testing
         #expect(balance(apart, [1: nil, 2: nil, 3: nil, 4: nil]) == [1: 1, 2: 1, 3: 2, 4: 2])
     }
 
+    @Test func queuesThatBelongTogether_areTheKeepers_ifItHasThem() {
+        var nodes = (1...3).map { Balance.Node(number: $0, queues: queues(1...5), joint: queues([1, 4])) }
+        let owners: [Int: Int64?] = [1: 1, 2: 2, 3: 3, 4: 1, 5: 1]
+        #expect(balance(nodes, owners, keeper: 3) == [1: 3, 2: 2, 3: 3, 4: 3, 5: 1])
+        // It has more units than others could have, and no other one moves to it.
+        #expect(balance(nodes, [1: 3, 2: 3, 3: 3, 4: 3, 5: 3], keeper: 3) == [1: 3, 2: 3, 3: 2, 4: 3, 5: 1])
+        nodes[2].queues = queues([1, 2, 3, 5])
+        #expect(balance(nodes, owners, keeper: 3) == [1: 1, 2: 2, 3: 3, 4: 1, 5: 1])
+    }
+
     // MARK: Model
 
     /// The nodes of a run, which look, release, and adopt in any order. What one has seen may be old when it acts.
@@ -68,7 +78,8 @@ import Testing
 
         mutating func act(_ node: Int64) {
             guard let seen = seen[node] else { return }
-            let wanted = Balance(seen.nodes, seen.owners).owners.filter { $0.value == node }.keys
+            let wanted = Balance(seen.nodes, seen.owners, keeper: seen.nodes.first?.number).owners
+                .filter { $0.value == node }.keys
             for (queue, owner) in owners {
                 // The database lets a node adopt what is free, and release what is its own.
                 if owner == node, !wanted.contains(queue) { owners[queue] = .some(nil) }
@@ -107,13 +118,14 @@ import Testing
         var random = SplitMix64(state: seed)
         let count = Int.random(in: 1...12, using: &random)
         let isSame = Bool.random(using: &random)
+        let joint = (1...count).filter { _ in Int.random(in: 0..<3, using: &random) == 0 }
         var cluster = Cluster()
         for number in 1...count { cluster.owners[UpstreamNumber(rawValue: UInt8(number))] = .some(nil) }
         var next: Int64 = 1
         func node(_ random: inout SplitMix64) -> Balance.Node {
             let numbers = (1...count).filter { _ in isSame || Int.random(in: 0..<4, using: &random) > 0 }
             defer { next += 1 }
-            return Balance.Node(number: next, queues: queues(numbers))
+            return Balance.Node(number: next, queues: queues(numbers), joint: queues(joint))
         }
         for _ in 0..<6 {
             for _ in 0..<Int.random(in: 0...3, using: &random) {
@@ -131,7 +143,7 @@ import Testing
             for node in cluster.nodes.keys.sorted() where Bool.random(using: &random) { cluster.act(node) }
             for _ in 0..<3 { cluster.beat(shuffledBy: &random) }
             #expect(cluster.findings == [])
-            #expect(!isSame || cluster.spread <= 1)
+            #expect(!isSame || !joint.isEmpty || cluster.spread <= 1)
             // Nothing moves any more.
             let (settled, adoptions) = (cluster.owners, cluster.adoptions)
             for _ in 0..<3 { cluster.beat(shuffledBy: &random) }

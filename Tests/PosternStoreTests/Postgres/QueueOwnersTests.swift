@@ -169,6 +169,51 @@ import Testing
         #expect(try b.state(id) == .queued)
     }
 
+    // MARK: What a transaction does to the queue of another node
+
+    /// The event is stored with the settlement that it reports.
+    @Test func callback_toTheQueueOfAnotherNode_isCountedAndSentThere() throws {
+        let (a, b, at, bt) = try open()
+        let (one, two) = (try a.outbox.adopt(at[0]), try b.outbox.adopt(bt[1]))
+        a.outbox.setCallbacks([
+            Callback(to: at[1], as: "thing", of: [.delivered], in: nil, includesPayload: false) { messages in
+                messages.map { _ in Callback.Event(Array("told".utf8), lane: .none) }
+            }
+        ])
+        for index in 0..<3 { try append("\(index)", to: bt[0], at: b) }
+        #expect(try drain(one, at: a, count: 3).count == 3)
+        let told = try drain(two, at: b, count: 3)
+        #expect(told.count == 3)
+        for store in [a, b] {
+            #expect(eventually { store.outbox.ledger(of: two.number).delivered == 3 })
+            #expect(try store.isBalanced())
+        }
+    }
+
+    /// Otherwise a message could be sent before an earlier one of its lane, which waits in another turn.
+    @Test func lane_hasOneTurn_ifTwoNodesStoreItsFirstMessagesAtOnce() throws {
+        let (a, b, at, bt) = try open()
+        try a.outbox.share(at[0], by: Fairness(by: .caller))
+        try b.outbox.share(bt[0], by: Fairness(by: .caller))
+        let gate = try shared.connect()
+        try gate.begin(.write)
+        try gate.script("LOCK TABLE arrivals IN SHARE MODE")
+        let results = [(a, at[0], Int64(1)), (b, bt[0], Int64(2))].map { store, target, turn in
+            let result = SharedValue<Result<AppendReceipt, AppendError>?>(nil)
+            let message = NewMessage(
+                queue: target, kind: target.upstream.kinds[0], lane: .digest(7), acceptedAt: store.time.now,
+                bytes: Array("{}".utf8), turn: turn)
+            store.outbox.append([message]) { result.set($0) }
+            return result
+        }
+        #expect(eventually { shared.blocked == 2 })
+        gate.rollBack()
+        #expect(eventually { results.allSatisfy { $0.value != nil } })
+        for result in results { _ = try result.value?.get() }
+        #expect(try shared.run("SELECT count(*) FROM queue_1") == 2)
+        #expect(try shared.run("SELECT count(DISTINCT turn) FROM queue_1") == 1)
+    }
+
     // MARK: What an operator does
 
     @Test func message_isCancelled_byTheOwnerOfItsQueue_ifItIsNotBeingSent() throws {
