@@ -118,6 +118,8 @@ extension Transaction {
     private func evictForArrivals(_ upstreams: [UpstreamNumber]) throws {
         for queue in Set(upstreams).compactMap({ outbox.queues.adopted($0)?.target })
         where queue.cap.whenFull == .dropOldest {
+            let ledger = writeStates[queue.number].ledger
+            guard !queue.cap.admits(messages: ledger.queued, bytes: ledger.queuedBytes) else { continue }
             try evictOldest(of: queue, for: 0, bytes: 0)
         }
     }

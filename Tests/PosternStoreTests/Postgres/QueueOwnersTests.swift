@@ -190,6 +190,25 @@ import Testing
         }
     }
 
+    /// Of a queue that is full, and of no other, the owner decides which messages are dropped, and which are in flight.
+    @Test func fullQueue_ofAnotherNode_dropsItsOldest_whenThatHears() throws {
+        let (a, b, at, bt) = try open()
+        var cap = QueueCap()
+        (cap.maxMessages, cap.whenFull) = (2, .dropOldest)
+        a.outbox.setCap(cap, of: at[0])
+        b.outbox.setCap(cap, of: bt[0])
+        let queue = try a.outbox.adopt(at[0])
+        let first = try append("0", to: bt[0], at: b)
+        #expect(eventually(within: .seconds(20)) { a.outbox.ledger(of: queue.number).queued == 1 })
+        let claim = try a.claim(queue)
+        #expect(claim.messages.map(\.id) == [first])
+        let ids = try (1..<5).map { try append("\($0)", to: bt[0], at: b) }
+        #expect(eventually(within: .seconds(20)) { a.outbox.ledger(of: queue.number).dropped == 3 })
+        try a.deliver(claim.messages, of: queue)
+        #expect(try drain(queue, at: a, count: 1) == [ids[3]])
+        #expect(try a.isBalanced())
+    }
+
     /// Otherwise a message could be sent before an earlier one of its lane, which waits in another turn.
     @Test func lane_hasOneTurn_ifTwoNodesStoreItsFirstMessagesAtOnce() throws {
         let (a, b, at, bt) = try open()
