@@ -12,6 +12,10 @@ package struct AppServicesScenarios: TypeScenarios {
 
     package func scenario(of caller: Int) -> any Scenario { AppServicesScenario(caller) }
     package func settings(sendsGzip: Bool, seed: UInt64) -> [String] { [#""monitoring":{"enabled":true}"#] }
+    package func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]? {
+        [#""waitSeconds":\#(SeededRandom(seed: seed, for: "sdk of appservices").pick([0, 2]))"#]
+    }
+    package func sdk(on device: SDKDevice) -> (any SDKModel)? { AppServicesSDKModel(device) }
     package func isDelivery(_ item: [UInt8]) -> Bool {
         ["add_user", "metrics", "crash_log"].contains { item.hasBytes(of: #""step":"\#($0)""#) }
     }

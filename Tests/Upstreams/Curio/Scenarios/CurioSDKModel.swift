@@ -142,7 +142,9 @@ package struct CurioSDKModel: SDKModel {
         if timerFired { (isRunning, isReading) = (true, true) }
         guard inFlight == nil else { return [] }
         if rows.isEmpty { isRunning = false }
-        if reads.isEmpty || session == nil { isReading = false }
+        // A session that has not begun would be renewed, and its own start would be a repeat then.
+        let begins = rows.contains { $0.kind == .start && $0.session == session }
+        if reads.isEmpty || session == nil || begins { isReading = false }
         if let toBegin, isRunning || isReading { return [send(.renewal, [], in: toBegin)] }
         if isRunning, let first = rows.first {
             let current = renewed[first.session] ?? first.session

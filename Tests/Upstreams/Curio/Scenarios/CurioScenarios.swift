@@ -23,6 +23,8 @@ package struct CurioScenarios: TypeScenarios {
         Opening(random.chance(0.3) ? [#"{"killSessionRate":0.02,"codeForm":"mixed"}"#] : [])
     }
     package func scenario(of caller: Int) -> any Scenario { CurioScenario(caller) }
+    package func sdkSettings(seed: UInt64, hasKeys: Bool) -> [String]? { [] }
+    package func sdk(on device: SDKDevice) -> (any SDKModel)? { CurioSDKModel(device) }
     package func isDelivery(_ item: [UInt8]) -> Bool { !item.hasBytes(of: #"_end""#) }
     package func death(share: Double, of credentials: [String]) -> TokenDeath {
         .now([#"{"killSessions":"all"}"#])
