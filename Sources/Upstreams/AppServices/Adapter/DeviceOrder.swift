@@ -41,12 +41,24 @@ enum DeviceOrder {
         _ last: MessageID, in lastLane: String, _ item: Item, _ candidate: PendingMessage, _ state: any UpstreamState
     ) -> [StateChange] {
         let (now, lane) = (candidate.acceptedAt, item.laneName)
-        guard lastLane != lane, state.isQueued(last) else { return [] }
-        let owner = lastLane.prefix { $0 != "/" }
-        return [
+        guard lastLane != lane, state.isQueued(last) else {
+            // It may leave its place before its turn, or has left it: what it is sent after remains.
+            guard let stored = state.predecessor(of: last), state.isQueued(stored.id) else { return [] }
+            return after(stored, lane, lane, candidate.id, now)
+        }
+        return after((last, String(lastLane.prefix { $0 != "/" })), lane, lastLane, candidate.id, now)
+    }
+
+    /// - Parameter keeper: The lane with which it is forgotten what waits for the predecessor.
+    private static func after(
+        _ predecessor: (id: MessageID, owner: String), _ lane: String, _ keeper: String, _ id: MessageID,
+        _ now: Timestamp
+    ) -> [StateChange] {
+        [
             .set(
-                key: afterKey(candidate.id), value: Array("\(last) \(owner)".utf8), expiry: .init(at: now, lane: lane)),
-            .set(key: "\(beforeRoot(last))/\(lane)", value: [], expiry: .init(at: now, lane: lastLane)),
+                key: afterKey(id), value: Array("\(predecessor.id) \(predecessor.owner)".utf8),
+                expiry: .init(at: now, lane: lane)),
+            .set(key: "\(beforeRoot(predecessor.id))/\(lane)", value: [], expiry: .init(at: now, lane: keeper)),
         ]
     }
 }
@@ -68,10 +80,16 @@ extension UpstreamState {
 
     /// Whether the message has to wait for one of another lane.
     func isBehind(_ item: Item, _ id: MessageID, at now: Timestamp) -> Bool {
-        guard item.isOrdered, let stored = value(of: DeviceOrder.afterKey(id)) else { return false }
+        guard item.isOrdered, let predecessor = predecessor(of: id), isQueued(predecessor.id) else { return false }
+        return credential(of: predecessor.owner)?.isUsable(at: now) ?? false
+    }
+
+    /// What the message is sent after, if it is queued still, and whose token that needs.
+    fileprivate func predecessor(of id: MessageID) -> (id: MessageID, owner: String)? {
+        guard let stored = value(of: DeviceOrder.afterKey(id)) else { return nil }
         let words = String(decoding: stored, as: UTF8.self).split(separator: " ", maxSplits: 1).map(String.init)
-        guard words.count == 2, let last = MessageID(words[0]), isQueued(last) else { return false }
-        return credential(of: words[1])?.isUsable(at: now) ?? false
+        guard words.count == 2, let predecessor = MessageID(words[0]) else { return nil }
+        return (predecessor, words[1])
     }
 
     /// The lanes that wait for the message are planned again.

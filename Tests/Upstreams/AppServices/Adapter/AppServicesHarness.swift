@@ -128,6 +128,11 @@ struct AppServicesHarness {
         count(message, -1)
     }
 
+    /// As an operator cancels it.
+    mutating func cancel(_ id: MessageID) {
+        if let message = messages[id] { finish(message, .cancelled, "", []) }
+    }
+
     /// Sends the requests of the message until it is settled, parked, or waits. Returns the requests.
     mutating func run(_ id: MessageID, answer: (UpstreamRequest) -> UpstreamResponse) throws -> [UpstreamRequest] {
         var requests: [UpstreamRequest] = []

@@ -126,6 +126,25 @@ import Testing
         #expect(try harness.steps(second) == ["connect"] && harness.steps(left) == ["disconnect"])
     }
 
+    /// The app names no user in its preferences, so they are in another lane than the connection before them.
+    @Test(arguments: [false, true]) func replacedPreferences_keepThePlaceOfThoseBehindThem(isCancelled: Bool) throws {
+        var harness = try Harness()
+        func save(_ name: String) throws -> MessageID {
+            try harness.post("preferences", Items.step(#""userId":null,"preferences":{"whitelist":{"\#(name)":[]}}"#))
+        }
+        _ = try harness.steps(try register(&harness))
+        let connection = try connect(&harness)
+        let replaced = try save("a")
+        if isCancelled { harness.cancel(replaced) }
+        let preferences = try save("b")
+        #expect(try (isCancelled || waits(harness, replaced)) && waits(harness, preferences))
+        _ = try harness.steps(connection)
+        if !isCancelled {
+            #expect(try harness.steps(replaced) == [] && harness.ended[replaced]?.state == .cancelled)
+        }
+        #expect(try harness.steps(preferences) == ["savePreferences"])
+    }
+
     @Test func connectAndGroupAdd_waitForAQueuedUser() throws {
         var harness = try Harness()
         _ = try harness.steps(try register(&harness))
