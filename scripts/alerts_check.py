@@ -315,8 +315,11 @@ class Check:
             raise Failure(f"exit code {code} instead of {wanted}")
 
     def lose_commits(self, owner):
-        """The database lacks the last commit of each writer. The owner ends, and starts again."""
-        psql(self.database, "DELETE FROM postern.log WHERE (writer, n) IN (SELECT writer, max(n) FROM postern.log GROUP BY writer)")
+        """The database lacks the last commit of each of the owner's writers. It ends, and starts again."""
+        psql(self.database, """
+            DELETE FROM postern.log WHERE (writer, n) IN (
+                SELECT writer, max(n) FROM postern.log JOIN postern.writers USING (writer) JOIN postern.store ON node = owner
+                GROUP BY writer)""")
         expect(post(owner, "samsara"), 503)
         self.expect_code(owner, 74)
         self.expect("PosternCommitsLost", owner)
