@@ -115,7 +115,9 @@ import PosternCore
     /// Whether this is a string or member name that equals `name`. Where an object is searched for several names, most
     /// comparisons end with the length.
     @inlinable @inline(__always) public func equals(_ name: StaticString) -> Bool {
-        guard hasEscapes || end - start == name.utf8CodeUnitCount + 2 else { return false }
+        let (length, count) = (end - start - 2, name.utf8CodeUnitCount)
+        // An escape has up to six times as many bytes as its character, and two at least (RFC 8259, section 7).
+        guard length == count || length > count && length <= 6 * count && hasEscapes else { return false }
         return equals(UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount))
     }
 

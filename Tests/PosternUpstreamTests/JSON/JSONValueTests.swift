@@ -66,6 +66,8 @@ import Testing
     @Test func equals_resolvesEscapes() throws {
         #expect(try parsing(#"{"\u0061bc":1}"#) { $0["abc"]?.integer } == 1)
         #expect(try parsing(#""abc""#) { $0.equals("abc") && !$0.equals("abd") && !$0.equals("ab") })
+        #expect(try parsing(#""\u0061\u0062""#) { $0.equals("ab") && !$0.equals("abc") && !$0.equals("a") })
+        #expect(try parsing(#""\/""#) { $0.equals("/") && !$0.equals("//") })
     }
 
     @Test(arguments: ["1", "12", "123", "true", "null", "[]", "{}"])
