@@ -145,18 +145,18 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream, SDKSe
         }
         let sequence = AppServicesSequence(item, message, in: context.state)
         let steps = sequence.progress.results(of: item.kind)
-        let isBehind = context.state.isBehind(item, message.id, at: context.now)
+        func isBehind() -> Bool { context.state.isBehind(item, message.id, at: context.now) }
         switch sequence.next() {
         case .finished(let note):
             return .settle(count: 1, as: .delivered, reason: note, steps: steps) { item.wakes(message.id, $0) }
         // It keeps its place until then, because others are sent after it.
-        case .pointless(let reason) where !isBehind:
+        case .pointless(let reason) where !isBehind():
             return .settle(count: 1, as: .cancelled, reason: reason) { state in
                 item.wakes(message.id, state) + Self.takenOver(by: message, item, in: state)
             }
         case .impossible(let reason):
             return .settle(count: 1, as: .failed, reason: reason, steps: steps) { item.wakes(message.id, $0) }
-        case .send(let step) where !isBehind:
+        case .send(let step) where !isBehind():
             return send(step, of: item, message.id, in: context)
         case .wait, .send, .pointless: return .wait(.order, until: context.now + Self.orderCheck)
         }

@@ -40,25 +40,18 @@ enum DeviceOrder {
     private static func after(
         _ last: MessageID, in lastLane: String, _ item: Item, _ candidate: PendingMessage, _ state: any UpstreamState
     ) -> [StateChange] {
-        let (now, lane) = (candidate.acceptedAt, item.laneName)
-        guard lastLane != lane, state.isQueued(last) else {
+        let (lane, expiry) = (item.laneName, StateChange.Expiry(at: candidate.acceptedAt, lane: item.laneName))
+        var predecessor = (id: last, owner: String(lastLane.prefix { $0 != "/" }))
+        if lastLane == lane || !state.isQueued(last) {
             // It may leave its place before its turn, or has left it: what it is sent after remains.
-            guard let stored = state.predecessor(of: last), state.isQueued(stored.id) else { return [] }
-            return after(stored, lane, lane, candidate.id, now)
+            guard let earlier = state.predecessor(of: last), state.isQueued(earlier.id) else { return [] }
+            predecessor = earlier
         }
-        return after((last, String(lastLane.prefix { $0 != "/" })), lane, lastLane, candidate.id, now)
-    }
-
-    /// - Parameter keeper: The lane with which it is forgotten what waits for the predecessor.
-    private static func after(
-        _ predecessor: (id: MessageID, owner: String), _ lane: String, _ keeper: String, _ id: MessageID,
-        _ now: Timestamp
-    ) -> [StateChange] {
-        [
+        return [
             .set(
-                key: afterKey(id), value: Array("\(predecessor.id) \(predecessor.owner)".utf8),
-                expiry: .init(at: now, lane: lane)),
-            .set(key: "\(beforeRoot(predecessor.id))/\(lane)", value: [], expiry: .init(at: now, lane: keeper)),
+                key: afterKey(candidate.id), value: Array("\(predecessor.id) \(predecessor.owner)".utf8), expiry: expiry
+            ),
+            .set(key: "\(beforeRoot(predecessor.id))/\(lane)", value: [], expiry: expiry),
         ]
     }
 }
@@ -84,7 +77,7 @@ extension UpstreamState {
         return credential(of: predecessor.owner)?.isUsable(at: now) ?? false
     }
 
-    /// What the message is sent after, if it is queued still, and whose token that needs.
+    /// What the message was accepted after, whether that is queued still or not, and whose token that needs.
     fileprivate func predecessor(of id: MessageID) -> (id: MessageID, owner: String)? {
         guard let stored = value(of: DeviceOrder.afterKey(id)) else { return nil }
         let words = String(decoding: stored, as: UTF8.self).split(separator: " ", maxSplits: 1).map(String.init)
