@@ -36,6 +36,8 @@ final class Services: Sendable {
     private struct SeenAssignment {
         var number = 0
         var keeps = false
+        /// Why a queue cannot be adopted, or the store be kept (nil), as it was logged.
+        var failures: [UpstreamName?: StoreError] = [:]
     }
 
     /// - Parameters:
@@ -433,8 +435,9 @@ final class Services: Sendable {
                 try outbox.beginKeeping()
                 beginKeeping()
             }
-            seen.withLock { $0.keeps = keeps }
+            seen.withLock { ($0.keeps, $0.failures[nil]) = (keeps, nil) }
         } catch {
+            guard isNew(error, of: nil) else { return }
             logger.error("cannot keep the store yet", metadata: ["error": "\(error)"])
         }
     }
@@ -442,13 +445,19 @@ final class Services: Sendable {
     private func adopt(_ name: UpstreamName, because reason: String) {
         do throws(StoreError) {
             try adopt(name)
+            seen.withLock { $0.failures[name] = nil }
             metrics.database.queueMoves(reason).add()
             logger.notice("queue adopted", metadata: ["upstream": "\(name)", "reason": "\(reason)"])
         } catch {
             // Another gateway was faster.
-            guard error != .notOwner else { return }
+            guard error != .notOwner, isNew(error, of: name) else { return }
             logger.warning("cannot adopt a queue yet", metadata: ["upstream": "\(name)", "error": "\(error)"])
         }
+    }
+
+    /// Whether it is to be logged: it is tried again several times a second.
+    private func isNew(_ error: StoreError, of name: UpstreamName?) -> Bool {
+        seen.withLock { $0.failures.updateValue(error, forKey: name) != error }
     }
 
     /// Adopts a queue, and starts a worker that sends from it.
