@@ -97,6 +97,15 @@ extension EndToEnd {
             func isOwner(_ node: Node) -> Bool {
                 (try? node.client().ask("GET", "/v1/upstreams/samsara", headers: ops).json["owner"].string) == node.name
             }
+            /// The queue may move between the gateways, as it does once after the second one has joined.
+            func answer(_ ask: () throws -> HTTPClient.Answer) throws -> HTTPClient.Answer {
+                var response = try ask()
+                _ = try eventually {
+                    if response.status == 503 { response = try ask() }
+                    return response.status != 503
+                }
+                return response
+            }
             #expect(eventually { isOwner(owner) })
             let other = try await Node("east", settings)
             _ = try other.timeUntilReady()
@@ -127,8 +136,11 @@ extension EndToEnd {
                 #expect(try client.post(eventPath, event(index), headers: app).status == 202)
             }
             let id = try #require(try client.post(eventPath, event(3), headers: app).json["id"].string)
-            #expect(try client.ask("DELETE", "/v1/messages/\(id)", headers: ops).status == 200)
-            let cancelled = try client.post("/v1/messages/cancel", #"{"upstream":"samsara"}"#, headers: ops)
+            let one = try answer { try client.ask("DELETE", "/v1/messages/\(id)", headers: ops) }
+            #expect(one.status == 200, "\(one.text)")
+            let cancelled = try answer {
+                try client.post("/v1/messages/cancel", #"{"upstream":"samsara"}"#, headers: ops)
+            }
             #expect(cancelled.status == 200 && cancelled.json["cancelled"].int == 3, "\(cancelled.text)")
             #expect(try client.ask("GET", "/v1/operations", headers: ops).status == 200)
             // What happens at one is told at the other one.
@@ -161,7 +173,7 @@ extension EndToEnd {
             #expect(eventually { (try? owner.ready().status) == 200 })
             let open = try await Node("east", other)
             _ = try open.timeUntilReady()
-            #expect(try open.owner() == "west")
+            #expect(eventually { (try? open.owner()) == "west" })
             let refused = try open.client().post("/v1/upstreams/samsara/pause", "")
             #expect(refused.status == 401, "\(refused.text)")
             #expect(try open.client().get("/v1/upstreams/samsara").json["health"].string == "up")
