@@ -15,8 +15,9 @@ public final class DatabaseMetrics: Sendable {
     public let unknownCommits = Metrics.counters("outcome")
     /// The values of `outcome` in `unknownCommits`.
     public static let outcomes = ["stored", "notStored"]
-    /// How often the database lacked commits that it had confirmed, in the life of the store.
-    public let lostCommits = Counter()
+    /// How often the database lacked commits that it had confirmed, in the life of the store. There is no series before the
+    /// store has been opened: a zero would have every start of a gateway count as a loss what was lost before.
+    public let lostCommits = Metrics.counters()
     /// Queues that this gateway has begun to work on, by what they had before.
     public let queueMoves = Metrics.counters("reason")
     /// The values of `reason` in `queueMoves`: no owner, one that was silent, or one that has released it to this gateway.
@@ -111,7 +112,7 @@ public final class DatabaseMetrics: Sendable {
         exposition.counters(
             "postern_store_lost_commits_total",
             "How often the database lacked commits that it had confirmed, in the life of the store.",
-            Family(single: lostCommits))
+            lostCommits)
         Self.write(fenced: node.fenced(), to: &exposition)
     }
 }

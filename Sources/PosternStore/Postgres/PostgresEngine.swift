@@ -70,7 +70,7 @@ final class PostgresEngine: StoreEngine {
             }
             try readers.readSnapshot { sql in
                 let lost = try sql.value("SELECT lostCommits FROM store", as: Int.self) ?? 0
-                metrics.database.lostCommits.add(lost)
+                metrics.database.lostCommits().add(lost)
                 try read(sql)
             }
         } catch {

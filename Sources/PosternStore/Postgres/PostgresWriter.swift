@@ -119,7 +119,7 @@ final class PostgresWriter: StoreWriter {
 
     /// The process ends soon: the next keeper reports the count.
     private func lostCommits(_ sql: SQL) -> any Error {
-        metrics.lostCommits.add()
+        metrics.lostCommits().add()
         do {
             try sql.run("UPDATE store SET lostCommits = lostCommits + 1")
         } catch {

@@ -206,7 +206,7 @@ import Testing
         #expect(!node.outbox.mayStillSend)
         #expect(try store.run("SELECT count(*) FROM queue_1") == 1)
         node.outbox.close()
-        #expect(try store.open(store.options()).metrics.database.lostCommits.value == 1)
+        #expect(try store.open(store.options()).metrics.database.lostCommits().value == 1)
     }
 
     /// All writers of a node are ended with it.
