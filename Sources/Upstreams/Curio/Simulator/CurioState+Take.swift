@@ -74,7 +74,7 @@ extension CurioState {
                 taken.answer = made.answer
             }
             open(action, &taken.findings)
-        case .screenEnd, .eventEnd: close(action, &taken.findings)
+        case .screenEnd, .eventEnd: close(action, of: request, &taken.findings)
         case .pushToken, .notificationRead, .customID, .location, .userTags, .unregister: break
         }
     }
@@ -107,7 +107,7 @@ extension CurioState {
         sessions[action.session]?.codes.append(code)
     }
 
-    private mutating func close(_ action: Action, _ findings: inout Findings) {
+    private mutating func close(_ action: Action, of request: Request, _ findings: inout Findings) {
         guard let code = action.code, let opening = openings[code] else {
             return findings.record("an end that quotes an unknown code")
         }
@@ -117,7 +117,8 @@ extension CurioState {
         }
         if opening.isClosed { return findings.record("a second end for one start") }
         if let pair = action.pair, pair != opening.pair { findings.record("an end with other texts than its start") }
-        if isMisplaced(action.session, closing: opening.session) {
+        // A record keeps the session in which its device has recorded it, whichever has replaced that (5.2).
+        if request.mode == .online, isMisplaced(action.session, closing: opening.session) {
             findings.record("an end in an earlier session than its start")
         }
         openings[code]?.isClosed = true

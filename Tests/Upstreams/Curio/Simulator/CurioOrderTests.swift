@@ -243,6 +243,8 @@ private let twice = C.codes[1]
         _ = client.start(C.other)
         let code = client.screenStart(C.other).code ?? ""
         #expect(client.screenEnd(code).summary == "200 | an end in an earlier session than its start")
+        let recorded = client.screenStart(C.other).code ?? ""
+        #expect(client.ocr([C.close(recorded)]).summary == "200")
     }
 
     @Test func code_isAViolation_forTwoStarts() {
