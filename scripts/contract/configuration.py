@@ -1,5 +1,6 @@
 """The JSON Schema of the configuration file: does it accept what `postern check` accepts, and find what that finds?"""
 
+import concurrent.futures
 import copy
 import json
 import os
@@ -54,7 +55,8 @@ class Files:
         self.binary, self.directory = binary, pathlib.Path(directory)
         self.schema = Draft202012Validator(json.loads(self.run("config", "schema")[1]))
         Draft202012Validator.check_schema(self.schema.schema)
-        self.count, self.faults = 0, []
+        self.checks = []
+        self.pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
 
     def run(self, *arguments):
         environment = {"PATH": os.environ["PATH"], "POSTERN_SECRETS_DIR": str(self.directory)}
@@ -64,15 +66,19 @@ class Files:
 
     def expect(self, text, is_valid, what):
         """Both have to accept the file, or both to reject it."""
-        self.count += 1
-        file = self.directory.parent / "checked.json"
+        file = self.directory.parent / f"{len(self.checks)}.json"
+        self.checks.append(self.pool.submit(self.faults, file, text, is_valid, what))
+
+    def faults(self, file, text, is_valid, what):
         file.write_text(text)
         code, output, errors = self.run("check", "--config", str(file))
+        found = []
         if code != (0 if is_valid else 78):
-            self.faults.append(f"{what}: check ends with {code}: {(output + errors)[:300]}")
+            found.append(f"{what}: check ends with {code}: {(output + errors)[:300]}")
         problems = [error.message[:200] for error in self.schema.iter_errors(plain(text))]
         if bool(problems) == is_valid:
-            self.faults.append(f"{what}: by the schema it has the problems {problems}")
+            found.append(f"{what}: by the schema it has the problems {problems}")
+        return found
 
 
 def check(binary):
@@ -99,9 +105,9 @@ def check(binary):
             files.expect(json.dumps(changed(further, path, lambda around, name: around.pop(name))), False, f"no {path}")
         for name in ("Own", "messages", "a" * 32):
             files.expect(json.dumps({"upstreams": {name: own}}), False, f"an upstream called {name}")
-        if files.faults:
-            raise Failure(f"{len(files.faults)} files:\n  " + "\n  ".join(files.faults))
-        return f"{files.count} files"
+        if faults := [fault for check in files.checks for fault in check.result()]:
+            raise Failure(f"{len(faults)} faults:\n  " + "\n  ".join(faults))
+        return f"{len(files.checks)} files"
 
 
 def mistakes(files, document, what):
