@@ -127,7 +127,7 @@ simulate: dependencies ## SEEDS=200 simulated worlds, or the one of SEED=7: is e
 mutants: dependencies ## does the simulated world find the mistakes of scripts/mutants? ARGS=name for one; a build for each
 	scripts/mutants.sh $(ARGS)
 
-toy-upstream: dependencies ## is another type of upstream two folders and a line? builds one in a copy of the tree
+toy-upstream: debug ## is another type of upstream two folders and a line? adds one to the tree, in a mount namespace
 	scripts/toy-upstream.sh
 
 sanitize: sanitize-thread sanitize-address ## every test with the thread, then with the address sanitizer
