@@ -61,6 +61,8 @@ public struct BucketCounts: Sendable, Equatable {
     /// The observations since `former`.
     public static func - (later: Self, former: Self) -> Self {
         guard former.counts.count == later.counts.count else { return later }
+        // Mostly there are none: it is asked every few seconds.
+        guard later.counts != former.counts else { return Self() }
         return Self(later.bounds, zip(later.counts, former.counts).map { max(0, $0 - $1) })
     }
 

@@ -73,10 +73,13 @@ struct RetryGroups {
             let isSuspected = request.preference == .fresh && group.history.suspectedAfter != nil
             return (isSuspected ? 1 : 0, group.dueAt, group.ids[0])
         }
-        return groups.indices.lazy.filter { index in
-            let group = groups[index]
-            return group.dueAt <= request.now && !group.isBlocked && request.mayRepeat(group.history, group.ids.count)
-        }.min { rank(groups[$0]) < rank(groups[$1]) }
+        var next: Int?
+        for (index, group) in groups.enumerated() where group.dueAt <= request.now && !group.isBlocked {
+            guard request.mayRepeat(group.history, group.ids.count) else { continue }
+            if let next, rank(groups[next]) <= rank(group) { continue }
+            next = index
+        }
+        return next
     }
 
     /// The messages of a group without an earlier one that waits or has to be sent first, unless that one is in the
