@@ -43,7 +43,9 @@ extension World {
     }
 
     private func environment(_ network: Network, _ made: Handed<IngressStub>) -> Environment {
-        nonisolated(unsafe) let random = SeededRandom(seed: plan.seed, for: "random \(runs)")
+        // No process has the numbers of another one.
+        let name = stops > 0 ? "random \(runs) \(stops)" : "random \(runs)"
+        nonisolated(unsafe) let random = SeededRandom(seed: plan.seed, for: name)
         return Environment(
             time: time, threads: threads, random: { random.next() }, makeTransport: { _ in network },
             makeListeners: { _, memory, handler, _ in
@@ -138,6 +140,7 @@ extension World {
     func stop() {
         guard let run else { return }
         history.record("stops")
+        stops += 1
         run.gateway.stop { false }
         noticeStop()
         guard self.run != nil else { return }

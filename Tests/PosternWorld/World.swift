@@ -27,6 +27,8 @@ public final class World {
     /// Nil while the gateway is down.
     var run: Run?
     var runs = 0
+    /// The number of runs that ended in order; they are not among `runs`.
+    var stops = 0
     /// The threads of this run, or of the time between two.
     var threads: ManualThreads
     private(set) var callers: Callers?
