@@ -11,6 +11,7 @@ public struct DictionaryState: UpstreamState, Sendable {
     public var credentials: [String: HeldCredential] = [:]
     /// As one that is not set: what a draft changes is applied at once.
     public var draft: StateChange.Draft?
+    private var expiries: [String: StateChange.Expiry] = [:]
     /// The credentials that were rejected, by owner.
     public private(set) var refused: [String: Set<[UInt8]>] = [:]
 
@@ -29,6 +30,14 @@ public struct DictionaryState: UpstreamState, Sendable {
     public func credential(of owner: String) -> HeldCredential? { credentials[owner] }
     public func wasRefused(_ credential: Credential) -> Bool {
         refused[credential.owner]?.contains(credential.value) ?? false
+    }
+
+    /// Deletes the values that the store may delete by now.
+    public mutating func expire(at now: Timestamp) {
+        for (key, expiry) in expiries where expiry.at <= now {
+            if let lane = expiry.lane, queued(inLane: lane, atMost: 1) > 0 { continue }
+            (values[key], expiries[key]) = (nil, nil)
+        }
     }
 
     private mutating func hold(_ credential: Credential) {
@@ -51,7 +60,7 @@ public struct DictionaryState: UpstreamState, Sendable {
     public mutating func apply(_ changes: [StateChange]) {
         for change in changes {
             switch change {
-            case .set(let key, let value, _): values[key] = value
+            case .set(let key, let value, let expiry): (values[key], expiries[key]) = (value, expiry)
             case .remove(let key): values[key] = nil
             case .cache(let key, let value, _): values[key] = value
             case .removeAll(let key): values = values.filter { !$0.key.hasPrefix(key + "/") }

@@ -15,11 +15,11 @@ extension AppServicesUpstream {
         let (meaning, mark) = (
             answer.meaning(of: step), AppServicesProgress.Mark(status: response.status, at: context.now)
         )
-        let onlyExistingGroups = settings.onlyAddUserToExistingGroups
+        let (onlyExistingGroups, now) = (settings.onlyAddUserToExistingGroups, context.now)
         var decision = Decision(in: context.state) { state in
             var follower = AppServicesFollower(
                 item: item, message: message, step: step, answer: answer, mark: mark, state: state,
-                onlyExistingGroups: onlyExistingGroups)
+                onlyExistingGroups: onlyExistingGroups, now: now)
             follower.follow(
                 meaning, version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
             switch follower.outcome.judgement.verdict {
@@ -56,6 +56,7 @@ private struct AppServicesFollower {
     let mark: AppServicesProgress.Mark
     let state: any UpstreamState
     let onlyExistingGroups: Bool
+    let now: Timestamp
     var outcome = Outcome(.retry(after: nil))
 
     private var progress: AppServicesProgress { AppServicesProgress(message.progress) }
@@ -114,7 +115,9 @@ private struct AppServicesFollower {
         } else {
             settleDoubt()
         }
-        if let version { outcome.changes += state.refuse(version, of: item.owner, on: item.device) }
+        if let version {
+            outcome.changes += state.refuse(version, of: item.owner, on: item.device, at: now)
+        }
         outcome.judgement.verdict = .park
     }
 

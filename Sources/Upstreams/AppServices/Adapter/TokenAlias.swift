@@ -18,9 +18,10 @@ enum TokenAlias {
 
     /// The user of a token: `token/<alias>`.
     static func userKey(_ alias: String) -> String { "token/" + alias }
-    /// The lane of an alias whose user is not known: `unclaimed/<alias>`.
-    static func unclaimedKey(_ alias: String) -> String { "unclaimed/" + alias }
-    /// The aliases of a user: `alias/<user>/<alias>`. The value has no meaning.
+    /// The lanes of an alias whose user is not known: `unclaimed/<lane>`, until when it may be claimed. The name of a lane
+    /// begins with its alias.
+    static let unclaimed = "unclaimed/"
+    /// The lanes of a user's aliases: `alias/<user>/<lane>`, each as long as it has messages. The value has no meaning.
     static func root(of user: String) -> String { "alias/" + user }
 
     /// How long it is known whose token it is.
@@ -45,8 +46,9 @@ extension UpstreamState {
 
     /// The aliases of a user, with whether that is known.
     private func aliases(of user: String) -> [(name: String, isKnown: Bool)] {
-        values(below: TokenAlias.root(of: user), atMost: TokenAlias.most).compactMap { key, _ in
-            let name = String(key.dropFirst(TokenAlias.root(of: user).count + 1))
+        let lanes = values(below: TokenAlias.root(of: user), atMost: TokenAlias.most)
+        let names = Set(lanes.map { $0.key.dropFirst(TokenAlias.root(of: user).count + 1).prefix { $0 != "/" } })
+        return names.map(String.init).filter(TokenAlias.isOne).sorted().compactMap { name in
             guard let known = self.user(ofAlias: name) else { return (name, false) }
             return known == user ? (name, true) : nil
         }
@@ -72,14 +74,16 @@ extension UpstreamState {
     }
 
     /// Refuses the token that was sent for `owner` for it and for everyone else who has the same.
-    func refuse(_ version: Int64, of owner: String, on device: String) -> [StateChange] {
+    func refuse(_ version: Int64, of owner: String, on device: String, at now: Timestamp) -> [StateChange] {
         let refused = StateChange.refuse(credentialOf: owner, version: version)
         guard let sent = credential(of: owner), sent.version == version else { return [refused] }
         // With whomever it came, or may have come.
         let alias = TokenAlias.name(of: sent.value)
         let users = Set([user(of: owner, on: device), user(ofAlias: alias)].compactMap { $0 })
         let others = users.union([alias]).union(users.flatMap { aliases(of: $0).map(\.name) }).subtracting([owner])
-        return [refused]
+        // The token does not come again in this user's name, since one that was refused is not stored.
+        let owned = TokenAlias.isOne(owner) ? [] : recognize(alias, as: owner, at: now)
+        return owned + [refused]
             + others.sorted().compactMap { other in
                 guard let held = credential(of: other), held.value == sent.value else { return nil }
                 return .refuse(credentialOf: other, version: held.version)
@@ -93,13 +97,7 @@ extension UpstreamState {
         guard let held = credential(of: item.owner), !held.isRefused else { return [] }
         if item.kind.isStep {
             let alias = TokenAlias.name(of: held.value)
-            if user(ofAlias: alias) != item.owner {
-                changes.append(
-                    .set(
-                        key: TokenAlias.userKey(alias), value: Array(item.owner.utf8),
-                        expiry: .init(at: now + TokenAlias.life)))
-            }
-            changes += claim(alias, for: item.owner, at: now)
+            changes += recognize(alias, as: item.owner, at: now)
             if wasRefused(Credential(owner: alias, value: held.value)) {
                 return changes + [.refuse(credentialOf: item.owner, version: held.version)]
             }
@@ -110,36 +108,40 @@ extension UpstreamState {
                 Credential(owner: item.owner, value: held.value, note: held.note, expiresAt: held.expiresAt), at: now)
     }
 
+    /// The token has come with the user.
+    private func recognize(_ alias: String, as user: String, at now: Timestamp) -> [StateChange] {
+        guard self.user(ofAlias: alias) != user else { return claim(alias, for: user, at: now) }
+        let known = StateChange.set(
+            key: TokenAlias.userKey(alias), value: Array(user.utf8), expiry: .init(at: now + TokenAlias.life))
+        return [known] + claim(alias, for: user, at: now)
+    }
+
     /// The first message of the user with the token of items that named none.
     private func claim(_ alias: String, for user: String, at now: Timestamp) -> [StateChange] {
-        let key = TokenAlias.unclaimedKey(alias)
-        guard let stored = value(of: key) else { return [] }
-        let words = String(decoding: stored, as: UTF8.self).split(separator: " ", maxSplits: 1)
-        guard words.count == 2, let until = Int64(words[0]), until >= now.milliseconds else {
-            return [.remove(key: key)]
+        values(below: TokenAlias.unclaimed + alias, atMost: TokenAlias.most).flatMap { key, end in
+            let isInTime = Int64(String(decoding: end, as: UTF8.self)).map { $0 >= now.milliseconds } ?? false
+            let lane = String(key.dropFirst(TokenAlias.unclaimed.count))
+            return [.remove(key: key)] + (isInTime ? [belongs(lane: lane, to: user, at: now)] : [])
         }
-        return [
-            .remove(key: key),
-            .set(
-                key: "\(TokenAlias.root(of: user))/\(alias)", value: [],
-                expiry: .init(at: now, lane: String(words[1]))),
-        ]
+    }
+
+    /// The alias whose lane it is may be the user's while the lane has messages.
+    private func belongs(lane: String, to user: String, at now: Timestamp) -> StateChange {
+        .set(key: "\(TokenAlias.root(of: user))/\(lane)", value: [], expiry: .init(at: now, lane: lane))
     }
 
     private func changes(accepting item: Item, of alias: String, at now: Timestamp) -> [StateChange] {
-        let lane = item.laneName
         let known = user(ofAlias: alias)
         var changes: [StateChange] = []
         if known == nil {
             let until = now + TokenAlias.claimPeriod
             changes.append(
                 .set(
-                    key: TokenAlias.unclaimedKey(alias), value: Array("\(until.milliseconds) \(lane)".utf8),
+                    key: TokenAlias.unclaimed + item.laneName, value: Array("\(until.milliseconds)".utf8),
                     expiry: .init(at: until)))
         }
         guard let user = user(of: alias, on: item.device) else { return changes }
-        changes.append(
-            .set(key: "\(TokenAlias.root(of: user))/\(alias)", value: [], expiry: .init(at: now, lane: lane)))
+        changes.append(belongs(lane: item.laneName, to: user, at: now))
         guard let own = credential(of: alias), !own.isRefused else { return changes }
         let isRefused = wasRefused(Credential(owner: user, value: own.value))
         if isRefused { changes.append(.refuse(credentialOf: alias, version: own.version)) }

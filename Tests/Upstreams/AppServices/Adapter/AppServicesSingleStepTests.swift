@@ -267,6 +267,26 @@ import Testing
         #expect(token(try harness.run(device, answer: Harness.usual).first) == "Bearer PiTok-new")
     }
 
+    /// Also once what came with the same token for a group is over.
+    @Test(arguments: [[1, 2, 3], [1, 3, 2]])
+    func deviceWithoutAUser_waitsForTheTokenOfItsUser_afterOtherLanesOfTheTokenHaveEnded(order: [Int]) throws {
+        var harness = try Harness()
+        var device: MessageID?
+        var group: MessageID?
+        for item in order {
+            switch item {
+            case 1: device = try register(&harness)
+            case 2: group = try harness.post("group", #"{"group":"g","auth":{"token":"\#(Items.u1Token)"}}"#)
+            default: try harness.post("user", Items.item(device: nil))
+            }
+        }
+        harness.cancel(try #require(group))
+        harness.state.expire(at: harness.now)
+        _ = try harness.steps(try #require(device)) { _ in Self.expired }
+        try harness.post("user", Items.item(token: "PiTok-new", device: nil))
+        #expect(token(try harness.run(try #require(device), answer: Harness.usual).first) == "Bearer PiTok-new")
+    }
+
     @Test func tokenThatWasRefusedForADevice_isNotSentForTheUserWhoBringsIt() throws {
         var harness = try Harness()
         let device = try register(&harness)
@@ -294,6 +314,20 @@ import Testing
         harness.hold("PiTok-new", of: Items.u1)
         try harness.post("user", Items.item(token: "PiTok-new", device: nil))
         #expect(token(try harness.run(device, answer: Harness.usual).first) == "Bearer PiTok-new")
+    }
+
+    /// It is not stored for the user again, who brings it with the device.
+    @Test(arguments: [false, true]) func tokenThatWasRefusedForAUsersGroup_isNotSentForTheDevice(isFirst: Bool) throws {
+        var harness = try Harness()
+        var device: MessageID?
+        if isFirst { device = try register(&harness) }
+        let group = try harness.post("group_add", Items.group())
+        _ = try harness.steps(group) { _ in Self.expired }
+        if !isFirst { device = try register(&harness) }
+        try harness.post("user", Items.item(device: nil))
+        #expect(try harness.steps(try #require(device)) == [] && harness.isOpen(try #require(device)))
+        try harness.post("user", Items.item(token: "PiTok-new", device: nil))
+        #expect(token(try harness.run(try #require(device), answer: Harness.usual).first) == "Bearer PiTok-new")
     }
 
     @Test func tokenThatCameWithNoUser_isTheOneOfTheUserWhoWasConnectedLast() throws {
