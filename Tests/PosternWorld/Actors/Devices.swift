@@ -33,6 +33,7 @@ final class Devices: Loop, @unchecked Sendable {
     }
     var areDone: Bool { devices.allSatisfy { $0.isFinishing && $0.isEmpty } }
     var credentials: [String] { devices.flatMap(\.credentials) }
+    func explains(_ violation: String) -> Bool { devices.contains { $0.explains(violation) } }
     /// What the calls of an app have not left at its platform as they should have; nil if there is nothing.
     var mismatch: String? { devices.lazy.compactMap(\.mismatch).first }
     /// What the SDKs still have, for people.
@@ -90,6 +91,7 @@ final class Device {
         model.finish()
     }
 
+    fileprivate func explains(_ violation: String) -> Bool { model.explains(violation) }
     /// What was sent again since, or forgotten, leaves the platform in another state.
     fileprivate var mismatch: String? {
         let isReplayed = world.plan.actions.contains { $0.kind == .replay && $0.type.name == upstream }

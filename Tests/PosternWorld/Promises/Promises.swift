@@ -285,6 +285,7 @@ final class Promises: @unchecked Sendable {
         losses > 0 || world.restores > 0
             // A token is recognized by a digest with the encryption key.
             || world.keyChanges > 0 && violation.hasSuffix("a refused token is sent again")
+            || world.devices?.explains(violation) ?? false
             || type.forgives(violation, wasRestarted: world.wasTakenOver, wasClockSet: world.wasClockSet)
     }
 

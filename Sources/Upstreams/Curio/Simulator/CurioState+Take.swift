@@ -82,7 +82,7 @@ extension CurioState {
     /// Checks a record of a batch against its session.
     private func check(_ action: Action, of request: Request, _ findings: inout Findings) {
         guard let session = sessions[action.session] else {
-            return findings.record("a record of a session before its start")
+            return findings.record("a record before the start of session \(action.session)")
         }
         if session.visitor != request.visitor { return findings.record("a record of another visitor's session") }
         if session.life == .ended { findings.record("a record after the end of its session") }

@@ -50,6 +50,8 @@ package struct CurioSDKModel: SDKModel {
     private var rounds = 0
     /// Failures of offline batches in a row.
     private var failures = 0
+    /// The sessions whose starts it has deleted.
+    private var lostStarts: Set<String> = []
     private var sessions = 0
     private var requests = 0
     private var rowNumbers = 0
@@ -249,9 +251,15 @@ package struct CurioSDKModel: SDKModel {
     private mutating func dropCache() {
         failures = 0
         let dropped = Set(rows.filter(\.isOffline).map(\.number))
+        lostStarts.formUnion(rows.filter { $0.isOffline && $0.kind == .start }.map(\.session))
         rows.removeAll { dropped.contains($0.number) || $0.opens.map(dropped.contains) ?? false }
         if let screen, dropped.contains(screen.number) { self.screen = nil }
         if let event, dropped.contains(event.number) { self.event = nil }
+    }
+
+    /// The app goes on in a session whose start was deleted.
+    package func explains(_ violation: String) -> Bool {
+        lostStarts.contains { violation.hasSuffix("a record before the start of session \($0)") }
     }
 
     /// What has no batch needs a session.

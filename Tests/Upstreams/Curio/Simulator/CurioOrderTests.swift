@@ -258,9 +258,10 @@ private let twice = C.codes[1]
     // MARK: Records
 
     @Test func record_isAViolation_beforeItsSessionsStart() {
-        #expect(client.ocr([C.open(once), C.record(0)]).summary == "200 | a record of a session before its start")
+        func violation(_ session: String) -> String { "200 | a record before the start of session \(session)" }
+        #expect(client.ocr([C.open(once), C.record(0)]).summary == violation(V.session))
         _ = client.end()
-        #expect(client.ocr([C.record(1, C.other)]).summary == "200 | a record of a session before its start")
+        #expect(client.ocr([C.record(1, C.other)]).summary == violation(C.other))
     }
 
     @Test func record_isAViolation_afterItsSessionsEnd() {
