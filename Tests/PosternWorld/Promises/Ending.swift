@@ -46,7 +46,7 @@ struct Ending {
             }
             if world.time.instant >= eventAt {
                 postFillers()
-                cancelDistant()
+                cancelDistant(isLate: end - world.time.instant < World.longestEnd / 2)
                 eventAt = world.time.instant + .seconds(600)
             }
             world.step(until: min(end, tokensAt, eventAt))
@@ -91,11 +91,14 @@ struct Ending {
         }
     }
 
-    /// The operator gives up what is not to be sent for years. Its caller may not know its id.
-    private func cancelDistant() {
+    /// The operator gives up what is not to be sent for years. Its caller may not know its id. Late also what an SDK has sent
+    /// with a token that came with no user, such as a new group: it waits for the next token of an unknown user.
+    private func cancelDistant(isLate: Bool) {
         let inYears = world.upstreamTime.now + .seconds(366 * 86_400)
         let queued = try? world.run?.gateway.outbox.messages(MessageFilter(state: .queued), after: nil, limit: 1000)
-        for message in queued?.messages ?? [] where (message.facts.nextAttemptAt ?? inYears) > inYears {
+        for message in queued?.messages ?? [] {
+            let isUnclaimed = isLate && message.isFromSDK && message.facts.isParked
+            guard isUnclaimed || (message.facts.nextAttemptAt ?? inYears) > inYears else { continue }
             Operator.post("/v1/messages/\(message.id)", method: "DELETE", "", in: world)
         }
     }

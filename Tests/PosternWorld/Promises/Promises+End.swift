@@ -20,12 +20,22 @@ extension Promises {
         }
         checkForgottenBySDKs()
         world.alerts.atTheEnd()
-        if !isQuiet { fail("everything is settled once the faults have ended", "something still goes on") }
+        if !isQuiet { fail("everything is settled once the faults have ended", rest(run)) }
         checkOrder()
         world.massRejections.judge { record($0)?.state }
         checkLostOutcomes(run)
         world.callbacks.atTheEnd()
         world.replays.atTheEnd()
+    }
+
+    /// What still goes on: a message that no caller waits for, or an SDK that is not empty.
+    private func rest(_ run: World.Run) -> String {
+        let queued = try? run.gateway.outbox.messages(MessageFilter(state: .queued), after: nil, limit: 1)
+        if let message = queued?.messages.first {
+            let place = (message.laneName ?? "no lane") + (message.facts.isParked ? ", and waits for a token" : "")
+            return "\(message.id), \(message.kind) of \(message.upstream), is queued in \(place)"
+        }
+        return world.devices?.descriptionOfRest ?? "something still goes on"
     }
 
     private func check(_ entry: Expectations.Entry, _ id: MessageID, _ record: MessageRecord?) {

@@ -234,7 +234,9 @@ struct History: Sendable {
     private static func lane(
         of call: Call, _ step: Call.Step, _ token: Tokens.Token
     ) -> String {
-        call.group != nil || step == .createGroup ? "groups" : call.device ?? token.lastDevice ?? "users"
+        if call.group != nil || step == .createGroup { return "groups" }
+        // An SDK's user names no device, so the gateway sends it next to what does.
+        return step == .registerUser ? "users" : call.device ?? token.lastDevice ?? "users"
     }
 
     private static func digest(of call: Call) -> UInt64 {

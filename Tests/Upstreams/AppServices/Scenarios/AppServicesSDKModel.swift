@@ -37,6 +37,8 @@ package struct AppServicesSDKModel: SDKModel {
     /// a report when it is not available.
     private let isAtPlatform: Bool
     private var user: String?
+    /// Whose creation was answered. The app offers groups to no other user.
+    private var known: Set<String> = []
     /// How often each user has renewed the token.
     private var renewals: [String: Int] = [:]
     private var pushTokens = 0
@@ -90,16 +92,21 @@ package struct AppServicesSDKModel: SDKModel {
             let isJoining = stage.random.chance(0.6)
             queue.append(operation(.findGroup(state.group)))
             queue.append(operation(isJoining ? .addToGroup(state.group) : .removeFromGroup(state.group)))
-        case 6:
+        case 6 where mayJoin:
             let entry = stage.beginOfSDK("group_add", lane: user)
             queue.append(operation(.createGroup(entry.mark)))
             queue.append(operation(.addToGroup(entry.mark), entry))
-        case 7: crash(stage)
+        case 6, 7: crash(stage)
         default:
             let entry = stage.beginOfSDK("metrics", lane: nil)
             entry.isSentOnce = true
             queue.append(operation(.metrics(mark: entry.mark), entry))
         }
+    }
+
+    /// What follows the user's creation in the queue is cancelled with it.
+    private var mayJoin: Bool {
+        known.contains(user ?? "") || queue.contains { if case .user = $0.step { $0.user == user } else { false } }
     }
 
     /// The app is started, and registers its user again.
@@ -267,6 +274,7 @@ package struct AppServicesSDKModel: SDKModel {
             // The next steps are made of it.
             let isOurs = entity["type"] as? String == "device" && entity["uuid"] as? String == device.lowercased()
             if !isOurs { return .unexpected("\(entity)") }
+        case .user: known.insert(operation.user)
         case .connect:
             isConnected = true
             toLogIn.removeAll { $0 == operation.user }
