@@ -430,6 +430,17 @@ extension Transaction {
         let queue: QueueTarget
         var messages = 0
         var bytes = 0
+        var isFromSDK = false
+
+        /// What the queue may hold. An SDK cannot divide what it sends, so a request of one that is larger than the cap gets in
+        /// when nothing else is queued; otherwise the SDK would repeat it forever.
+        var cap: QueueCap {
+            var cap = queue.cap
+            guard isFromSDK else { return cap }
+            if cap.maxMessages > 0 { cap.maxMessages = max(cap.maxMessages, messages) }
+            if cap.maxBytes > 0 { cap.maxBytes = max(cap.maxBytes, bytes) }
+            return cap
+        }
     }
 
     private func spaceRequests(of messages: some Sequence<NewMessage>) -> [UpstreamNumber: SpaceRequest] {
@@ -438,6 +449,7 @@ extension Transaction {
             var request = spaceRequests[message.queue.number] ?? SpaceRequest(queue: message.queue)
             request.messages += 1
             request.bytes += message.range.count
+            request.isFromSDK = message.isFromSDK
             spaceRequests[message.queue.number] = request
         }
         return spaceRequests
@@ -457,7 +469,7 @@ extension Transaction {
             guard let ids = try evictions(request) else {
                 // Nothing is evicted for a request that is rejected.
                 endRemovals(from: removed)
-                let mayFit = request.queue.cap.admits(messages: request.messages, bytes: request.bytes)
+                let mayFit = request.cap.admits(messages: request.messages, bytes: request.bytes)
                 return mayFit ? .queueFull(request.queue.name) : .neverFits(request.queue.name)
             }
             if !ids.isEmpty { victims.append((request.queue, ids)) }
@@ -530,8 +542,7 @@ extension Transaction {
     /// The oldest messages that are not being sent, as many as have to be evicted; nil if even all of them would not be
     /// enough. The caller releases them then.
     private func evictions(_ request: SpaceRequest) throws -> [MessageID]? {
-        let queue = request.queue
-        let cap = queue.cap
+        let (queue, cap) = (request.queue, request.cap)
         let ledger = writeStates[queue.number].ledger
         if cap.admits(messages: ledger.queued + request.messages, bytes: ledger.queuedBytes + request.bytes) {
             return []
@@ -541,16 +552,15 @@ extension Transaction {
         }
         // The owner evicts them, once it has counted the others.
         guard try mayEvict(from: queue) else { return [] }
-        let (victims, areEnough) = try takeOldest(of: queue, for: request.messages, bytes: request.bytes)
+        let (victims, areEnough) = try takeOldest(of: queue, to: cap, for: request.messages, bytes: request.bytes)
         return areEnough ? victims : nil
     }
 
     /// Prevents the oldest messages that are not being sent from being claimed, as many as have to be evicted so that
     /// `messages` more fit; all of them if that is not enough.
     private func takeOldest(
-        of queue: QueueTarget, for messages: Int, bytes: Int
+        of queue: QueueTarget, to cap: QueueCap, for messages: Int, bytes: Int
     ) throws -> (ids: [MessageID], areEnough: Bool) {
-        let cap = queue.cap
         let ledger = writeStates[queue.number].ledger
         var messages = ledger.queued + messages
         var bytes = ledger.queuedBytes + bytes
@@ -577,7 +587,7 @@ extension Transaction {
     /// process works on, it evicts from itself.
     func evictOldest(of queue: QueueTarget, for messages: Int, bytes: Int) throws {
         guard try mayEvict(from: queue) else { return }
-        let ids = try takeOldest(of: queue, for: messages, bytes: bytes).ids
+        let ids = try takeOldest(of: queue, to: queue.cap, for: messages, bytes: bytes).ids
         for id in ids { try end(id, in: queue, as: .dropped, error: nil, at: outbox.time.now) }
     }
 }

@@ -55,6 +55,27 @@ import Testing
         #expect(try store.isBalanced())
     }
 
+    @Test(arguments: [QueueCap.WhenFull.reject, .dropOldest])
+    func requestOfAnSDK_largerThanTheQueue_isAccepted_onceNothingElseIsQueued(whenFull: QueueCap.WhenFull) throws {
+        let store = try TestStore()
+        let queue = try store.register(
+            cap: QueueCap.with { ($0.maxMessages, $0.maxBytes, $0.whenFull) = (3, 8, whenFull) })
+        func batch() -> [NewMessage] { (0..<5).map { _ in store.message(to: queue, isFromSDK: true) } }
+        let first = try store.append(to: queue)
+        if whenFull == .reject {
+            #expect(throws: AppendError.queueFull(queue.name)) { try store.append(batch()) }
+            try store.drain(queue)
+        }
+        let receipt = try store.append(batch())
+        #expect(receipt.ids.count == 5 && receipt.evicted == (whenFull == .reject ? [] : [first]))
+        // Larger than the queue, but not than what is in it.
+        #expect(throws: AppendError.neverFits(queue.name)) {
+            try store.append((0..<4).map { _ in store.message(to: queue) })
+        }
+        #expect(try store.drain(queue) == receipt.ids)
+        #expect(try store.isBalanced())
+    }
+
     @Test func requestLargerThanTheQueue_dropsNothing() throws {
         let store = try TestStore()
         let queue = try store.register(
