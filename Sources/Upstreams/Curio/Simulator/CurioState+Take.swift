@@ -87,7 +87,7 @@ extension CurioState {
         if session.visitor != request.visitor { return findings.record("a record of another visitor's session") }
         if session.life == .ended { findings.record("a record after the end of its session") }
         if let device = request.device, let own = session.device, device != own {
-            findings.record("a record of a session with another device block")
+            findings.record("a record with another device block than session \(action.session)")
         }
     }
 

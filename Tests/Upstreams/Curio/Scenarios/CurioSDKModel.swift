@@ -257,9 +257,11 @@ package struct CurioSDKModel: SDKModel {
         if let event, dropped.contains(event.number) { self.event = nil }
     }
 
-    /// The app goes on in a session whose start was deleted.
+    /// The app goes on in a session whose start was deleted, or in one that is not live, and that may be forgotten: then it
+    /// gets the device block of the request.
     package func explains(_ violation: String) -> Bool {
         lostStarts.contains { violation.hasSuffix("a record before the start of session \($0)") }
+            || renewed.keys.contains { violation.hasSuffix("a record with another device block than session \($0)") }
     }
 
     /// What has no batch needs a session.

@@ -290,7 +290,7 @@ private let twice = C.codes[1]
         #expect(client.ocr([C.open(once)]).summary == "200")
         #expect(
             client.ocr([C.open(twice)], model: "iPad").summary
-                == "200 | a record of a session with another device block")
+                == "200 | a record with another device block than session \(V.session)")
     }
 
     @Test func session_isAViolation_startedTwiceByBatches() {
