@@ -265,7 +265,7 @@ class Campaign:
     # How often each kind is drawn, relative to the others.
     FAULTS = {
         "kill": 4, "freeze": 3, "stop": 2, "join": 1, "clock": 1, "cut": 2, "refuse": 2, "hole": 4,
-        "server_crash": 1, "server_restart": 1, "server_freeze": 2, "server_terminate": 2, "upgrade": 1,
+        "server_crash": 1, "server_restart": 1, "server_freeze": 2, "server_terminate": 2, "server_upgrade": 1,
     }
 
     def __init__(self, options, directory):
@@ -472,7 +472,7 @@ class Campaign:
             self.signal(pid, signal.SIGTERM)
         yield "", 0
 
-    def upgrade(self):
+    def server_upgrade(self):
         # As a start does, in one transaction, and again if that was in the way of another one.
         url, self.columns = self.server.url(), self.columns + 1
         tables = psql(url, "SELECT relname FROM pg_class WHERE relnamespace = 'postern'::regnamespace AND relkind = 'r'")
