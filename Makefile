@@ -12,6 +12,7 @@ SEED ?=
 # More arguments for bench.py, postgres.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
+CHECK_CONTRACT = .build/python/bin/python scripts/contract.py --binary $(DEBUG_BINARY)
 # Swift Testing starts all tests at once by default, and the time limit of one that waits for its turn runs on.
 RUN_TESTS = $(SWIFT) test --skip-build --disable-xctest --experimental-maximum-parallelization-width 16
 
@@ -24,7 +25,7 @@ SOURCES = Package.swift Sources Tests
 SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies postgres bench-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate mutants toy-upstream \
+.PHONY: help dependencies postgres bench-tools contract-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate mutants toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers bench-postgres dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
@@ -53,9 +54,9 @@ build: dependencies ## the release binaries, .build/release/postern and, for --s
 	$(RELEASE_BUILD) --product postern
 	$(RELEASE_BUILD) --product postern-simulate
 
-test: postgres debug contract ## every test, against a debug build; loopback only
+test: postgres debug contract-tools ## every test and `contract`, against a debug build; loopback only
 	scripts/framing.py --binary $(DEBUG_BINARY)
-	POSTERN_BINARY=$(DEBUG_BINARY) scripts/test.sh $(RUN_TESTS)
+	scripts/test.sh "$(CHECK_CONTRACT)" env POSTERN_BINARY=$(DEBUG_BINARY) $(RUN_TESTS)
 
 cloudevents: debug ## does the Python SDK of CloudEvents, from PyPI, get its events in?
 	python3 -m venv .build/python
@@ -67,11 +68,13 @@ stream: debug ## does a client of Server-Sent Events, from PyPI, get all events?
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'httpx-sse>=0.4,<0.5' 'httpx<1'
 	.build/python/bin/python scripts/event_stream.py --binary $(DEBUG_BINARY)
 
-contract: debug ## does the gateway do what openapi.yaml says, and accept the configuration that its JSON Schema accepts? with tools from PyPI
+contract: debug contract-tools ## does the gateway do what openapi.yaml says, and accept the configuration that its JSON Schema accepts? with tools from PyPI
+	$(CHECK_CONTRACT)
+
+contract-tools:
 	python3 -m venv .build/python
 	.build/python/bin/pip install --quiet --disable-pip-version-check 'openapi-spec-validator>=0.7,<0.8' \
 		'schemathesis>=4.32,<4.33' 'openapi-python-client>=0.29,<0.30'
-	.build/python/bin/python scripts/contract.py --binary $(DEBUG_BINARY)
 
 webhooks: debug ## does the Python library of Standard Webhooks, from PyPI, verify the requests?
 	python3 -m venv .build/python
