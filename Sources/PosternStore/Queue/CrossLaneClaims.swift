@@ -45,26 +45,24 @@ struct CrossLaneClaims: QueueClaims {
 
     /// `isLeased` is called for rows that are passed again.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws {
-        do {
-            if mustVerify { try examined.findRemoved { try rows.exists($0) } }
-            mustVerify = false
-            if !examined.withheld.isEmpty { examined.withheld.update(scan.request.waitingKinds, now: scan.now) }
-            try scheduled.find(&scan, &examined, from: rows, isLeased: isLeased)
-            let isFreshFirst = scan.request.preference == .fresh || tookGroupLast
-            if isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
-            if scan.isEmpty { try claimGroup(&scan, from: rows) }
-            if scan.isEmpty, !isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
-            if examined.sendsKindsApart {
-                for message in scan.keepOneKind() { examined.leave(message.id, in: message.lane.number) }
-            }
-            // A scan that finds nothing, perhaps because kinds wait for their limits, is no turn.
-            if !scan.isEmpty { tookGroupLast = scan.isGroup }
-        } catch {
-            // What was taken so far must not be lost if the scan fails.
-            for message in scan.messages { examined.leave(message.id, in: message.lane.number) }
-            fresh.isBehind = true
-            throw error
+        if mustVerify { try examined.findRemoved { try rows.exists($0) } }
+        mustVerify = false
+        if !examined.withheld.isEmpty { examined.withheld.update(scan.request.waitingKinds, now: scan.now) }
+        try scheduled.find(&scan, &examined, from: rows, isLeased: isLeased)
+        let isFreshFirst = scan.request.preference == .fresh || tookGroupLast
+        if isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
+        if scan.isEmpty { try claimGroup(&scan, from: rows) }
+        if scan.isEmpty, !isFreshFirst { try claimUnsent(&scan, from: rows, isLeased: isLeased) }
+        if examined.sendsKindsApart {
+            for message in scan.keepOneKind() { examined.leave(message.id, in: message.lane.number) }
         }
+        // A scan that finds nothing, perhaps because kinds wait for their limits, is no turn.
+        if !scan.isEmpty { tookGroupLast = scan.isGroup }
+    }
+
+    mutating func abandon(_ scan: ClaimScan) {
+        for message in scan.messages { examined.leave(message.id, in: message.lane.number) }
+        fresh.isBehind = true
     }
 
     mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?) {

@@ -210,6 +210,8 @@ struct PerLaneClaims: QueueClaims {
         return due
     }
 
+    mutating func abandon(_ scan: ClaimScan) { mustScan = true }
+
     /// A message that could not be leased is examined again once its removal has ended.
     mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?) {
         guard let lane = scan.lane, let first = scan.messages.map(\.id).min() else { return }

@@ -37,6 +37,8 @@ protocol QueueClaims: Sendable {
     mutating func apply(_ updates: QueueMailbox.PendingUpdates)
     /// Collects the rows to be sent next. `end` is called with those that could be leased.
     mutating func look(_ scan: inout ClaimScan, from rows: QueueRows, isLeased: (MessageID) -> Bool) throws
+    /// The scan has failed, perhaps after its look: nothing that it took is sent.
+    mutating func abandon(_ scan: ClaimScan)
     /// The scan has ended. If `refused` is nil, all that it `found` is leased. Otherwise, some of it may have been removed
     /// since, or is being removed.
     mutating func end(_ scan: ClaimScan, found: [Message], as leases: Leases, refused: Set<MessageID>?)

@@ -239,6 +239,7 @@ public final class UpstreamQueue: Sendable {
                     try claims.look(&scan, from: rows) { id in mailbox.withLock { $0.leases.contains(id) } }
                 }
             } catch {
+                claims.abandon(scan)
                 mailbox.withLock { $0.abandonScan(scan, frontier: claims.frontier) }
                 throw error
             }

@@ -30,9 +30,9 @@ import Testing
     }
 
     /// Calls `work` once for each number of bytes that it sends or gets, with the fault after them, and with what `prepare` has
-    /// made before.
+    /// made before; at least for so many of the `last` ones.
     private func atEachByte<Made>(
-        _ fault: PostgresProxy.Fault, _ direction: PostgresProxy.Direction, of member: Member? = nil,
+        _ fault: PostgresProxy.Fault, _ direction: PostgresProxy.Direction, of member: Member? = nil, last: Int = 0,
         prepare: () throws -> Made, _ work: (Int?, Made) throws -> Void
     ) throws {
         let (node, proxy) = (member?.store ?? node, member?.proxy ?? proxy)
@@ -42,7 +42,7 @@ import Testing
         let size = proxy.forwarded(direction) - before
         try #require(size > 0)
         let step = Self.triesAll ? 1 : max(1, size / Self.few)
-        for offset in stride(from: 0, through: size, by: step) {
+        for offset in Set(stride(from: 0, through: size, by: step)).union(max(0, size - last)...size).sorted() {
             let made = try prepare()
             proxy.strike(fault, after: offset, direction)
             try work(offset, made)
@@ -193,6 +193,30 @@ import Testing
         }
         proxy.cutAll()
         #expect(eventually { node.outbox.failure == nil && (try? node.append("last", to: queue)) != nil })
+        #expect(try node.isBalanced())
+    }
+
+    /// Also if only the end of its snapshot fails, when it has found them already.
+    @Test(arguments: PostgresProxy.Direction.allCases, [false, true])
+    func claim_thatFails_losesNoMessage(direction: PostgresProxy.Direction, isRepeat: Bool) throws {
+        let lanes = try node.register(PlainUpstream("lanes", laneRule: .perLane))
+        for queue in [queue, lanes] {
+            var claimed: [Message] = []
+            try atEachByte(.cut, direction, last: 80) {
+                if !claimed.isEmpty { try node.deliver(claimed, of: queue) }
+                let lane = queue === lanes ? Lane.named("lane", group: nil) : .none
+                let id = try node.append("message", to: queue, lane: lane)
+                if isRepeat { queue.sendAgain(try node.claim(queue).messages, from: node.time.now) }
+                return id
+            } _: { offset, id in
+                let isFound = eventually {
+                    claimed = (try? node.claim(queue).messages) ?? []
+                    return !claimed.isEmpty
+                }
+                #expect(isFound && claimed.map(\.id) == [id], "after \(offset ?? -1) bytes")
+            }
+            try node.deliver(claimed, of: queue)
+        }
         #expect(try node.isBalanced())
     }
 
