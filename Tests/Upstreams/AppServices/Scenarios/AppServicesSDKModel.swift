@@ -52,6 +52,8 @@ package struct AppServicesSDKModel: SDKModel {
     private var configuration: String?
     /// Who has still to log in once the faults have ended.
     private var toLogIn: [String] = []
+    /// Whether a token was refused for a query of a group. The SDK creates the group with it then (quirk 5).
+    private var wasQueryRefused = false
     private var requests = 0
     private(set) var state: AppServicesSDKState
 
@@ -245,6 +247,7 @@ package struct AppServicesSDKModel: SDKModel {
         case .findGroup(let group):
             let next = Operation(step: .createGroup(group), user: operation.user, token: operation.token)
             queue.insert(next, at: 0)
+            wasQueryRefused = wasQueryRefused || isRefusedToken
             if reply?.status == 404 { return .kept }
         case .disconnect:
             // The next step follows all the same. Of a user whose registration was not answered.
@@ -297,6 +300,10 @@ package struct AppServicesSDKModel: SDKModel {
             let name = object["appName"]
         else { return }
         configuration = #""instaOpsApplicationId":\#(id),"orgName":"\#(organization)","appName":"\#(name)""#
+    }
+
+    package func explains(_ violation: String) -> Bool {
+        wasQueryRefused && violation.hasSuffix("get_group: a refused token is sent again")
     }
 
     package func mismatch(with platform: String) -> String? { state.mismatch(with: platform) }
