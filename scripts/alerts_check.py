@@ -322,7 +322,7 @@ class Check:
                 GROUP BY writer)""")
         expect(post(owner, "samsara"), 503)
         self.expect_code(owner, 74)
-        self.expect("PosternCommitsLost", owner)
+        self.expect("PosternCommitsLost")
         return self.again(owner)
 
     def cut_off(self, owner, member):

@@ -199,9 +199,10 @@ FIRES = {
          "The clock of a differs by -20s from that of the database."),
         ('postern_clock_offset_seconds{instance="b"}', "3x9")],
     "PosternCommitsLost": [
-        ('postern_store_lost_commits_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
-         "The database of a lost confirmed commits."),
-        ('postern_store_lost_commits_total{instance="b"}', "0x9")],
+        ('postern_store_lost_commits_total{job="postern",instance="a"}', "0 0 2 2", 3, 'job="postern"',
+         "The database of postern lost confirmed commits."),
+        ('postern_store_lost_commits_total{job="postern",instance="b"}', "0 0 0 2"),
+        ('postern_store_lost_commits_total{job="other",instance="c"}', "0x9")],
     "PosternFenced": [
         ('postern_fenced_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
          "a has ended a gateway that was silent."),
