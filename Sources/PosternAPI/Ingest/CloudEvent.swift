@@ -156,11 +156,17 @@ struct CloudEventAttributes {
 }
 
 extension CloudEventAttributes.Name {
-    /// Nil for the name of another member. Makes no string: an event may have any number of members.
+    /// Nil for the name of another member. Makes no string, and ends with the length of most names: an event may have any
+    /// number of members.
     fileprivate init?(_ member: JSONValue) {
-        guard let name = Self.allCases.first(where: { member.equals($0.text) }) else { return nil }
+        guard member.hasEscapes || Self.lengths & 1 << member.rawString.count != 0,
+            let name = Self.allCases.first(where: { member.equals($0.text) })
+        else { return nil }
         self = name
     }
+
+    /// A bit for each length of a name.
+    private static let lengths = allCases.reduce(0) { $0 | 1 << $1.text.utf8CodeUnitCount }
 
     fileprivate var text: StaticString {
         switch self {
