@@ -17,7 +17,7 @@ package protocol SDKModel {
     mutating func take(_ reply: SDKReply?, to call: SDKCall) -> SDKVerdict
     /// The faults have ended, and the app is not used any more. What its SDK has is still sent.
     mutating func finish()
-    /// Whether the platform's complaint is about what the SDK has lost by its own defects.
+    /// Whether the platform's complaint is about what the SDK has done, or lost, by its own defects.
     func explains(_ violation: String) -> Bool
     /// What its calls should have left otherwise in the state that its platform shows; nil if nothing.
     func mismatch(with platform: String) -> String?

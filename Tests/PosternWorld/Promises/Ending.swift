@@ -91,13 +91,13 @@ struct Ending {
         }
     }
 
-    /// The operator gives up what is not to be sent for years. Its caller may not know its id. Late also what an SDK has sent
-    /// with a token that came with no user, such as a new group: it waits for the next token of an unknown user.
+    /// The operator gives up what is not to be sent for years. Its caller may not know its id. Late also groups that an SDK has
+    /// created with a token that came with no user: they wait for the next token of an unknown user.
     private func cancelDistant(isLate: Bool) {
         let inYears = world.upstreamTime.now + .seconds(366 * 86_400)
         let queued = try? world.run?.gateway.outbox.messages(MessageFilter(state: .queued), after: nil, limit: 1000)
         for message in queued?.messages ?? [] {
-            let isUnclaimed = isLate && message.isFromSDK && message.facts.isParked
+            let isUnclaimed = isLate && message.isFromSDK && message.kind == "group" && message.facts.isParked
             guard isUnclaimed || (message.facts.nextAttemptAt ?? inYears) > inYears else { continue }
             Operator.post("/v1/messages/\(message.id)", method: "DELETE", "", in: world)
         }
