@@ -36,11 +36,6 @@ import Testing
         }
     }
 
-    private func result(_ ended: SharedValue<Result<Int64, any Error>?>) throws -> Int64 {
-        #expect(eventually { ended.value != nil })
-        return try #require(ended.value).get()
-    }
-
     private func marks() throws -> Int { try store.run("SELECT count(*) FROM log WHERE kind = 1") }
 
     @Test func transactionThatHasNotBegun_isRefused() throws {
@@ -62,7 +57,7 @@ import Testing
         let ended = endInBackground()
         #expect(eventually { store.isBlocked })
         try open.run("COMMIT")
-        #expect(try result(ended) == 2)
+        #expect(try awaited(ended) == 2)
         #expect(try store.run("SELECT n FROM log WHERE kind = 1") == 3)
     }
 
@@ -71,7 +66,7 @@ import Testing
         let ended = endInBackground()
         #expect(eventually { store.isBlocked })
         open.rollBack()
-        #expect(try result(ended) == 1)
+        #expect(try awaited(ended) == 1)
         #expect(try store.run("SELECT n FROM log WHERE kind = 1") == 2)
     }
 

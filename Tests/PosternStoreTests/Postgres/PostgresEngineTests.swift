@@ -241,7 +241,7 @@ import Testing
         #expect(eventually { isHeld.value })
         try store.terminateSessions()
         #expect(throws: AppendError.self) { try node.append("refused", to: queue) }
-        #expect(try ended.value?.get() == true)
+        #expect(try awaited(ended))
         #expect(try store.run("SELECT count(*) FROM writers") == writers)
     }
 

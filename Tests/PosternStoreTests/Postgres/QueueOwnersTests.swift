@@ -227,8 +227,7 @@ import Testing
         }
         #expect(eventually { shared.blocked == 2 })
         gate.rollBack()
-        #expect(eventually { results.allSatisfy { $0.value != nil } })
-        for result in results { _ = try result.value?.get() }
+        for result in results { _ = try awaited(result) }
         #expect(try shared.run("SELECT count(*) FROM queue_1") == 2)
         #expect(try shared.run("SELECT count(DISTINCT turn) FROM queue_1") == 1)
     }

@@ -2,6 +2,7 @@ import Foundation
 import Logging
 import PosternTestKit
 import PosternThreads
+import Testing
 
 @testable import PosternStore
 
@@ -97,4 +98,10 @@ func inBackground<Value: Sendable>(_ body: @escaping @Sendable () throws -> Valu
     let result = SharedValue<Result<Value, any Error>?>(nil)
     Thread.detachNewThread { result.set(Result { try body() }) }
     return result
+}
+
+/// What another thread hands over, which it may do after what it did is seen elsewhere.
+func awaited<Value, Failure: Error>(_ result: SharedValue<Result<Value, Failure>?>) throws -> Value {
+    _ = eventually { result.value != nil }
+    return try #require(result.value).get()
 }
