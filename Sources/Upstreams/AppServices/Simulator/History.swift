@@ -91,13 +91,12 @@ struct History: Sendable {
     }
 
     private func objectionsToPreferences(_ call: Call, _ tokens: Tokens) -> [String] {
-        guard let device = devices[call.device ?? ""], device.wasRegistered else {
-            return ["the device was never registered"]
-        }
+        let id = call.device ?? ""
+        guard let device = devices[id], device.wasRegistered else { return ["the device was never registered"] }
         guard let token = call.auth?.token else { return [] }
         let user = tokens[token]?.user
         let isOurs = device.unfinished.contains { $0 == token || user != nil && tokens[$0]?.user == user }
-        return isOurs ? ["the registration is not connected yet"] : []
+        return isOurs ? ["the registration of \(id) is not connected yet"] : []
     }
 
     private func objectionsToBlanking(

@@ -54,6 +54,9 @@ package struct AppServicesSDKModel: SDKModel {
     private var toLogIn: [String] = []
     /// Whether a token was refused for a query of a group. The SDK creates the group with it then (quirk 5).
     private var wasQueryRefused = false
+    /// Whether preferences may have been stored. If their token is refused, they may be sent between a later registration of
+    /// the device and its connect, which is accepted after them.
+    private var hasSaved = false
     private var requests = 0
     private(set) var state: AppServicesSDKState
 
@@ -232,6 +235,7 @@ package struct AppServicesSDKModel: SDKModel {
             if let object { take(configuration: object) }
             return .kept
         case .metrics: return object?["message"] != nil ? .accepted : Self.failure(reply)
+        case .preferences: hasSaved = true
         default: break
         }
         let entity = (object?["entities"] as? [[String: Any]])?.first
@@ -304,6 +308,7 @@ package struct AppServicesSDKModel: SDKModel {
 
     package func explains(_ violation: String) -> Bool {
         wasQueryRefused && violation.hasSuffix("get_group: a refused token is sent again")
+            || hasSaved && violation.hasSuffix("preferences: the registration of \(state.device) is not connected yet")
     }
 
     package func mismatch(with platform: String) -> String? { state.mismatch(with: platform) }

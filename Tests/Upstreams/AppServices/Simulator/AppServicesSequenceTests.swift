@@ -56,10 +56,11 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
 
     @Test func preferences_needARegisteredDevice_andItsConnect() {
         #expect(sending(vector(4)) == ["preferences: the device was never registered"])
-        #expect(sending(vector(1), vector(2), vector(4)) == ["preferences: the registration is not connected yet"])
+        #expect(
+            sending(vector(1), vector(2), vector(4)) == ["preferences: the registration of \(d1) is not connected yet"])
         #expect(
             sending(vector(1), vector(2), vector(3).lost, vector(4)) == [
-                "preferences: the registration is not connected yet"
+                "preferences: the registration of \(d1) is not connected yet"
             ])
         #expect(sending(vector(1), vector(2), vector(3), vector(4), vector(1), vector(5), vector(3), vector(4)).isEmpty)
         // Ended as permanent: the next item of the device may come.
@@ -78,7 +79,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
                 vector(1).with(token: "b"), registerUser("b", token: "b"), vector(4).with(token: "c"),
                 control: """
                     {"tokens":[{"token":"b","user":"b"},{"token":"c","user":"B"}]}
-                    """) == ["preferences: the registration is not connected yet"])
+                    """) == ["preferences: the registration of \(d1) is not connected yet"])
     }
 
     @Test func refusedConnect_isResumed_withANewToken() {
@@ -100,7 +101,7 @@ private let removal = vector(11).with(path: base + "/groups/bio/users/\(u1)")
             return client.violations
         }
         let refusal = #"{"step":"connect","status":401,"times":2}"#
-        #expect(violations(refusal, tokens: ["a"]) == ["preferences: the registration is not connected yet"])
+        #expect(violations(refusal, tokens: ["a"]) == ["preferences: the registration of \(d1) is not connected yet"])
         #expect(violations(refusal, tokens: ["a", "b"]).isEmpty)
         #expect(violations(#"{"step":"connect","status":200,"body":"<html>"}"#, tokens: ["a"]).isEmpty)
     }
