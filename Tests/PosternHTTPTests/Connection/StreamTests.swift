@@ -199,7 +199,9 @@ import Testing
                 setsockopt(client?.socket ?? -1, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
             }
             client = nil
-            #expect(eventually { source.ends == 1 && server.openConnections == 2 }, "the stream goes on")
+            withExtendedLifetime(others) {
+                #expect(eventually { source.ends == 1 && server.openConnections == 2 }, "the stream goes on")
+            }
             source.put("late")
         }
         #expect(source.ends == 1)
