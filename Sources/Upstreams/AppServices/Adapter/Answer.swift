@@ -68,6 +68,15 @@ struct Answer {
         return .other
     }
 
+    /// The `uuid` of its entity; nil if it has none, or one that is longer than a UUID.
+    var entityID: String? {
+        let read = JSONParser.ofThisThread.parse(response.body) { root in
+            root.kind == .object ? root["entities"]?.elements.first { $0.kind == .object }?["uuid"]?.string : nil
+        }
+        guard case .success(let id?) = read, 1...36 ~= id.utf8.count else { return nil }
+        return id
+    }
+
     // MARK: 10.2
 
     private func meaning(error code: String, _ description: String, of step: Step) -> Meaning {

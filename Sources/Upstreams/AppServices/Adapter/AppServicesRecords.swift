@@ -96,7 +96,8 @@ struct Preferences: Equatable {
     var isSent: Bool { sent == revision }
 }
 
-/// Users who are known to be registered, requirement 2: `user/<user>`. The value has no meaning.
+/// Users who are known to be registered, requirement 2: `user/<user>`. The value is the platform's `uuid`, or empty if it has
+/// not told it, which it does to whoever registers the user first.
 enum AppServicesUser {
     static func key(_ owner: String) -> String { "user/" + owner }
 }
@@ -192,4 +193,8 @@ extension UpstreamState {
         return Item(stored, of: AppServicesKind.device.kind, in: .named("", group: ""))
     }
     func isUserKnown(_ owner: String) -> Bool { value(of: AppServicesUser.key(owner)) != nil }
+    /// The platform's `uuid` of the user.
+    func userID(_ owner: String) -> String? {
+        value(of: AppServicesUser.key(owner)).flatMap { $0.isEmpty ? nil : String(decoding: $0, as: UTF8.self) }
+    }
 }

@@ -16,10 +16,11 @@ extension AppServicesUpstream {
             answer.meaning(of: step), AppServicesProgress.Mark(status: response.status, at: context.now)
         )
         let (onlyExistingGroups, now) = (settings.onlyAddUserToExistingGroups, context.now)
+        let userID = step == .registerUser ? answer.entityID : nil
         var decision = Decision(in: context.state) { state in
             var follower = AppServicesFollower(
-                item: item, message: message, step: step, answer: answer, mark: mark, state: state,
-                onlyExistingGroups: onlyExistingGroups, now: now)
+                item: item, message: message, step: step, answer: answer, mark: mark, userID: userID,
+                state: state, onlyExistingGroups: onlyExistingGroups, now: now)
             follower.follow(
                 meaning, version: batch.request?.credentialVersion, sent: batch.request?.body ?? [])
             switch follower.outcome.judgement.verdict {
@@ -54,6 +55,8 @@ private struct AppServicesFollower {
     let step: Step
     let answer: Answer
     let mark: AppServicesProgress.Mark
+    /// The platform's `uuid` of the user whom this has registered.
+    let userID: String?
     let state: any UpstreamState
     let onlyExistingGroups: Bool
     let now: Timestamp
@@ -153,7 +156,9 @@ private struct AppServicesFollower {
             keep(pair)
             keep(device)
         case .registerUser:
-            outcome.changes.append(.set(key: AppServicesUser.key(item.owner), value: []))
+            let known = state.value(of: AppServicesUser.key(item.owner)) ?? []
+            outcome.changes.append(
+                .set(key: AppServicesUser.key(item.owner), value: userID.map { Array($0.utf8) } ?? known))
             wakeWhatWaitsForUser()
         case .connect:
             // The last connection wins (4.3).

@@ -146,6 +146,27 @@ import Testing
         #expect(answer.status == 400 && answer.outcome == .proxied)
     }
 
+    @Test func entityOfAUserOrAGroup_hasTheIDThatThePlatformHasGivenIt() async throws {
+        let upstream = try Self.upstream()
+        let headers = "?api_key=\(Harness.key)\nX-Auth-Provider: pi\nAuthorization: Bearer T\n\n"
+        let id = "6f1a94a0-0000-11e4-9b8e-0123456789ab"
+        let group = "GET /acme/campus-dev/groups/Bio" + headers
+        let found = Context(upstream, platform: Harness.response(200, #"{"entities":[{"uuid":"\#(id)"}]}"#))
+        #expect(try await Self.answer(group, of: upstream, found).outcome == .proxied)
+        let away = Context(upstream)
+        away.enqueue([.set(key: AppServicesUser.key("ann"), value: Array(id.utf8))])
+        for (request, type) in [
+            (group, "group"), ("POST /acme/campus-dev/groups" + headers + #"{"path":"bio","title":"Bio"}"#, "group"),
+            ("POST /acme/campus-dev/users" + headers + #"{"username":"Ann"}"#, "user"),
+            ("POST /acme/campus-dev/groups/other/users/ann" + headers, "user"),
+        ] {
+            let answer = try await Self.answer(request, of: upstream, away)
+            #expect(Self.text(answer).contains(#"{"uuid":"\#(id)","type":"\#(type)""#), "\(request)")
+        }
+        let other = try await Self.answer("GET /acme/campus-dev/groups/Math" + headers, of: upstream, away)
+        #expect(other.outcome == .accepted && !Self.text(other).contains(id))
+    }
+
     /// A body that cannot be read is refused in any case.
     @Test func whatBreaksARule_isStoredAsFailed_ifTheSettingSaysSo_withoutItsToken() async throws {
         let upstream = try Self.upstream(["sdk.whenInvalid": "deadLetter"])

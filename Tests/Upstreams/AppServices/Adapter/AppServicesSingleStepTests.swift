@@ -64,6 +64,19 @@ import Testing
         #expect(harness.results[id]?.map(\.step) == ["createGroup"])
     }
 
+    @Test func idOfAUser_isKnownSinceTheUserWasCreated() throws {
+        var harness = try Harness()
+        for answer in [
+            Harness.response(200, #"{"entities":[{"uuid":"6f1a94a0","type":"user"}]}"#),
+            Harness.error(400, "duplicate_unique_property_exists"),
+        ] {
+            let id = try harness.post("user", Items.item(device: nil))
+            let owner = harness.owner(of: id)
+            #expect(try harness.run(id) { _ in answer }.count == 1)
+            #expect(harness.state.userID(owner) == "6f1a94a0")
+        }
+    }
+
     @Test func rejectedStep_failsWithTheFrameworksCode_andNothingFollows() throws {
         var harness = try Harness()
         for (kind, step, code) in [

@@ -105,7 +105,9 @@ struct AppServicesSDK: Sendable {
                 Before(
                     isFirst: isFirst(item, call, in: state), isTokenRefused: isRefused(call, in: state),
                     envelope: envelope(request).answer(
-                        to: call, method: request.method, known: SDKDevice(call, in: state)))
+                        to: call, method: request.method, known: SDKDevice(call, in: state),
+                        platformID: call.call == .createGroup
+                            ? calls.id(ofGroup: call.group) : state.userID(call.user.lowercased())))
             }
         } catch {
             return .error(.noRoom, at: request.receivedAt)
@@ -207,13 +209,14 @@ struct AppServicesSDK: Sendable {
                 .findGroup, for: item, lists: nil, registeredNotifier: nil, credential: credential)
             let result = await context.send(asked, timeout: .seconds(wait), isAbortable: true)
             if case .success(let response) = result, let answer = passedOn(response, to: call, .findGroup, request) {
-                let isMissing = Answer(response, now: now).meaning(of: .findGroup) == .notFound
-                calls.note(call.group, isMissing: isMissing, at: now)
+                let told = Answer(response, now: now)
+                let isMissing = told.meaning(of: .findGroup) == .notFound
+                calls.note(call.group, id: told.entityID, isMissing: isMissing, at: now)
                 return answer
             }
         }
         if calls.isMissing(call.group, at: now) { return .error(.notFound, at: now) }
-        return envelope(request).answer(to: call, method: request.method)
+        return envelope(request).answer(to: call, method: request.method, platformID: calls.id(ofGroup: call.group))
     }
 
     // MARK: Monitoring

@@ -44,11 +44,18 @@ final class AwaitedResponse: Sendable {
 /// What is kept in memory for the calls of the SDK. Any thread.
 final class SDKCalls: Sendable {
     private let awaited = Mutex<[MessageID: AwaitedResponse]>([:])
-    /// The groups, in lower case, that the platform did not know, and when it said so.
-    private let missing = Mutex<[String: Timestamp]>([:])
+    /// What the platform has said of a group.
+    private struct Group {
+        /// Its `uuid`.
+        var id: String?
+        /// When it said that there is none.
+        var missing: Timestamp?
+    }
+    /// By their names in lower case.
+    private let groups = Mutex<[String: Group]>([:])
 
     private static let missingLife = Duration.seconds(60)
-    private static let mostMissing = 1000
+    private static let mostGroups = 1000
 
     /// Call it from the completion of what stores the message, so that no response is missed.
     func await(_ response: AwaitedResponse, to id: MessageID) {
@@ -65,15 +72,19 @@ final class SDKCalls: Sendable {
         awaited.withLock { $0.removeValue(forKey: id) }?.set(found)
     }
 
-    func note(_ group: String, isMissing: Bool, at now: Timestamp) {
-        missing.withLock { missing in
-            if missing.count >= Self.mostMissing { missing = [:] }
-            missing[group.lowercased()] = isMissing ? now : nil
+    func note(_ group: String, id: String? = nil, isMissing: Bool, at now: Timestamp) {
+        groups.withLock { groups in
+            if groups.count >= Self.mostGroups { groups = [:] }
+            let name = group.lowercased()
+            groups[name] = isMissing ? Group(missing: now) : Group(id: id ?? groups[name]?.id)
         }
     }
 
+    /// The platform's `uuid` of the group, if it has told it since the start.
+    func id(ofGroup group: String) -> String? { groups.withLock { $0[group.lowercased()]?.id } }
+
     /// Whether the platform said within the last minute that there is no such group.
     func isMissing(_ group: String, at now: Timestamp) -> Bool {
-        missing.withLock { $0[group.lowercased()].map { now < $0 + Self.missingLife } ?? false }
+        groups.withLock { $0[group.lowercased()]?.missing.map { now < $0 + Self.missingLife } ?? false }
     }
 }

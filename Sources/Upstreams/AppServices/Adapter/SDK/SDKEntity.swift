@@ -10,9 +10,11 @@ struct SDKEnvelope {
     let url: String
     let now: Timestamp
 
-    /// `known`: what is stored for the device.
-    func answer(to request: IncomingCall, method: String, known: SDKDevice = SDKDevice()) -> SDKAnswer {
-        let entity = entity(for: request, known)
+    /// `known`: what is stored for the device. `platformID`: the platform's `uuid` of the user or group.
+    func answer(
+        to request: IncomingCall, method: String, known: SDKDevice = SDKDevice(), platformID: String? = nil
+    ) -> SDKAnswer {
+        let entity = entity(for: request, known, platformID)
         return .json(
             200, .accepted,
             JSONWriter.object { json in
@@ -29,7 +31,7 @@ struct SDKEnvelope {
             })
     }
 
-    private func entity(for request: IncomingCall, _ known: SDKDevice) -> String {
+    private func entity(for request: IncomingCall, _ known: SDKDevice, _ platformID: String?) -> String {
         switch request.call {
         case .device, .connect, .preferences, .disconnect, .unregisterDevice:
             entity("device", request.device, in: "devices") { json in
@@ -38,12 +40,12 @@ struct SDKEnvelope {
                 if let lists = known.preferences { json.raw("mobileplatform", #"{"preferences":\#(lists)}"#) }
             }
         case .user, .addToGroup, .removeFromGroup:
-            entity("user", id("user", request.user), in: "users") { json in
+            entity("user", platformID ?? id("user", request.user), in: "users") { json in
                 json.string("username", request.user)
                 json.flag("activated", true)
             }
         case .findGroup, .createGroup:
-            entity("group", id("group", request.group), in: "groups") { json in
+            entity("group", platformID ?? id("group", request.group), in: "groups") { json in
                 json.string("path", request.group)
                 json.string("title", request.group)
             }
