@@ -5,12 +5,14 @@ import PosternUpstream
 struct SDKPaths: Sendable {
     private let prefix: [Substring]
     private let atRoot: [UpstreamRoute.PathTemplate]
-    private let droppedWithoutRoom: [UpstreamRoute.PathTemplate]
+    private let withoutRoom: [(templates: [UpstreamRoute.PathTemplate], isAtRoot: Bool, answer: SDKAnswer)]
 
     init(_ endpoints: SDKEndpoints) {
         prefix = endpoints.prefix.split(separator: "/")
         atRoot = endpoints.routes.filter(\.isAtRoot).flatMap(\.templates)
-        droppedWithoutRoom = endpoints.routes.filter(\.isDroppedWithoutRoom).flatMap(\.templates)
+        withoutRoom = endpoints.routes.compactMap { route in
+            route.withoutRoom.map { (route.templates, route.isAtRoot, $0) }
+        }
     }
 
     /// Percent-decoded, without empty ones, which do not count.
@@ -28,9 +30,14 @@ struct SDKPaths: Sendable {
         rest(of: path) != nil || atRoot.contains { $0.parameters(matching: path) != nil }
     }
 
-    /// See `SDKRoute.isDroppedWithoutRoom`.
-    func areDroppedWithoutRoom(_ path: [Substring]) -> Bool {
-        rest(of: path).map { below in droppedWithoutRoom.contains { $0.parameters(matching: below) != nil } } ?? false
+    /// See `SDKRoute.withoutRoom`.
+    func answerWithoutRoom(_ path: [Substring]) -> SDKAnswer? {
+        let below = rest(of: path)
+        return withoutRoom.first { templates, isAtRoot, _ in
+            templates.contains { template in
+                [below, isAtRoot ? path : nil].contains { $0.map { template.parameters(matching: $0) != nil } ?? false }
+            }
+        }?.answer
     }
 }
 

@@ -12,19 +12,20 @@ public struct SDKRefusals: Sendable {
     func response(to problem: Problem, path: String) -> HTTPResponse? {
         let path = SDKPaths.segments(of: path)
         return sites.first { $0.paths.contains(path) }.map { site in
-            site.endpoints.response(to: problem, isDroppedWithoutRoom: site.paths.areDroppedWithoutRoom(path))
+            site.endpoints.response(to: problem, withoutRoom: site.paths.answerWithoutRoom(path))
         }
     }
 }
 
 extension SDKEndpoints {
-    func answer(to reason: SDKRefusal, isDroppedWithoutRoom: Bool) -> SDKAnswer {
-        isDroppedWithoutRoom && reason == .noRoom ? .dropped(.noRoom) : refusal(reason)
+    /// `withoutRoom`: that of the call, if it is known (`SDKRoute.withoutRoom`).
+    func answer(to reason: SDKRefusal, withoutRoom: SDKAnswer?) -> SDKAnswer {
+        (reason == .noRoom ? withoutRoom : nil) ?? refusal(reason)
     }
 
     /// The refusal of a request, in the place of a problem document.
-    func response(to problem: Problem, isDroppedWithoutRoom: Bool) -> HTTPResponse {
-        var response = HTTPResponse(answer(to: SDKRefusal(problem), isDroppedWithoutRoom: isDroppedWithoutRoom))
+    func response(to problem: Problem, withoutRoom: SDKAnswer?) -> HTTPResponse {
+        var response = HTTPResponse(answer(to: SDKRefusal(problem), withoutRoom: withoutRoom))
         response.close = problem.close
         return response
     }

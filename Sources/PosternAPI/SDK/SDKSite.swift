@@ -25,7 +25,7 @@ final class SDKSite: Sendable {
 
         init(_ sdk: SDKRoute, _ site: SDKSite.Form, _ metrics: Metrics) {
             var site = site
-            site.isDroppedWithoutRoom = sdk.isDroppedWithoutRoom
+            site.withoutRoom = sdk.withoutRoom
             self.site = site
             self.sdk = sdk
             route = Route(sdk, of: site.upstream.name)
@@ -80,7 +80,7 @@ final class SDKSite: Sendable {
     /// How a request for the path is refused before its route is known.
     func form(of path: [Substring]) -> Form {
         var form = form
-        form.isDroppedWithoutRoom = paths.areDroppedWithoutRoom(path)
+        form.withoutRoom = paths.answerWithoutRoom(path)
         return form
     }
 
@@ -128,8 +128,8 @@ extension SDKSite {
     struct Form: Sendable {
         let upstream: ConfiguredUpstream
         let endpoints: SDKEndpoints
-        /// See `SDKRoute.isDroppedWithoutRoom`.
-        var isDroppedWithoutRoom = false
+        /// See `SDKRoute.withoutRoom`.
+        var withoutRoom: SDKAnswer?
 
         init(_ upstream: ConfiguredUpstream, _ endpoints: SDKEndpoints) {
             self.upstream = upstream
@@ -137,7 +137,7 @@ extension SDKSite {
         }
 
         func answer(to reason: SDKRefusal) -> SDKAnswer {
-            endpoints.answer(to: reason, isDroppedWithoutRoom: isDroppedWithoutRoom)
+            endpoints.answer(to: reason, withoutRoom: withoutRoom)
         }
 
         /// The answer to a request that no route fits.
@@ -147,7 +147,7 @@ extension SDKSite {
 
         /// The refusal of a request, in the place of a problem document.
         func response(to problem: Problem) -> HTTPResponse {
-            endpoints.response(to: problem, isDroppedWithoutRoom: isDroppedWithoutRoom)
+            endpoints.response(to: problem, withoutRoom: withoutRoom)
         }
     }
 

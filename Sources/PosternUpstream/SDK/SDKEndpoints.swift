@@ -76,20 +76,20 @@ public struct SDKRoute: Sendable {
     /// Whether it is served at the root, too, for clients that drop the path of their URL.
     public let isAtRoot: Bool
     public let access: Access
-    /// Whether the connection is closed if there is no room, since the SDK takes any answer for a success.
-    public let isDroppedWithoutRoom: Bool
+    /// The answer if there is no room, or the gateway is not ready, for a call for which the platform's refusal does not do.
+    public let withoutRoom: SDKAnswer?
     public let response: Response
 
     public init(
         _ call: String, or furtherCalls: [String] = [], _ method: Method, _ template: String, alias: String? = nil,
-        isAtRoot: Bool = false, isDroppedWithoutRoom: Bool = false, _ access: Access, _ response: Response
+        isAtRoot: Bool = false, withoutRoom: SDKAnswer? = nil, _ access: Access, _ response: Response
     ) {
         self.call = call
         self.furtherCalls = furtherCalls
         self.method = method
         self.template = template
         self.alias = alias
-        self.isDroppedWithoutRoom = isDroppedWithoutRoom
+        self.withoutRoom = withoutRoom
         self.isAtRoot = isAtRoot
         self.access = access
         self.response = response

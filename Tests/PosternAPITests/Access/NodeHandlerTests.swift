@@ -88,6 +88,10 @@ import Testing
                 }
                 let dropped = node.response(to: .waitingForStore, path: "/sdk/numbers/one/a", requestID: "r")
                 #expect(dropped.isDropped)
+                for path in ["/sdk/numbers/status", "/status"] {
+                    let offline = try client.get(path)
+                    #expect(offline.status == 503 && offline.text == "offline", "\(path)")
+                }
                 node.pass(to: gateway.handler)
                 client.send(
                     "POST /sdk/numbers/in/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n"

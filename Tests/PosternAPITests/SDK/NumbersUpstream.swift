@@ -17,7 +17,8 @@ struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
             [
                 SDKRoute("numbers", .post, "in/{place}", isAtRoot: true, access, .store(read)),
                 SDKRoute(
-                    "status", .get, "status", .open,
+                    "status", .get, "status", isAtRoot: true,
+                    withoutRoom: SDKAnswer(503, .noRoom, body: Array("offline".utf8)), .open,
                     .perform { _, context in SDKAnswer(context.isReady ? 200 : 503, .accepted) }),
                 SDKRoute(
                     "later", .post, "later", .open,
@@ -27,7 +28,8 @@ struct NumbersUpstream: PlainAtHeart, SDKServingUpstream {
                     .head { $0.header("X-Key") == "k" ? nil : SDKAnswer(401, .unauthorized) },
                     .perform { request, context throws(SDKAnswer) in await context.store(try read(request)) }),
                 SDKRoute(
-                    "one", or: ["other"], .put, "one/{place}", alias: "uno/{place}", isDroppedWithoutRoom: true, .open,
+                    "one", or: ["other"], .put, "one/{place}", alias: "uno/{place}", withoutRoom: .dropped(.noRoom),
+                    .open,
                     .perform { request, context throws(SDKAnswer) in
                         var answer = await context.store(try read(request))
                         answer.call = "other"

@@ -40,11 +40,13 @@ struct AppServicesSDK: Sendable {
             case .findGroup: "groups"
             default: nil as String?
             }
+        // The SDK takes any answer for a success.
+        let withoutRoom: SDKAnswer? = call == .crash ? .dropped(.noRoom) : nil
         return SDKRoute.Method(rawValue: endpoint.method).map { method in
             SDKRoute(
                 call.rawValue,
                 or: call == .device ? [SDKCall.preferences.rawValue, SDKCall.unregisterDevice.rawValue] : [], method,
-                root + endpoint.path, alias: alias.map { root + $0 }, isDroppedWithoutRoom: call == .crash,
+                root + endpoint.path, alias: alias.map { root + $0 }, withoutRoom: withoutRoom,
                 .head { refusal(of: $0, depth) },
                 .perform { request, context throws(SDKAnswer) in try await answer(request, depth, context) })
         }

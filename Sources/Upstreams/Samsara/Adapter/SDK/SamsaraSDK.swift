@@ -14,11 +14,9 @@ struct SamsaraSDK: Sendable {
                     "events", .post, "v1/events", isAtRoot: settings.sdkServesRoot, access,
                     .store { request throws(SDKAnswer) in try events(request) }),
                 SDKRoute(
-                    "status", .get, "v1/api-status", isAtRoot: settings.sdkServesRoot, .open,
+                    "status", .get, "v1/api-status", isAtRoot: settings.sdkServesRoot, withoutRoom: Self.offline, .open,
                     .perform { _, context in
-                        context.isReady
-                            ? Self.json(200, .accepted, #"{"status":"online"}"#)
-                            : Self.json(503, .noRoom, #"{"status":"offline"}"#)
+                        context.isReady ? Self.json(200, .accepted, #"{"status":"online"}"#) : Self.offline
                     }),
             ], refusal: Self.refusal)
     }
@@ -100,6 +98,7 @@ struct SamsaraSDK: Sendable {
         202, .accepted,
         #"{"status":"OK","warning":"For completeness, please provide the 'X-Samsara-publishedTimestamp' header."}"#)
 
+    private static let offline = json(503, .noRoom, #"{"status":"offline"}"#)
     private static let malformed = SDKAnswer(
         400, .refused, headers: [("Content-Type", "text/plain")],
         body: Array("Malformed JSON in request body.".utf8))
