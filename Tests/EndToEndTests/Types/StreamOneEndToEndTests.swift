@@ -168,9 +168,8 @@ extension EndToEnd {
             try await gateway.stop()
         }
 
-        private func sdkTarget(
-            _ gateway: GatewayProcess, _ action: String, _ body: String, account: String? = nil
-        ) -> String {
+        /// The path of a call as StreamOne's SDKs sign it, with its query.
+        static func sdkTarget(_ action: String, _ body: String, account: String? = nil) -> String {
             let seconds = SystemTime().now.milliseconds / 1000
             let scope = account.map { "&account=\($0)" } ?? ""
             let query =
@@ -185,7 +184,7 @@ extension EndToEnd {
             _ gateway: GatewayProcess, _ action: String, _ body: String, account: String? = nil
         ) throws -> JSON {
             let answer = try gateway.client().post(
-                sdkTarget(gateway, action, body, account: account), body,
+                Self.sdkTarget(action, body, account: account), body,
                 headers: [("Content-Type", "application/x-www-form-urlencoded")])
             #expect(answer.status == 200)
             return answer.json["header"]
