@@ -202,7 +202,8 @@ FIRES = {
         ('postern_store_lost_commits_total{job="postern",instance="a"}', "0 0 2 2", 3, 'job="postern"',
          "The database of postern lost confirmed commits."),
         ('postern_store_lost_commits_total{job="postern",instance="b"}', "0 0 0 2"),
-        ('postern_store_lost_commits_total{job="other",instance="c"}', "0x9")],
+        ('postern_store_lost_commits_total{job="other",instance="c"}', "2x9"),
+        ('postern_store_lost_commits_total{job="other",instance="d"}', "0 0 2 2")],
     "PosternFenced": [
         ('postern_fenced_total{instance="a"}', "0 0 2 2", 3, 'instance="a"',
          "a has ended a gateway that was silent."),

@@ -119,9 +119,13 @@ final class PostgresWriter: StoreWriter {
 
     /// The process ends soon: the next keeper reports the count.
     private func lostCommits(_ sql: SQL) -> any Error {
-        metrics.lostCommits().add()
+        let counter = metrics.lostCommits()
+        counter.add()
         do {
-            try sql.run("UPDATE store SET lostCommits = lostCommits + 1")
+            let stored = try sql.value(
+                "UPDATE store SET lostCommits = lostCommits + 1 RETURNING lostCommits", as: Int.self)
+            // Others may have counted since this gateway opened the store.
+            counter.add(max(0, (stored ?? 0) - counter.value))
         } catch {
             engine.logger.error("the loss is not counted", metadata: ["error": "\(StoreError(postgres: error))"])
         }
