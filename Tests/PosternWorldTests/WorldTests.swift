@@ -7,15 +7,14 @@ import Testing
 
     /// Few: a change of the world changes what each seed makes, so that none is worth more than another. `make simulate`
     /// tries as many as it is told.
-    @Test(arguments: Array(1...20) + damaged) func promises_areKept_inTheWorldOfASeed(seed: UInt64) {
+    @Test(arguments: Array(1...10) + damaged) func promises_areKept_inTheWorldOfASeed(seed: UInt64) {
         let report = World(Plan(seed: seed)).simulate()
         if report.broken != nil { Issue.record("\(report.shrunk.explanation)") }
     }
 
     /// The world can fail: what was not synced is missed after a power cut.
     @Test func missingSyncs_areFound_byTheWorld() {
-        let broken = (1...4).compactMap { World(Plan(seed: $0).withoutSyncs()).simulate().broken }
-        #expect(!broken.isEmpty)
+        #expect((1...4).contains { World(Plan(seed: $0).withoutSyncs()).simulate().broken != nil })
     }
 
     @Test func sameSeed_givesTheSameTrace() {
