@@ -96,8 +96,8 @@ struct Preferences: Equatable {
     var isSent: Bool { sent == revision }
 }
 
-/// Users who are known to be registered, requirement 2: `user/<user>`. The value is the platform's `uuid`, or empty if it has
-/// not told it, which it does to whoever registers the user first.
+/// Users who are known to be registered, requirement 2: `user/<user>`. The value is the platform's `uuid` of a user who was
+/// created here, and otherwise empty.
 enum AppServicesUser {
     static func key(_ owner: String) -> String { "user/" + owner }
 }
