@@ -54,7 +54,11 @@ private final class CurioScenario: Scenario {
 
     var haste: Double { isInHaste ? 0.5 : 0 }
 
-    func refused(_ status: Int) { if status == 409 { left = 0 } }
+    func refused(_ status: Int) {
+        if status == 409 { left = 0 }
+        // What would have begun was not stored, so there is nothing to end.
+        (isOnScreen, event) = (false, nil)
+    }
 
     func next(_ count: Int, _ stage: Stage, poison: Double) -> [ScenarioItem] {
         (0..<count).map { action($0, stage, poison) }
