@@ -94,7 +94,11 @@ extension EndToEnd {
             let headers = [json, ("Authorization", "Bearer PiTok-\(user)"), ("X-Auth-Provider", "pi")]
             return steps.map {
                 Call(method: $0, path: "acme/campus/\($1)?api_key=KEY", body: $2, headers: headers)
-            } + [Call(path: "acme/campus/apm/apmMetrics", body: #"{"sessionMetrics":{},"logs":[]}"#, headers: [json])]
+            } + [
+                Call(
+                    path: "acme/campus/apm/apmMetrics",
+                    body: #"{"sessionMetrics":{"sessionId":"\#(round)"},"logs":[]}"#, headers: [json])
+            ]
         }
 
         /// 99 % of the calls within 100 ms.
