@@ -301,9 +301,10 @@ extension IngestValidation {
         of attributes: CloudEventAttributes, _ faults: inout PayloadErrors
     ) throws(Problem) -> (upstream: ConfiguredUpstream, kind: ConfiguredUpstream.KindEndpoint)? {
         guard let type = attributes[.type] else { return nil }
-        let parts = (context.eventTypes[type] ?? type).split(separator: ".", maxSplits: 1)
-        guard parts.count == 2, let upstream = context.upstream(named: parts[0]),
-            let kind = upstream.endpoint(parts[1])
+        let name = context.eventTypes[type] ?? type
+        guard let dot = name.utf8.firstIndex(of: UInt8(ascii: ".")),
+            let upstream = context.upstream(named: name[..<dot]),
+            let kind = upstream.endpoint(name[name.utf8.index(after: dot)...])
         else {
             attributes.add(
                 "must be <upstream>.<kind> with a configured upstream and one of its kinds, or a type that "

@@ -50,13 +50,14 @@ struct IdempotencyKey: Equatable {
 
 /// SHA-256 of texts without NUL, and of what follows them.
 func sha256(_ texts: [String], _ rest: some Sequence<UInt8>) -> [UInt8] {
-    var hash = SHA256()
+    var bytes: [UInt8] = []
+    bytes.reserveCapacity(texts.reduce(rest.underestimatedCount) { $0 + $1.utf8.count + 1 })
     for text in texts {
-        hash.update(data: Array(text.utf8))
-        hash.update(data: [0] as [UInt8])
+        bytes += text.utf8
+        bytes.append(0)
     }
-    hash.update(data: Array(rest))
-    return Array(hash.finalize())
+    bytes += rest
+    return Array(SHA256.hash(data: bytes))
 }
 
 /// The requests with an `Idempotency-Key` that have no response yet. Any thread.
