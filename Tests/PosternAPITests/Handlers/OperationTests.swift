@@ -189,7 +189,11 @@ import Testing
             #expect(try gateway.client.get("/v1/operations").json["operations"].array.count == Operations.maxEnded)
             let ids = try accept(Operations.maxRunning, gateway)
             let gate = Gate(at: ids[0], of: gateway)
-            let running = try ids.map { try begin(gateway, "cancel", #"{"ids":["\#($0)"]}"#) }
+            func cancel(_ id: String) throws -> String { try begin(gateway, "cancel", #"{"ids":["\#(id)"]}"#) }
+            let first = try cancel(ids[0])
+            // Else another one could end before the writer stops.
+            gate.waitForWriter()
+            let running = try [first] + ids.dropFirst().map(cancel)
             let more = try gateway.client.post(
                 "/v1/messages/cancel", #"{"upstream":"picky"}"#, headers: Self.asynchronously)
             more.problem(503, "overloaded")
