@@ -128,6 +128,9 @@ private struct AppServicesFollower {
 
     private mutating func succeed(sent body: [UInt8]) {
         record(success: body)
+        if [.registerDevice, .connect, .savePreferences].contains(step) {
+            outcome.changes += state.releases(besides: item, at: now)
+        }
         let reached = progress.marking(step, mark)
         let next = AppServicesSequence(item, message, progress: reached, in: state).next()
         if step == .blankToken, let refusal = progress.disconnectRefusal {

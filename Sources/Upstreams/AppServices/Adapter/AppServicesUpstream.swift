@@ -116,7 +116,7 @@ struct AppServicesUpstream: ConfigurableUpstream, StateValidatingUpstream, SDKSe
                 throw AcceptanceError(.conflict, "the device was never registered here; send a register item first")
             }
         }
-        var changes = tokens
+        var changes = tokens + state.owns(item, at: candidate.acceptedAt)
         if item.isOrderedByDevice {
             changes += DeviceOrder.accept(item, as: candidate, &device, in: state)
         }

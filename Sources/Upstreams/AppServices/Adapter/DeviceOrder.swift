@@ -11,6 +11,10 @@ enum DeviceOrder {
     static func beforeRoot(_ id: MessageID) -> String { "before/\(id)" }
     /// The latest message that creates a group, and its lane: `creation/<group>`.
     static func creationKey(_ group: String) -> String { "creation/" + group.lowercased() }
+    /// The owners who have messages of a device in their lanes: `owners/<device>/<owner>`. The value has no meaning.
+    static func ownersRoot(_ device: String) -> String { "owners/" + device }
+    /// Each start of an app whose tokens are refused may be an owner of its own (`TokenAlias`).
+    static let mostOwners = 1000
 
     /// The message is accepted as the next one of its device.
     static func accept(
@@ -83,6 +87,24 @@ extension UpstreamState {
         let words = String(decoding: stored, as: UTF8.self).split(separator: " ", maxSplits: 1).map(String.init)
         guard words.count == 2, let predecessor = MessageID(words[0]) else { return nil }
         return (predecessor, words[1])
+    }
+
+    /// The owner has a message in the lane of the device. Nothing if that is recorded.
+    func owns(_ item: Item, at now: Timestamp) -> [StateChange] {
+        let key = "\(DeviceOrder.ownersRoot(item.device))/\(item.owner)"
+        guard value(of: key) == nil else { return [] }
+        return [.set(key: key, value: [], expiry: .init(at: now, lane: item.deviceLane))]
+    }
+
+    /// What waits for a token of another owner is planned again, since what was done for the device may have made it
+    /// pointless.
+    func releases(besides item: Item, at now: Timestamp) -> [StateChange] {
+        let root = DeviceOrder.ownersRoot(item.device)
+        return values(below: root, atMost: DeviceOrder.mostOwners).compactMap { key, _ in
+            let owner = String(key.dropFirst(root.count + 1))
+            guard owner != item.owner, credential(of: owner)?.isUsable(at: now) != true else { return nil }
+            return .release(group: owner)
+        }
     }
 
     /// The lanes that wait for the message are planned again.

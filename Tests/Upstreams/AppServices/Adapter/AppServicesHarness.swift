@@ -96,6 +96,7 @@ struct AppServicesHarness {
         let judgement = decision.judgement
         lastChanges = decision.changes?(state) ?? []
         state.apply(lastChanges)
+        for case .release(let group) in lastChanges { parked.remove(group) }
         let settlement = MachineDriver.settlement(.success(response), judgement, of: batch, at: now)
         messages[id]?.follow(settlement)
         if !settlement.delivered.isEmpty { finish(message, .delivered, "", settlement.steps) }

@@ -224,6 +224,48 @@ import Testing
         #expect(try harness.steps(third) == ["registerDevice"])
     }
 
+    /// Each launch of an app whose tokens are refused leaves one, and the token of each comes with no user.
+    @Test func devicesThatWaitForATokenOfNoUser_end_onceTheDeviceIsRegistered() throws {
+        var harness = try Harness()
+        var refused: [MessageID] = []
+        for number in 1...3 {
+            let device = try register(&harness, token: "PiTok-\(number)")
+            _ = try harness.steps(device) { _ in Self.expired }
+            refused.append(device)
+        }
+        #expect(harness.parked.count == 3)
+        let last = try register(&harness, token: "PiTok-new")
+        #expect(try harness.steps(last) == ["registerDevice"] && harness.parked.isEmpty)
+        for device in refused {
+            #expect(try harness.steps(device) == [] && harness.ended[device]?.state == .cancelled)
+        }
+    }
+
+    @Test func connectThatWaitsForAToken_ends_onceAnotherUserIsConnected() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        let first = try connect(&harness)
+        _ = try harness.steps(first) { _ in Self.expired }
+        let second = try connect(&harness, Self.other, token: "T2")
+        #expect(try harness.steps(second) == ["connect"] && !harness.parked.contains(Items.u1))
+        #expect(try harness.steps(first) == [] && harness.ended[first]?.state == .cancelled)
+    }
+
+    @Test func preferencesThatWaitForAToken_end_onceLaterOnesAreSaved() throws {
+        var harness = try Harness()
+        _ = try harness.steps(try register(&harness))
+        func save(_ token: String) throws -> MessageID {
+            try harness.post(
+                "preferences",
+                Items.step(#""userId":null,"preferences":{"whitelist":{"\#(token)":[]}}"#, token: token))
+        }
+        let first = try save("T1")
+        _ = try harness.steps(first) { _ in Self.expired }
+        let second = try save("T2")
+        #expect(try harness.steps(second) == ["savePreferences"] && harness.parked.isEmpty)
+        #expect(try harness.steps(first) == [] && harness.ended[first]?.state == .cancelled)
+    }
+
     @Test func connect_afterADeviceThatWasCancelled_registersTheDeviceFirst() throws {
         var harness = try Harness()
         let device = try register(&harness)
