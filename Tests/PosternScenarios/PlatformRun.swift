@@ -54,7 +54,7 @@ package struct PlatformRun {
         let reply = answer.map { SDKReply($0.status, String(decoding: $0.body, as: UTF8.self)) }
         switch model.take(fate == 2 ? nil : reply, to: call) {
         case .accepted: accepted.formUnion(call.entries.map(\.number))
-        case .kept, .postponed: break
+        case .kept, .postponed, .forgotten: break
         case .unexpected(let detail): unexpected.append("\(call.method) \(call.path): \(detail)")
         }
     }

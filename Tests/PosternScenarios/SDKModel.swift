@@ -69,6 +69,8 @@ package enum SDKVerdict {
     case kept
     /// The SDK tells its app that the call has failed, but it is made all the same, once a token is there that is good.
     case postponed
+    /// The SDK keeps it. The gateway must not answer so while it knows, by its clock, what it has told the SDK.
+    case forgotten(String)
     /// The gateway must not answer so.
     case unexpected(String)
 }

@@ -95,11 +95,11 @@ final class Device {
     /// What was sent again since, or forgotten, leaves the platform in another state.
     fileprivate var mismatch: String? {
         let isReplayed = world.plan.actions.contains { $0.kind == .replay && $0.type.name == upstream }
-        guard !isReplayed, world.promises.losses == 0, world.restores == 0, !world.isDamaged,
-            let state = world.service(upstream)?.shownState
-        else { return nil }
+        guard !isReplayed, isComparable, let state = world.service(upstream)?.shownState else { return nil }
         return model.mismatch(with: state).map { "\(plan): \($0)" }
     }
+    /// Whether the gateway still has all that it has acknowledged.
+    private var isComparable: Bool { world.promises.losses == 0 && world.restores == 0 && !world.isDamaged }
     var isEmpty: Bool { model.isEmpty && flights.isEmpty }
 
     var nextAt: MonotonicInstant {
@@ -177,6 +177,12 @@ final class Device {
         case .accepted: world.promises.acceptedOfSDK(call.entries, upstream)
         case .unexpected(let detail) where !isGone:
             world.promises.fail("an SDK gets what its platform would answer", "\(upstream) \(call.path): \(detail)")
+        case .forgotten(let detail):
+            if isComparable, !world.wasClockSet, !isGone {
+                world.promises.fail(
+                    "an SDK's session lives as long as it is used", "\(upstream) \(call.path): \(detail)")
+            }
+            refused(call, response, wasConnected)
         case .postponed: for entry in call.entries { entry.unanswered += 1 }
         case .kept, .unexpected: refused(call, response, wasConnected)
         }

@@ -19,10 +19,13 @@ package struct CurioSDKModel: SDKModel {
         /// Empty for the read of a notification.
         let rows: [CurioSDKRow]
         let session: String
+        let sentAt: Timestamp
     }
     private static let mostRecords = 250
     private static let mostRounds = 5
     private static let mostFailures = 5
+    /// That of its sessions, without the time that a request takes.
+    private static let sessionTimeout = Duration.seconds(30 * 60 - 60)
 
     private let client: Client
     private let form: CurioSDKForm
@@ -39,6 +42,8 @@ package struct CurioSDKModel: SDKModel {
     private var isReading = false
     private var session: String?
     private var start: Expectations.Entry?
+    /// When the latest request was sent that was accepted in a session that has not ended.
+    private var used: [String: Timestamp] = [:]
     /// What has taken the place of a session that was not live, and that has to be begun first.
     private var renewed: [String: String] = [:]
     private var toBegin: String?
@@ -147,26 +152,29 @@ package struct CurioSDKModel: SDKModel {
         // A session that has not begun would be renewed, and its own start would be a repeat then.
         let begins = rows.contains { $0.kind == .start && $0.session == session }
         if reads.isEmpty || session == nil || begins { isReading = false }
-        if let toBegin, isRunning || isReading { return [send(.renewal, [], in: toBegin)] }
+        if let toBegin, isRunning || isReading { return [send(.renewal, [], in: toBegin, at: now)] }
         if isRunning, let first = rows.first {
             let current = renewed[first.session] ?? first.session
             func leading(_ belongs: (CurioSDKRow) -> Bool) -> [CurioSDKRow] {
                 Array(rows.prefix(Self.mostRecords).prefix(while: belongs))
             }
-            if first.isOffline { return [send(.offline, leading(\.isOffline), in: current)] }
-            guard isOfPeriod(first) else { return [send(.online, [first], in: current)] }
-            return [send(.periodic, leading { $0.session == first.session && isOfPeriod($0) }, in: current)]
+            if first.isOffline { return [send(.offline, leading(\.isOffline), in: current, at: now)] }
+            guard isOfPeriod(first) else { return [send(.online, [first], in: current, at: now)] }
+            return [send(.periodic, leading { $0.session == first.session && isOfPeriod($0) }, in: current, at: now)]
         }
         guard isReading, let session else { return [] }
-        return [send(.online, [], in: renewed[session] ?? session)]
+        return [send(.online, [], in: renewed[session] ?? session, at: now)]
     }
 
     private func isOfPeriod(_ row: CurioSDKRow) -> Bool {
         isPeriodic && !row.isOffline && row.kind != .start && row.kind != .end
     }
 
-    private mutating func send(_ request: Request, _ sent: [CurioSDKRow], in session: String) -> SDKCall {
+    private mutating func send(
+        _ request: Request, _ sent: [CurioSDKRow], in session: String, at now: Timestamp
+    ) -> SDKCall {
         requests += 1
+        for row in sent where row.kind == .end { (used[row.session], used[session]) = (nil, nil) }
         let sent = sent.map { row in
             var row = row
             let begun = row.opens ?? row.number
@@ -175,7 +183,7 @@ package struct CurioSDKModel: SDKModel {
             row.code = codes[begun]
             return row
         }
-        inFlight = Flight(number: requests, request: request, rows: sent, session: session)
+        inFlight = Flight(number: requests, request: request, rows: sent, session: session, sentAt: now)
         let (path, body) =
             switch request {
             case .online: sent.first.map { form.online($0, in: session) } ?? form.read(reads[0].mark, in: session)
@@ -201,7 +209,11 @@ package struct CurioSDKModel: SDKModel {
             succeed(flight, reply?.text ?? "")
             return .accepted
         case 401 where flight.request == .online && flight.rows.first?.kind != .start || flight.request == .periodic:
+            let lastUsed = used[flight.session]
             renew(flight)
+            if let lastUsed, flight.sentAt - lastUsed < Self.sessionTimeout {
+                return .forgotten("401 in session \(flight.session), which was used \(flight.sentAt - lastUsed) before")
+            }
         case nil: fail(flight)
         case let status? where isAtPlatform && (status == 503 || status == 401): fail(flight)
         case let status?:
@@ -212,6 +224,9 @@ package struct CurioSDKModel: SDKModel {
     }
 
     private mutating func succeed(_ flight: Flight, _ text: String) {
+        if flight.request != .offline, !flight.rows.contains(where: { $0.kind == .end }) {
+            used[flight.session] = flight.sentAt
+        }
         if flight.request == .renewal { return toBegin = nil }
         rounds = 0
         if flight.request == .offline { failures = 0 }
