@@ -190,7 +190,15 @@ let package = Package(
             name: "PosternSimulatedDisk",
             dependencies: ["CSimulatedDisk"],
             path: "Tests/PosternSimulatedDisk", swiftSettings: strict),
-        tests(of: "PosternSimulatedDisk", ["PosternMetrics", "PosternStore", logging]),
+        // The store on that disk, with faults by chance or at every place, and what runs many of them.
+        .target(
+            name: "PosternStoreTrial",
+            dependencies: basics + ["PosternSimulatedDisk", "PosternMetrics", "PosternStore", logging],
+            path: "Tests/PosternStoreTrial", swiftSettings: strict),
+        .executableTarget(
+            name: "postern-faults", dependencies: ["PosternStoreTrial"], path: "Tests/postern-faults",
+            swiftSettings: strict),
+        tests(of: "PosternSimulatedDisk", ["PosternStoreTrial", "PosternMetrics", "PosternStore", logging]),
         tests(of: "PosternCore"),
         tests(of: "PosternUpstream"),
         tests(of: "PosternEvents"),

@@ -102,8 +102,10 @@ struct postern_disk {
     bool is_damaged;
     uint32_t odds[POSTERN_DISK_CALLS][POSTERN_DISK_FAULTS];
     bool has_odds[POSTERN_DISK_CALLS];
+    bool is_calm;
     struct strike *strikes;
     struct counted *counted;
+    int64_t calls[POSTERN_DISK_CALLS];
     int64_t changes;
     uint64_t digest;
     struct postern_disk_record history[HISTORY];

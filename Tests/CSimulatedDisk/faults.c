@@ -28,6 +28,8 @@ static bool ends_in(const char *text, const char *end) {
 
 enum postern_disk_fault disk_fault(struct postern_disk *disk, enum postern_disk_call call, const char *name) {
     if (disk->has_stopped) return POSTERN_DISK_STOP;
+    if (disk->is_calm) return POSTERN_DISK_NONE;
+    disk->calls[call]++;
     for (struct strike *strike = disk->strikes; strike; strike = strike->next) {
         bool is_meant = strike->call == POSTERN_DISK_CALLS ? changes(call) : strike->call == call;
         bool is_named = strcmp(strike->name, "/") == 0 ? name[0] == 0 : ends_in(name, strike->name);
@@ -57,6 +59,12 @@ void postern_disk_set_odds(
     for (int other = 1; other < POSTERN_DISK_FAULTS; other++) {
         if (disk->odds[call][other] > 0) disk->has_odds[call] = true;
     }
+    pthread_mutex_unlock(&disk->lock);
+}
+
+void postern_disk_set_calm(struct postern_disk *disk, bool is_calm) {
+    pthread_mutex_lock(&disk->lock);
+    disk->is_calm = is_calm;
     pthread_mutex_unlock(&disk->lock);
 }
 
@@ -149,6 +157,13 @@ int32_t postern_disk_last_calls(struct postern_disk *disk, struct postern_disk_r
     for (int32_t i = 0; i < count; i++) records[i] = disk->history[(disk->history_count - count + i) % HISTORY];
     pthread_mutex_unlock(&disk->lock);
     return count;
+}
+
+int64_t postern_disk_calls_of(struct postern_disk *disk, enum postern_disk_call call) {
+    pthread_mutex_lock(&disk->lock);
+    int64_t calls = disk->calls[call];
+    pthread_mutex_unlock(&disk->lock);
+    return calls;
 }
 
 int64_t postern_disk_changes(struct postern_disk *disk) {

@@ -76,6 +76,14 @@ public final class SimulatedDisk: @unchecked Sendable {
         }
     }
 
+    /// For what looks at the files in the test's name: no fault strikes it, and its calls do not count towards one that is
+    /// planned.
+    public func withoutFaults<T>(_ body: () throws -> T) rethrows -> T {
+        postern_disk_set_calm(disk, true)
+        defer { postern_disk_set_calm(disk, false) }
+        return try body()
+    }
+
     /// Lets a fault strike by plan.
     ///
     /// - Parameters:
@@ -130,6 +138,9 @@ public final class SimulatedDisk: @unchecked Sendable {
         let counts = postern_disk_counts(disk, file)
         return Counts(reads: Int(counts.reads), writes: Int(counts.writes), syncs: Int(counts.syncs))
     }
+
+    /// How many calls so far a fault could have struck.
+    public func calls(of call: DiskCall) -> Int { Int(postern_disk_calls_of(disk, call.code)) }
 
     /// How many calls so far changed something or synced.
     public var changes: Int { Int(postern_disk_changes(disk)) }

@@ -70,6 +70,8 @@ bool postern_disk_has_stopped(struct postern_disk *disk);
 /// Odds of a fault per million calls.
 void postern_disk_set_odds(
     struct postern_disk *disk, enum postern_disk_call call, enum postern_disk_fault fault, uint32_t per_million);
+/// No fault strikes meanwhile, and no call counts towards one that is planned.
+void postern_disk_set_calm(struct postern_disk *disk, bool is_calm);
 /// Lets a fault strike calls whose file's name ends in `name`, the first `after` of them excepted, `times` times. "/" is
 /// the folder of the disk.
 /// `POSTERN_DISK_CALLS` as the call: any that changes something.
@@ -94,6 +96,8 @@ int32_t postern_disk_broken_promises(struct postern_disk *disk);
 bool postern_disk_is_damaged(struct postern_disk *disk);
 
 struct postern_disk_counts postern_disk_counts(struct postern_disk *disk, const char *name);
+/// Calls so far that a fault could have struck.
+int64_t postern_disk_calls_of(struct postern_disk *disk, enum postern_disk_call call);
 /// Calls so far that changed something or synced, and a digest of all calls with their results.
 int64_t postern_disk_changes(struct postern_disk *disk);
 uint64_t postern_disk_digest(struct postern_disk *disk);

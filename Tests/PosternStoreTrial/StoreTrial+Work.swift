@@ -8,7 +8,7 @@ import PosternUpstream
 /// The operations of a trial.
 extension StoreTrial {
     func step() throws {
-        if random.chance(3) { disk.strike(.stop, on: nil, after: random.below(60)) }
+        if random.chance(3), plan == nil { disk.strike(.stop, on: nil, after: random.below(60)) }
         if weather == .full, random.chance(5) { changeRoom() }
         switch random.below(100) {
         case 0..<40: append()
@@ -18,6 +18,7 @@ extension StoreTrial {
         case 84..<86: purge()
         case 86..<92: time.advance(by: .milliseconds(random.below(3000)))
         case 92..<95: try workDuringARead()
+        case 95: try backUp()
         default: break
         }
         if random.chance(70) { threads.turnAll() }
@@ -41,6 +42,24 @@ extension StoreTrial {
             trace.append("cannot read: \(disk.neutral("\(error)"))")
         }
         if let breach { throw breach }
+    }
+
+    /// A backup that says it is complete has everything that was queued.
+    func backUp() throws {
+        threads.turnAll()
+        guard !disk.hasStopped, !isReading else { return }
+        let queued = book.ids(in: .stored(.queued)).count
+        let path = disk.path("backup.sqlite")
+        do {
+            _ = try StoreBackup(bytesPerSecond: 0).run(of: disk.path("store.sqlite"), to: path)
+            let found = try StoreVerification.run(path)
+            guard !disk.isDamageMarked, !disk.isLossAllowed, !disk.hasStopped else { return }
+            guard found.isSound, found.payloads >= queued else {
+                throw Breach(description: "a backup has \(found.payloads) payloads of \(queued): \(found.findings)")
+            }
+        } catch let error as StoreError {
+            trace.append("no backup: \(disk.neutral("\(error)"))")
+        }
     }
 
     func changeRoom() {
@@ -67,6 +86,7 @@ extension StoreTrial {
             case .failure(let refusal):
                 trace.append("refused: \(new.map(\.number)) \(disk.neutral("\(refusal)"))")
                 new.forEach { book.refused($0.number) }
+                refused += new.count
             }
         }
     }
@@ -79,11 +99,10 @@ extension StoreTrial {
         } catch {
             trace.append("cannot claim: \(disk.neutral("\(error)"))")
             guard !disk.hasStopped else { throw StoreError.closed }
-            let faults = disk.faults
-            disk.faults = DiskFaults()
-            defer { disk.faults = faults }
             do {
-                return try queue.claim(limits, now: time.now, oldest: nil, preferring: .inTurn)
+                return try disk.withoutFaults {
+                    try queue.claim(limits, now: time.now, oldest: nil, preferring: .inTurn)
+                }
             } catch {
                 guard disk.isDamageMarked || disk.isLossAllowed || disk.hasStopped else { throw error }
                 throw StoreError(error, path: disk.path("store.sqlite"))
@@ -105,6 +124,7 @@ extension StoreTrial {
                 isDamageReported = true
             }
             guard !claim.messages.isEmpty else { return }
+            repeated += claim.messages.count { !taken.insert($0.id).inserted }
             let batch = outbox.nextBatch()
             outbox.openAttempt(batch, carrying: claim.messages.map(\.id), at: time.now, of: queue) {
                 [unowned self] result in
@@ -141,7 +161,9 @@ extension StoreTrial {
             done(place, ids, result.map { _ in })
             switch (result, place) {
             case (.failure, _): queue.giveBack(claim, now: time.now)
-            case (.success, .stored(.queued)): queue.sendAgain(messages, from: retryAt)
+            case (.success, .stored(.queued)):
+                taken.subtract(ids)
+                queue.sendAgain(messages, from: retryAt)
             case (.success, _): queue.release(messages)
             }
         }

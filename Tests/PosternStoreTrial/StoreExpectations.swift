@@ -1,5 +1,4 @@
 import PosternCore
-import Testing
 
 @testable import PosternStore
 
@@ -21,6 +20,8 @@ final class StoreExpectations: @unchecked Sendable {
     }
 
     private(set) var entries: [Entry] = []
+    /// Of what a restart has not found: how many the store had acknowledged.
+    private(set) var lost = 0
     private var byID: [MessageID: Int] = [:]
 
     /// A payload of its own for each.
@@ -85,6 +86,7 @@ final class StoreExpectations: @unchecked Sendable {
             let row = entry.id.flatMap { found.removeValue(forKey: $0) }
             let place = row?.place ?? .nowhere
             if !entry.places.contains(place) {
+                if place == .nowhere { lost += 1 }
                 findings.append(
                     "payload \(index) (\(entry.id.map { "\($0)" } ?? "-")) is \(place), not \(entry.places)")
             }

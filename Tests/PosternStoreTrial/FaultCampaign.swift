@@ -1,0 +1,225 @@
+import Foundation
+import PosternCore
+import PosternSimulatedDisk
+import PosternTestKit
+import PosternThreads
+import Synchronization
+
+/// What `make faults` runs: every fault at every place of many stories, or as many as there is time for.
+package final class FaultCampaign: Sendable {
+    /// Cases of one class of faults.
+    struct Tally: Codable {
+        var cases = 0, acknowledged = 0, lost = 0, refused = 0, repeated = 0
+        /// How many starts took so many microseconds, by two digits.
+        var recoveries: [Int: Int] = [:]
+
+        mutating func add(_ outcome: FaultSweep.Outcome) {
+            cases += 1
+            acknowledged += outcome.acknowledged
+            lost += outcome.lost
+            refused += outcome.refused
+            repeated += outcome.repeated
+            for time in outcome.recoveries { recoveries[Self.rounded(time), default: 0] += 1 }
+        }
+
+        mutating func add(_ other: Tally) {
+            cases += other.cases
+            acknowledged += other.acknowledged
+            lost += other.lost
+            refused += other.refused
+            repeated += other.repeated
+            recoveries.merge(other.recoveries, uniquingKeysWith: +)
+        }
+
+        private static func rounded(_ time: Duration) -> Int {
+            var (value, unit) = (Int(time / .microseconds(1)), 1)
+            while value >= 100 { (value, unit) = (value / 10, unit * 10) }
+            return value * unit
+        }
+
+        /// The time within which half of the starts were done, and the longest, in milliseconds.
+        var recovery: (half: Double, longest: Double) {
+            let total = recoveries.values.reduce(0, +)
+            var seen = 0
+            let half = recoveries.sorted { $0.key < $1.key }.first {
+                seen += $0.value; return seen * 2 >= total
+            }
+            return (Double(half?.key ?? 0) / 1000, Double(recoveries.keys.max() ?? 0) / 1000)
+        }
+    }
+
+    /// A story, or pairs of faults of a story, that has been gone through: a line of the file of results.
+    private struct Stage: Codable {
+        let name: String
+        let classes: [String: Tally]
+        let breaches: [String]
+    }
+
+    private struct Totals {
+        var next = 0
+        var classes: [String: Tally] = [:]
+        var breaches: [String] = []
+        var done: Set<String> = []
+    }
+
+    private let stories: ClosedRange<UInt64>
+    private let pairs: Int
+    private let deadline: ContinuousClock.Instant?
+    private let results: URL?
+    private let totals = Mutex(Totals())
+    /// Pairs of one stage, and cases between two looks at the clock.
+    private static let pairsOfStage = 1000
+
+    private init(_ stories: ClosedRange<UInt64>, pairs: Int, seconds: Int?, results: String?) throws {
+        self.stories = stories
+        self.pairs = pairs
+        deadline = seconds.map { .now + .seconds($0) }
+        self.results = results.map { URL(fileURLWithPath: $0) }
+        guard let file = self.results, let text = try? String(contentsOf: file, encoding: .utf8) else { return }
+        for line in text.split(separator: "\n") {
+            record(try JSONDecoder().decode(Stage.self, from: Data(line.utf8)))
+        }
+    }
+
+    /// - `--stories N`: the first N stories, 1 if not said, with every fault at every place; `--pairs N`: so many drawn pairs of
+    ///   faults; `--jobs N`: at a time.
+    /// - `--seconds N`: faults drawn from all of them, for so long.
+    /// - `--results FILE`: where what was gone through is written, and not gone through again.
+    /// - `--story N --faults A,B`: these faults of a story, by number, with what happened.
+    package static func main(_ arguments: [String]) -> Never {
+        var values: [String: String] = [:]
+        var rest = arguments[...]
+        while let name = rest.popFirst() { values[name] = rest.popFirst() ?? "" }
+        func number(_ name: String) -> Int? { values[name].flatMap { Int($0) } }
+        do {
+            if let story = number("--story") {
+                let faults = (values["--faults"] ?? "").split(separator: ",").compactMap { Int($0) }
+                exit(try one(UInt64(story), faults) ? 0 : 1)
+            }
+            let campaign = try FaultCampaign(
+                1...UInt64(max(number("--stories") ?? 1, 1)), pairs: number("--pairs") ?? 0,
+                seconds: number("--seconds"),
+                results: values["--results"])
+            let threads = try (0..<(number("--jobs") ?? 2)).map { number in
+                try DedicatedThread(name: "faults-\(number)") { campaign.work(number) }
+            }
+            for thread in threads { thread.join() }
+            exit(campaign.show() ? 0 : 1)
+        } catch {
+            print(error)
+            exit(70)
+        }
+    }
+
+    private static func one(_ story: UInt64, _ faults: [Int]) throws -> Bool {
+        let sweep = try FaultSweep(story: story)
+        let faults = faults.map(sweep.fault)
+        let outcome = sweep.outcome(of: faults)
+        print("story \(story) with \(faults): \(outcome.breach ?? "kept its promises")")
+        return outcome.breach == nil
+    }
+
+    // MARK: Work
+
+    private func work(_ thread: Int) {
+        do {
+            if let deadline {
+                var random = SplitMix64(
+                    state: UInt64(bitPattern: Int64(Date.now.timeIntervalSince1970)) &+ UInt64(thread))
+                while ContinuousClock.now < deadline {
+                    let sweep = try FaultSweep(story: UInt64.random(in: stories, using: &random))
+                    let singles = (0..<40).map { _ in [random.below(sweep.count)] }
+                    let pairs = (0..<10).map { _ in [random.below(sweep.count), random.below(sweep.count)] }
+                    record(stage("", sweep, singles + pairs))
+                }
+                return
+            }
+            while let name = nextStage() {
+                let parts = name.split(separator: " ")
+                if parts[0] == "story" {
+                    let sweep = try FaultSweep(story: UInt64(parts[1])!)
+                    record(stage(name, sweep, (0..<sweep.count).map { [$0] }))
+                } else {
+                    var random = SplitMix64(state: UInt64(parts[1])!)
+                    let sweep = try FaultSweep(story: UInt64.random(in: stories, using: &random))
+                    let pairs = (0..<Self.pairsOfStage).map { _ in
+                        [random.below(sweep.count), random.below(sweep.count)]
+                    }
+                    record(stage(name, sweep, pairs))
+                }
+            }
+        } catch {
+            totals.withLock { $0.breaches.append("\(error)") }
+        }
+    }
+
+    /// What has not been gone through.
+    private func nextStage() -> String? {
+        totals.withLock { totals in
+            while totals.next < stories.count + pairs / Self.pairsOfStage {
+                let number = totals.next
+                totals.next += 1
+                let name = number < stories.count ? "story \(number + 1)" : "pairs \(number - stories.count + 1)"
+                if !totals.done.contains(name) { return name }
+            }
+            return nil
+        }
+    }
+
+    private func stage(_ name: String, _ sweep: FaultSweep, _ cases: [[Int]]) -> Stage {
+        var classes: [String: Tally] = [:]
+        var breaches: [String] = []
+        for numbers in cases {
+            let faults = numbers.map(sweep.fault)
+            let outcome = sweep.outcome(of: faults)
+            let name = faults.count > 1 ? "two of them" : "\(faults[0].kind.rawValue): \(faults[0].call.rawValue)"
+            classes[name, default: Tally()].add(outcome)
+            guard let breach = outcome.breach else { continue }
+            let place = numbers.map(String.init).joined(separator: ",")
+            breaches.append("--story \(sweep.story) --faults \(place): \(faults): \(breach.prefix { $0 != "\n" })")
+            print(breaches[breaches.count - 1])
+            fflush(nil)
+        }
+        return Stage(name: name, classes: classes, breaches: breaches)
+    }
+
+    private func record(_ stage: Stage) {
+        totals.withLock { totals in
+            totals.done.insert(stage.name)
+            totals.breaches += stage.breaches
+            for (name, tally) in stage.classes { totals.classes[name, default: Tally()].add(tally) }
+        }
+        guard let results, !stage.name.isEmpty, let line = try? JSONEncoder().encode(stage) else { return }
+        totals.withLock { _ in
+            let former = (try? Data(contentsOf: results)) ?? Data()
+            try? (former + line + Data("\n".utf8)).write(to: results)
+        }
+    }
+
+    // MARK: The table
+
+    /// Whether all promises were kept.
+    private func show() -> Bool {
+        totals.withLock { totals in
+            print(
+                "| fault | cases | acknowledged | lost | refused | handed out again | start, half (ms) | start, longest (ms) |"
+            )
+            print("|---|---|---|---|---|---|---|---|")
+            var all = Tally()
+            for (name, tally) in totals.classes.sorted(by: { $0.key < $1.key }) {
+                print(Self.row(name, tally))
+                all.add(tally)
+            }
+            print(Self.row("all", all))
+            if !totals.breaches.isEmpty { print("\(totals.breaches.count) cases with a broken promise:") }
+            for breach in totals.breaches.prefix(50) { print(breach) }
+            return totals.breaches.isEmpty
+        }
+    }
+
+    private static func row(_ name: String, _ tally: Tally) -> String {
+        let (half, longest) = tally.recovery
+        let numbers = [tally.cases, tally.acknowledged, tally.lost, tally.refused, tally.repeated].map(String.init)
+        return "| " + ([name] + numbers + ["\(half)", "\(longest)"]).joined(separator: " | ") + " |"
+    }
+}

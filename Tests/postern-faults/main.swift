@@ -1,0 +1,3 @@
+import PosternStoreTrial
+
+FaultCampaign.main(Array(CommandLine.arguments.dropFirst()))
