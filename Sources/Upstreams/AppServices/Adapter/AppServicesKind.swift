@@ -59,6 +59,9 @@ enum AppServicesKind: String, CaseIterable, Sendable {
         }
     }
 
+    /// Whether the SDK sends it, whose other items name no user and have the same token.
+    var isOfSDK: Bool { isStep || self == .addToGroup || self == .removeFromGroup }
+
     /// Whether it belongs to no user, and is accepted only if monitoring is on.
     var isMonitoring: Bool { self == .metrics || self == .crash }
 

@@ -95,7 +95,7 @@ extension UpstreamState {
         guard !TokenAlias.isOne(item.owner) else { return changes(accepting: item, of: item.owner, at: now) }
         var changes: [StateChange] = []
         guard let held = credential(of: item.owner), !held.isRefused else { return [] }
-        if item.kind.isStep {
+        if item.kind.isOfSDK {
             let alias = TokenAlias.name(of: held.value)
             changes += recognize(alias, as: item.owner, at: now)
             if wasRefused(Credential(owner: alias, value: held.value)) {

@@ -394,12 +394,14 @@ import Testing
         #expect(token(try harness.run(left, answer: Harness.usual).first) == "Bearer PiTok-new")
     }
 
-    @Test func tokenOfAnotherUser_doesNotServeADeviceWhoseUserIsKnown() throws {
+    @Test(arguments: ["user", "group_add", "group_remove"])
+    func tokenOfAnotherUser_doesNotServeADeviceWhoseUserIsKnown(kind: String) throws {
         var harness = try Harness()
         _ = try harness.steps(try register(&harness))
         _ = try harness.steps(try connect(&harness))
         let taken = try register(&harness, token: "T2")
-        try harness.post("user", Items.item(Self.other, token: "T2", device: nil))
+        let members = kind == "user" ? "" : #","group":"g""#
+        try harness.post(kind, #"{"userId":"\#(Self.other)"\#(members),"auth":{"token":"T2"}}"#)
         _ = try harness.steps(taken) { _ in Self.expired }
         try harness.post("user", Items.item(token: "PiTok-new", device: nil))
         #expect(try harness.steps(taken) == [] && harness.isOpen(taken))
