@@ -99,6 +99,8 @@ package struct AppServicesSDKModel: SDKModel {
             queue.append(operation(isJoining ? .addToGroup(state.group) : .removeFromGroup(state.group)))
         case 6 where mayJoin:
             let entry = stage.beginOfSDK("group_add", lane: user)
+            // Its mark is in the requests of the message that creates the group, too.
+            entry.isNeeded = true
             queue.append(operation(.createGroup(entry.mark)))
             queue.append(operation(.addToGroup(entry.mark), entry))
         case 6, 7: crash(stage)
