@@ -8,6 +8,7 @@ FAULTS ?= 100
 SECONDS ?= 900
 STORM_SECONDS ?= 60
 SEEDS ?= 200
+FAULT_SECONDS ?= 120
 SEED ?=
 # More arguments for bench.py, postgres.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
@@ -25,7 +26,7 @@ SOURCES = Package.swift Sources Tests
 SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
-.PHONY: help dependencies postgres bench-tools contract-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate mutants toy-upstream \
+.PHONY: help dependencies postgres bench-tools contract-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate faults mutants toy-upstream \
 	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers bench-postgres dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
@@ -126,6 +127,12 @@ simulate: WORLD = $(if $(shell [ $(SEEDS) -ge 1000 ] && echo y),-c release -Xswi
 simulate: dependencies ## SEEDS=200 simulated worlds, or the one of SEED=7: is every promise kept?
 	$(SWIFT) build $(WORLD) --product postern-world
 	$$($(SWIFT) build $(WORLD) --show-bin-path)/postern-world $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+faults: FAULT_BUILD = $(if $(STORIES),-c release -Xswiftc -enable-testing --scratch-path .build/world)
+faults: FAULT_CASES = $(if $(STORIES),--stories $(STORIES) --results .build/faults.jsonl,--stories 1000 --seconds $(FAULT_SECONDS) --jobs 1)
+faults: dependencies ## faults of the disk at drawn places of what a store does, or with STORIES=4 at every place of as many stories: is anything lost?
+	$(SWIFT) build $(FAULT_BUILD) --product postern-faults
+	$$($(SWIFT) build $(FAULT_BUILD) --show-bin-path)/postern-faults $(FAULT_CASES) $(ARGS)
 
 mutants: dependencies ## does the simulated world find the mistakes of scripts/mutants? ARGS=name for one; a build for each
 	scripts/mutants.sh $(ARGS)

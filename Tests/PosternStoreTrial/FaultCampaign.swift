@@ -48,7 +48,7 @@ package final class FaultCampaign: Sendable {
         }
     }
 
-    /// A story, or pairs of faults of a story, that has been gone through: a line of the file of results.
+    /// A part of a story, or pairs of faults of one, that has been gone through: a line of the file of results.
     private struct Stage: Codable {
         let name: String
         let classes: [String: Tally]
@@ -67,7 +67,7 @@ package final class FaultCampaign: Sendable {
     private let deadline: ContinuousClock.Instant?
     private let results: URL?
     private let totals = Mutex(Totals())
-    /// Pairs of one stage, and cases between two looks at the clock.
+    private static let partsOfStory = 16
     private static let pairsOfStage = 1000
 
     private init(_ stories: ClosedRange<UInt64>, pairs: Int, seconds: Int?, results: String?) throws {
@@ -77,7 +77,8 @@ package final class FaultCampaign: Sendable {
         self.results = results.map { URL(fileURLWithPath: $0) }
         guard let file = self.results, let text = try? String(contentsOf: file, encoding: .utf8) else { return }
         for line in text.split(separator: "\n") {
-            record(try JSONDecoder().decode(Stage.self, from: Data(line.utf8)))
+            let stage = try JSONDecoder().decode(Stage.self, from: Data(line.utf8))
+            totals.withLock { add(stage, to: &$0) }
         }
     }
 
@@ -130,22 +131,22 @@ package final class FaultCampaign: Sendable {
                     let sweep = try FaultSweep(story: UInt64.random(in: stories, using: &random))
                     let singles = (0..<40).map { _ in [random.below(sweep.count)] }
                     let pairs = (0..<10).map { _ in [random.below(sweep.count), random.below(sweep.count)] }
-                    record(stage("", sweep, singles + pairs))
+                    try record(stage("", sweep, singles + pairs))
                 }
                 return
             }
-            while let name = nextStage() {
-                let parts = name.split(separator: " ")
-                if parts[0] == "story" {
-                    let sweep = try FaultSweep(story: UInt64(parts[1])!)
-                    record(stage(name, sweep, (0..<sweep.count).map { [$0] }))
+            while let (name, number) = nextStage() {
+                if number < storyStages {
+                    let sweep = try FaultSweep(story: stories.lowerBound + UInt64(number / Self.partsOfStory))
+                    let part = stride(from: number % Self.partsOfStory, to: sweep.count, by: Self.partsOfStory)
+                    try record(stage(name, sweep, part.map { [$0] }))
                 } else {
-                    var random = SplitMix64(state: UInt64(parts[1])!)
+                    var random = SplitMix64(state: UInt64(number - storyStages))
                     let sweep = try FaultSweep(story: UInt64.random(in: stories, using: &random))
                     let pairs = (0..<Self.pairsOfStage).map { _ in
                         [random.below(sweep.count), random.below(sweep.count)]
                     }
-                    record(stage(name, sweep, pairs))
+                    try record(stage(name, sweep, pairs))
                 }
             }
         } catch {
@@ -153,14 +154,19 @@ package final class FaultCampaign: Sendable {
         }
     }
 
+    private var storyStages: Int { stories.count * Self.partsOfStory }
+
     /// What has not been gone through.
-    private func nextStage() -> String? {
+    private func nextStage() -> (name: String, number: Int)? {
         totals.withLock { totals in
-            while totals.next < stories.count + pairs / Self.pairsOfStage {
+            while totals.next < storyStages + pairs / Self.pairsOfStage {
                 let number = totals.next
                 totals.next += 1
-                let name = number < stories.count ? "story \(number + 1)" : "pairs \(number - stories.count + 1)"
-                if !totals.done.contains(name) { return name }
+                let name =
+                    number < storyStages
+                    ? "story \(number / Self.partsOfStory + 1), part \(number % Self.partsOfStory + 1)"
+                    : "pairs \(number - storyStages + 1)"
+                if !totals.done.contains(name) { return (name, number) }
             }
             return nil
         }
@@ -183,17 +189,24 @@ package final class FaultCampaign: Sendable {
         return Stage(name: name, classes: classes, breaches: breaches)
     }
 
-    private func record(_ stage: Stage) {
-        totals.withLock { totals in
-            totals.done.insert(stage.name)
-            totals.breaches += stage.breaches
-            for (name, tally) in stage.classes { totals.classes[name, default: Tally()].add(tally) }
+    private func record(_ stage: Stage) throws {
+        try totals.withLock { totals in
+            add(stage, to: &totals)
+            guard let results, !stage.name.isEmpty else { return }
+            if !FileManager.default.fileExists(atPath: results.path) {
+                try Data().write(to: results)
+            }
+            let file = try FileHandle(forWritingTo: results)
+            try file.seekToEnd()
+            try file.write(contentsOf: JSONEncoder().encode(stage) + Data("\n".utf8))
+            try file.close()
         }
-        guard let results, !stage.name.isEmpty, let line = try? JSONEncoder().encode(stage) else { return }
-        totals.withLock { _ in
-            let former = (try? Data(contentsOf: results)) ?? Data()
-            try? (former + line + Data("\n".utf8)).write(to: results)
-        }
+    }
+
+    private func add(_ stage: Stage, to totals: inout Totals) {
+        totals.done.insert(stage.name)
+        totals.breaches += stage.breaches
+        for (name, tally) in stage.classes { totals.classes[name, default: Tally()].add(tally) }
     }
 
     // MARK: The table

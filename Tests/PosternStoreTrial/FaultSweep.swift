@@ -9,7 +9,7 @@ package struct FaultSweep: Sendable {
     package struct Outcome: Sendable {
         /// Messages that were acknowledged, and of those that were not there after a start.
         package let acknowledged, lost: Int
-        /// Messages that were refused, and such that were handed out a second time because what came of the first was not
+        /// Messages that were refused, and such that were handed out a second time because the outcome of the first was not
         /// recorded.
         package let refused, repeated: Int
         package let recoveries: [Duration]
