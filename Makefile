@@ -8,7 +8,7 @@ FAULTS ?= 100
 SECONDS ?= 900
 STORM_SECONDS ?= 60
 SEEDS ?= 200
-FAULT_SECONDS ?= 120
+FAULT_SECONDS ?= 60
 SEED ?=
 # More arguments for bench.py, postgres.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
@@ -129,8 +129,8 @@ simulate: dependencies ## SEEDS=200 simulated worlds, or the one of SEED=7: is e
 	$$($(SWIFT) build $(WORLD) --show-bin-path)/postern-world $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
 faults: FAULT_BUILD = $(if $(STORIES),-c release -Xswiftc -enable-testing --scratch-path .build/world)
-faults: FAULT_CASES = $(if $(STORIES),--stories $(STORIES) --results .build/faults.jsonl,--stories 1000 --seconds $(FAULT_SECONDS) --jobs 1)
-faults: dependencies ## faults of the disk at drawn places of what a store does, or with STORIES=4 at every place of as many stories: is anything lost?
+faults: FAULT_CASES = $(if $(STORIES),--stories $(STORIES) --results .build/faults.jsonl,--stories 1000 --seconds $(FAULT_SECONDS))
+faults: dependencies ## faults of the disk at drawn places of what a store does, for FAULT_SECONDS=60, or with STORIES=4 at every place of as many stories: is anything lost?
 	$(SWIFT) build $(FAULT_BUILD) --product postern-faults
 	$$($(SWIFT) build $(FAULT_BUILD) --show-bin-path)/postern-faults $(FAULT_CASES) $(ARGS)
 

@@ -433,6 +433,8 @@ class Check:
     def see_health(self, prometheus, gateways, targets, seconds=15):
         """For a while, gateways that have something to do raise nothing."""
         until(lambda: prometheus.value("sum(up)") == targets, 20, "all gateways are scraped")
+        # At the first scrape of one it may not have taken its queues yet.
+        until(lambda: not prometheus.alerts(), 20, "all gateways have begun")
         end = time.monotonic() + seconds
         number = 0
         while time.monotonic() < end:

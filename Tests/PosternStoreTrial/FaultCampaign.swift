@@ -7,57 +7,16 @@ import Synchronization
 
 /// What `make faults` runs: every fault at every place of many stories, or as many as there is time for.
 package final class FaultCampaign: Sendable {
-    /// Cases of one class of faults.
-    struct Tally: Codable {
-        var cases = 0, acknowledged = 0, lost = 0, refused = 0, repeated = 0
-        /// How many starts took so many microseconds, by two digits.
-        var recoveries: [Int: Int] = [:]
-
-        mutating func add(_ outcome: FaultSweep.Outcome) {
-            cases += 1
-            acknowledged += outcome.acknowledged
-            lost += outcome.lost
-            refused += outcome.refused
-            repeated += outcome.repeated
-            for time in outcome.recoveries { recoveries[Self.rounded(time), default: 0] += 1 }
-        }
-
-        mutating func add(_ other: Tally) {
-            cases += other.cases
-            acknowledged += other.acknowledged
-            lost += other.lost
-            refused += other.refused
-            repeated += other.repeated
-            recoveries.merge(other.recoveries, uniquingKeysWith: +)
-        }
-
-        private static func rounded(_ time: Duration) -> Int {
-            var (value, unit) = (Int(time / .microseconds(1)), 1)
-            while value >= 100 { (value, unit) = (value / 10, unit * 10) }
-            return value * unit
-        }
-
-        /// The time within which half of the starts were done, and the longest, in milliseconds.
-        var recovery: (half: Double, longest: Double) {
-            let total = recoveries.values.reduce(0, +)
-            var seen = 0
-            let half = recoveries.sorted { $0.key < $1.key }.first {
-                seen += $0.value; return seen * 2 >= total
-            }
-            return (Double(half?.key ?? 0) / 1000, Double(recoveries.keys.max() ?? 0) / 1000)
-        }
-    }
-
     /// A part of a story, or pairs of faults of one, that has been gone through: a line of the file of results.
     private struct Stage: Codable {
         let name: String
-        let classes: [String: Tally]
+        let classes: [String: FaultTally]
         let breaches: [String]
     }
 
     private struct Totals {
         var next = 0
-        var classes: [String: Tally] = [:]
+        var classes: [String: FaultTally] = [:]
         var breaches: [String] = []
         var done: Set<String> = []
     }
@@ -65,14 +24,14 @@ package final class FaultCampaign: Sendable {
     private let stories: ClosedRange<UInt64>
     private let pairs: Int
     private let deadline: ContinuousClock.Instant?
+    private let seed: UInt64
     private let results: URL?
     private let totals = Mutex(Totals())
     private static let partsOfStory = 16
     private static let pairsOfStage = 1000
 
-    private init(_ stories: ClosedRange<UInt64>, pairs: Int, seconds: Int?, results: String?) throws {
-        self.stories = stories
-        self.pairs = pairs
+    private init(_ stories: ClosedRange<UInt64>, pairs: Int, seconds: Int?, seed: UInt64, results: String?) throws {
+        (self.stories, self.pairs, self.seed) = (stories, pairs, seed)
         deadline = seconds.map { .now + .seconds($0) }
         self.results = results.map { URL(fileURLWithPath: $0) }
         guard let file = self.results, let text = try? String(contentsOf: file, encoding: .utf8) else { return }
@@ -84,7 +43,7 @@ package final class FaultCampaign: Sendable {
 
     /// - `--stories N`: the first N stories, 1 if not said, with every fault at every place; `--pairs N`: so many drawn pairs of
     ///   faults; `--jobs N`: at a time.
-    /// - `--seconds N`: faults drawn from all of them, for so long.
+    /// - `--seconds N`: faults drawn from all of them, for so long; `--seed N`: others.
     /// - `--results FILE`: where what was gone through is written, and not gone through again.
     /// - `--story N --faults A,B`: these faults of a story, by number, with what happened.
     package static func main(_ arguments: [String]) -> Never {
@@ -99,8 +58,7 @@ package final class FaultCampaign: Sendable {
             }
             let campaign = try FaultCampaign(
                 1...UInt64(max(number("--stories") ?? 1, 1)), pairs: number("--pairs") ?? 0,
-                seconds: number("--seconds"),
-                results: values["--results"])
+                seconds: number("--seconds"), seed: UInt64(max(number("--seed") ?? 0, 0)), results: values["--results"])
             let threads = try (0..<(number("--jobs") ?? 2)).map { number in
                 try DedicatedThread(name: "faults-\(number)") { campaign.work(number) }
             }
@@ -125,8 +83,7 @@ package final class FaultCampaign: Sendable {
     private func work(_ thread: Int) {
         do {
             if let deadline {
-                var random = SplitMix64(
-                    state: UInt64(bitPattern: Int64(Date.now.timeIntervalSince1970)) &+ UInt64(thread))
+                var random = SplitMix64(state: seed &+ UInt64(thread))
                 while ContinuousClock.now < deadline {
                     let sweep = try FaultSweep(story: UInt64.random(in: stories, using: &random))
                     let singles = (0..<40).map { _ in [random.below(sweep.count)] }
@@ -173,13 +130,13 @@ package final class FaultCampaign: Sendable {
     }
 
     private func stage(_ name: String, _ sweep: FaultSweep, _ cases: [[Int]]) -> Stage {
-        var classes: [String: Tally] = [:]
+        var classes: [String: FaultTally] = [:]
         var breaches: [String] = []
         for numbers in cases {
             let faults = numbers.map(sweep.fault)
             let outcome = sweep.outcome(of: faults)
             let name = faults.count > 1 ? "two of them" : "\(faults[0].kind.rawValue): \(faults[0].call.rawValue)"
-            classes[name, default: Tally()].add(outcome)
+            classes[name, default: FaultTally()].add(outcome)
             guard let breach = outcome.breach else { continue }
             let place = numbers.map(String.init).joined(separator: ",")
             breaches.append("--story \(sweep.story) --faults \(place): \(faults): \(breach.prefix { $0 != "\n" })")
@@ -206,7 +163,7 @@ package final class FaultCampaign: Sendable {
     private func add(_ stage: Stage, to totals: inout Totals) {
         totals.done.insert(stage.name)
         totals.breaches += stage.breaches
-        for (name, tally) in stage.classes { totals.classes[name, default: Tally()].add(tally) }
+        for (name, tally) in stage.classes { totals.classes[name, default: FaultTally()].add(tally) }
     }
 
     // MARK: The table
@@ -218,7 +175,7 @@ package final class FaultCampaign: Sendable {
                 "| fault | cases | acknowledged | lost | refused | handed out again | start, half (ms) | start, longest (ms) |"
             )
             print("|---|---|---|---|---|---|---|---|")
-            var all = Tally()
+            var all = FaultTally()
             for (name, tally) in totals.classes.sorted(by: { $0.key < $1.key }) {
                 print(Self.row(name, tally))
                 all.add(tally)
@@ -230,7 +187,7 @@ package final class FaultCampaign: Sendable {
         }
     }
 
-    private static func row(_ name: String, _ tally: Tally) -> String {
+    private static func row(_ name: String, _ tally: FaultTally) -> String {
         let (half, longest) = tally.recovery
         let numbers = [tally.cases, tally.acknowledged, tally.lost, tally.refused, tally.repeated].map(String.init)
         return "| " + ([name] + numbers + ["\(half)", "\(longest)"]).joined(separator: " | ") + " |"
