@@ -254,6 +254,8 @@ extension EndToEnd {
             #expect(waiting["waitingFor"].string == "schedule")
             let direct = try client.post("/v1/seer/tincan", payload("tincan", 2), headers: [("Prefer", "wait=60")])
             #expect(direct.status == 200)
+            // A flush counts what has come to its end since it began, also if that was told before.
+            #expect(try eventually { try gateway.upstream("seer")["inFlight"].int == 0 })
             let flush = try client.post("/v1/upstreams/seer/flush", "", headers: [("Prefer", "wait=60")])
             #expect(flush.status == 200)
             #expect(flush.json["delivered"].int == 1)
