@@ -17,7 +17,14 @@ half='^(EndToEndTests|PosternWorldTests)\.'
 first=$!
 trap 'kill "$checking" "$first" 2>/dev/null; rm -rf "$log"' EXIT
 # Both read SwiftPM's database of the build before they begin, and one that finds it locked has no tests.
-until grep -qs 'Test run started' "$log/first" || ! kill -0 "$first" 2>/dev/null; do sleep 0.2; done
+has_begun() {
+    local child
+    for child in $(cat "/proc/$first/task/"*/children 2>/dev/null); do
+        ! grep -qs xctest "/proc/$child/cmdline" || return 0
+    done
+    ! kill -0 "$first" 2>/dev/null
+}
+until has_begun; do sleep 0.2; done
 "$@" --ignore-lock --skip "$half" 2>&1 | tee "$log/second"
 status=${PIPESTATUS[0]}
 wait "$first" || status=$?
