@@ -122,13 +122,14 @@ storm: build ## random work, faults, kills and operator actions on all types for
 scenarios: build bench-tools ## combinations of faults that once stopped the gateway, driven from outside; minutes
 	scripts/scenarios.py --binary $(RELEASE_BINARY) $(ARGS)
 
+OPTIMIZED_TESTS = -c release -Xswiftc -enable-testing --scratch-path .build/world
 # Optimized, the world is three times as fast; from a thousand seeds on that is worth the minutes that its build takes.
-simulate: WORLD = $(if $(shell [ $(SEEDS) -ge 1000 ] && echo y),-c release -Xswiftc -enable-testing --scratch-path .build/world)
+simulate: WORLD = $(if $(shell [ $(SEEDS) -ge 1000 ] && echo y),$(OPTIMIZED_TESTS))
 simulate: dependencies ## SEEDS=200 simulated worlds, or the one of SEED=7: is every promise kept?
 	$(SWIFT) build $(WORLD) --product postern-world
 	$$($(SWIFT) build $(WORLD) --show-bin-path)/postern-world $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
 
-faults: FAULT_BUILD = $(if $(STORIES),-c release -Xswiftc -enable-testing --scratch-path .build/world)
+faults: FAULT_BUILD = $(if $(STORIES),$(OPTIMIZED_TESTS))
 faults: FAULT_CASES = $(if $(STORIES),--stories $(STORIES) --results .build/faults.jsonl,--stories 1000 --seconds $(FAULT_SECONDS))
 faults: dependencies ## faults of the disk at drawn places of what a store does, for FAULT_SECONDS=60, or with STORIES=4 at every place of as many stories: is anything lost?
 	$(SWIFT) build $(FAULT_BUILD) --product postern-faults

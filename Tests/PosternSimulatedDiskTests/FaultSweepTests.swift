@@ -13,7 +13,7 @@ import Testing
         }
     }
 
-    /// What lies in the page of results is what a run finds, so it has to find something if there is something.
+    /// That a sweep finds nothing says something only if it finds what is lost.
     @Test func lossByMissingSyncs_isCounted() throws {
         let sweep = try FaultSweep(story: 1, leavesOutSyncs: true)
         let outcomes = (1...20).map { sweep.outcome(of: [PlannedFault(.powerCut, .write, $0 * 10)]) }

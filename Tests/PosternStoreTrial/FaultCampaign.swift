@@ -49,7 +49,14 @@ package final class FaultCampaign: Sendable {
     package static func main(_ arguments: [String]) -> Never {
         var values: [String: String] = [:]
         var rest = arguments[...]
-        while let name = rest.popFirst() { values[name] = rest.popFirst() ?? "" }
+        let names = ["--stories", "--pairs", "--jobs", "--seconds", "--seed", "--results", "--story", "--faults"]
+        while let name = rest.popFirst() {
+            guard names.contains(name), let value = rest.popFirst() else {
+                print("\(name) is none of \(names.joined(separator: ", ")), or has no value")
+                exit(64)
+            }
+            values[name] = value
+        }
         func number(_ name: String) -> Int? { values[name].flatMap { Int($0) } }
         do {
             if let story = number("--story") {
