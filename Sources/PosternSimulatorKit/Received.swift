@@ -1,3 +1,5 @@
+import PosternCore
+
 /// The items that a simulator accepted and its responses. A value; `SimulatedUpstream` guards it.
 struct Received: Sendable {
     let keep: SimulatorHost.Keep
@@ -11,7 +13,16 @@ struct Received: Sendable {
     /// The number of responses by status, or by the fault that replaced a response.
     private(set) var answers: [String: Int] = [:]
     private var seen: Set<UInt64> = []
-    private var batches: [SimulatedResult.Items] = []
+    private var entries: [Entry] = []
+
+    /// The items of a request that were accepted, or those that it was rejected for.
+    private struct Entry: Sendable {
+        let items: SimulatedResult.Items
+        let isAccepted: Bool
+        /// The status, or the fault that replaced the response.
+        let answer: String
+        let instant: MonotonicInstant
+    }
 
     private static let keptViolations = 100
 
@@ -19,17 +30,22 @@ struct Received: Sendable {
 
     var distinctItems: Int? { keep == .counts ? nil : seen.count }
 
-    mutating func record(_ judged: SimulatedResult?, answeredWith answer: String) {
+    mutating func record(_ judged: SimulatedResult?, answeredWith answer: String, at instant: MonotonicInstant) {
         requests += 1
         answers[answer, default: 0] += 1
         guard let judged else { return }
         violationCount += judged.violations.count
         violations += judged.violations.prefix(Self.keptViolations - violations.count)
+        if keep == .texts, !judged.rejected.ranges.isEmpty {
+            entries.append(Entry(items: judged.rejected, isAccepted: false, answer: answer, instant: instant))
+        }
         guard let status = judged.answer?.status, (200...299).contains(status) else { return }
         acceptedRequests += 1
         items += judged.items.ranges.count
         if keep != .counts { seen.formUnion(judged.items.identities) }
-        if keep == .texts, !judged.items.ranges.isEmpty { batches.append(judged.items) }
+        if keep == .texts, !judged.items.ranges.isEmpty {
+            entries.append(Entry(items: judged.items, isAccepted: true, answer: answer, instant: instant))
+        }
     }
 
     /// The counts, and with `page` the texts of those items in the order of arrival.
@@ -45,7 +61,7 @@ struct Received: Sendable {
         if let page {
             text += Array(",\"texts\":[".utf8)
             var isFirst = true
-            forEachText(from: page.offset, limit: page.limit) { item, _ in
+            forEachAccepted(from: page.offset, limit: page.limit) { item in
                 if !isFirst { text.append(UInt8(ascii: ",")) }
                 isFirst = false
                 text.append(contentsOf: item)
@@ -58,27 +74,33 @@ struct Received: Sendable {
 
     /// A line for each item in the order of arrival: its order key or its value of `orderField`, a tab, its value of
     /// `field`. A missing member is shown as an empty value.
-    func lines(orderField: String, field: String) -> [UInt8] {
+    ///
+    /// With `log`, the items that requests were rejected for are there, too, and each line has three more columns:
+    /// `accepted` or `rejected`, the response, and the nanoseconds of the monotonic clock.
+    func lines(orderField: String, field: String, log: Bool = false) -> [UInt8] {
         var lines: [UInt8] = []
-        forEachText(from: 0, limit: .max) { item, orderKey in
-            lines.append(contentsOf: (orderKey ?? member(orderField, of: item)?.text ?? "").utf8)
-            lines.append(UInt8(ascii: "\t"))
-            lines.append(contentsOf: (found(field, in: item)?.text ?? "").utf8)
-            lines.append(UInt8(ascii: "\n"))
+        for entry in entries where log || entry.isAccepted {
+            let verdict = entry.isAccepted ? "accepted" : "rejected"
+            let end = log ? "\t\(verdict)\t\(entry.answer)\t\(entry.instant.nanoseconds)\n" : "\n"
+            entry.items.text.withUnsafeBufferPointer { text in
+                for range in entry.items.ranges {
+                    let item = UnsafeBufferPointer(rebasing: text[range])
+                    let key = entry.items.orderKey ?? member(orderField, of: item)?.text ?? ""
+                    lines.append(contentsOf: "\(key)\t\(found(field, in: item)?.text ?? "")\(end)".utf8)
+                }
+            }
         }
         return lines
     }
 
-    private func forEachText(
-        from offset: Int, limit: Int, _ body: (_ item: UnsafeBufferPointer<UInt8>, _ orderKey: String?) -> Void
-    ) {
+    private func forEachAccepted(from offset: Int, limit: Int, _ body: (UnsafeBufferPointer<UInt8>) -> Void) {
         var (skip, left) = (offset, limit)
-        for batch in batches where left > 0 {
-            let ranges = batch.ranges.dropFirst(skip).prefix(left)
-            skip = max(0, skip - batch.ranges.count)
+        for entry in entries where entry.isAccepted && left > 0 {
+            let ranges = entry.items.ranges.dropFirst(skip).prefix(left)
+            skip = max(0, skip - entry.items.ranges.count)
             left -= ranges.count
-            batch.text.withUnsafeBufferPointer { text in
-                for range in ranges { body(.init(rebasing: text[range]), batch.orderKey) }
+            entry.items.text.withUnsafeBufferPointer { text in
+                for range in ranges { body(.init(rebasing: text[range])) }
             }
         }
     }

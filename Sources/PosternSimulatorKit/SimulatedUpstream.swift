@@ -6,8 +6,8 @@ internal import Synchronization
 /// One simulator behind a server: plays the faults, records what was accepted, and responds to queries about both.
 ///
 /// - `GET /received`: counts as JSON; `?events=true&offset=0&limit=100` adds the texts; `?field=seq` gives lines of
-///   order key, tab, value instead, `?field=/object/id` those of a JSON Pointer (RFC 6901). `DELETE /received` starts
-///   over, `?keep=texts|digests|counts` says with what.
+///   order key, tab, value instead, `?field=/object/id` those of a JSON Pointer (RFC 6901), and `&log=true` adds
+///   rejected items, responses and times. `DELETE /received` starts over, `?keep=texts|digests|counts` says with what.
 /// - `GET /faults`: the text of the faults; `POST /faults` sets them from such a text, an empty one clears them, and
 ///   `?seed=7` chooses the randomness.
 /// - `/control` and what is below it: the simulator's own.
@@ -97,7 +97,8 @@ final class SimulatedUpstream: FaultHandler {
     }
 
     private func record(_ judged: SimulatedResult?, _ answer: String) {
-        state.withLock { $0.received.record(judged, answeredWith: answer) }
+        // Inside the lock, so that the times are in order.
+        state.withLock { $0.received.record(judged, answeredWith: answer, at: time.instant) }
     }
 
     // MARK: Queries
@@ -109,7 +110,8 @@ final class SimulatedUpstream: FaultHandler {
         case "GET":
             let received = state.withLock { $0.received }
             if let field = query["field"] {
-                return text(200, received.lines(orderField: simulator.orderField, field: field))
+                let log = query["log"] == "true"
+                return text(200, received.lines(orderField: simulator.orderField, field: field, log: log))
             }
             let offset = query["offset"].map { Int($0) } ?? 0
             let limit = query["limit"].map { Int($0) } ?? .max

@@ -112,6 +112,8 @@ package struct SimulatedResult: Sendable {
     package var answer: SimulatedAnswer?
     /// The items that were accepted; empty if the request was rejected.
     package var items: Items = Items()
+    /// The items that a request was rejected for; empty if the simulator does not name them.
+    package var rejected: Items = Items()
     /// Violations, one sentence each, for people and for tests that expect none.
     package var violations: [String] = []
     /// How long the upstream takes to respond.
@@ -121,6 +123,12 @@ package struct SimulatedResult: Sendable {
         answer: SimulatedAnswer?, items: Items = Items(), violations: [String] = [], delay: Duration = .zero
     ) {
         (self.answer, self.items, self.violations, self.delay) = (answer, items, violations, delay)
+    }
+
+    /// Sets the body that contains the items.
+    package mutating func setText(_ body: [UInt8]) {
+        if !items.ranges.isEmpty { items.text = body }
+        if !rejected.ranges.isEmpty { rejected.text = body }
     }
 
     /// The items of a body.
@@ -154,4 +162,11 @@ extension Faults.Poison {
     }
 
     package func matches(_ item: UnsafeBufferPointer<UInt8>) -> Bool { found(field, in: item)?.text == value }
+}
+
+extension [Faults.Poison] {
+    /// Those of `ranges` whose part of `text` matches a poison.
+    package func hits(_ ranges: [Range<Int>], of text: UnsafeBufferPointer<UInt8>) -> [Range<Int>] {
+        ranges.filter { range in contains { $0.matches(.init(rebasing: text[range])) } }
+    }
 }

@@ -1,3 +1,4 @@
+import PosternCore
 import Testing
 
 @testable import PosternSimulatorKit
@@ -19,10 +20,15 @@ import Testing
 
     private func filled(_ keep: SimulatorHost.Keep) -> Received {
         var received = Received(keep: keep)
-        received.record(judged([#"{"s":"a","n":1}"#, #"{"s":"b","n":"2"}"#]), answeredWith: "202")
-        received.record(judged([], status: 500, violations: ["odd"]), answeredWith: "500")
-        received.record(nil, answeredWith: "reset-before")
-        received.record(judged([#"{"s":"a","n":1}"#, #"{"n":3}"#]), answeredWith: "reset-after")
+        var refused = judged([], status: 500, violations: ["odd"])
+        refused.rejected = judged([#"{"s":"c","n":0}"#]).items
+        let steps: [(SimulatedResult?, String)] = [
+            (judged([#"{"s":"a","n":1}"#, #"{"s":"b","n":"2"}"#]), "202"), (refused, "500"), (nil, "reset-before"),
+            (judged([#"{"s":"a","n":1}"#, #"{"n":3}"#]), "reset-after"),
+        ]
+        for (index, step) in steps.enumerated() {
+            received.record(step.0, answeredWith: step.1, at: MonotonicInstant(nanoseconds: Int64(index)))
+        }
         return received
     }
 
@@ -47,12 +53,24 @@ import Testing
         #expect(text(filled(.texts).lines(orderField: "s", field: "n")) == "a\t1\nb\t2\na\t1\n\t3\n")
     }
 
+    @Test func log_hasRejectedItemsToo_withResponsesAndTimes() {
+        #expect(
+            text(filled(.texts).lines(orderField: "s", field: "n", log: true)) == """
+                a\t1\taccepted\t202\t0
+                b\t2\taccepted\t202\t0
+                c\t0\trejected\t500\t1
+                a\t1\taccepted\treset-after\t3
+                \t3\taccepted\treset-after\t3
+
+                """)
+    }
+
     @Test func lines_giveTheRequestsOrderKey_whereItHasOne() {
         var received = Received(keep: .texts)
         var keyed = judged([#"{"s":"a","n":1}"#])
         keyed.items.orderKey = "/tincan"
-        received.record(keyed, answeredWith: "200")
-        received.record(judged([#"{"s":"a","n":2}"#]), answeredWith: "200")
+        received.record(keyed, answeredWith: "200", at: .distantPast)
+        received.record(judged([#"{"s":"a","n":2}"#]), answeredWith: "200", at: .distantPast)
         #expect(text(received.lines(orderField: "s", field: "n")) == "/tincan\t1\na\t2\n")
     }
 
@@ -77,7 +95,9 @@ import Testing
 
     @Test func violations_areOnlyCounted_beyondTheFirstHundred() {
         var received = Received(keep: .counts)
-        for _ in 0..<60 { received.record(judged([], violations: ["a", "b"]), answeredWith: "202") }
+        for _ in 0..<60 {
+            received.record(judged([], violations: ["a", "b"]), answeredWith: "202", at: .distantPast)
+        }
         #expect(received.violationCount == 120)
         #expect(received.violations.count == 100)
     }

@@ -154,6 +154,8 @@ private func event(_ source: String, _ number: Int) -> String {
         #expect(String(decoding: answer.body, as: UTF8.self) == #"["OK","{:seq (not (poison))}"]"#)
         #expect(await fixture.post("[\(event("a", 1))]").status == 202)
         #expect(try fixture.ask("GET", "/received?field=seq").text == "a\t1\n")
+        let log = try fixture.ask("GET", "/received?field=seq&log=true").text
+        #expect(try #/a\t2\trejected\t400\t[0-9]+\na\t1\taccepted\t202\t[0-9]+\n/#.wholeMatch(in: log) != nil)
     }
 
     @Test func stop_endsHangingRequests() async throws {

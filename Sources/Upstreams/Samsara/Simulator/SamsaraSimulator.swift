@@ -51,7 +51,7 @@ struct SamsaraSimulator: Simulator {
     // MARK: POST /v1/events, in the server's order
 
     private func judgeEvents(_ request: SimulatedRequest, _ poisons: [Faults.Poison]) -> SimulatedResult {
-        var violations = headerViolations(of: request)
+        let violations = headerViolations(of: request)
         var body = request.body
         if request.header("Content-Encoding")?.lowercased() == "gzip" {
             guard let plain = gunzip(body) else {
@@ -60,7 +60,7 @@ struct SamsaraSimulator: Simulator {
             body = plain
         }
         let type = request.header("Content-Type")
-        let verdict = body.withUnsafeBufferPointer { text -> SimulatedResult in
+        var result = body.withUnsafeBufferPointer { text -> SimulatedResult in
             let content = startsLikeJSON(type) ? Body(text) : .nothing
             if case .malformed = content {
                 return SimulatedResult(answer: Self.malformed, violations: ["the body is not JSON"])
@@ -70,11 +70,9 @@ struct SamsaraSimulator: Simulator {
             if let published, Int64(published) == nil { return SimulatedResult(answer: Self.wrongTimestamp) }
             return judge(content, text, isPublished: published != nil, poisons)
         }
-        violations += verdict.violations
-        let items = SimulatedResult.Items(
-            text: verdict.items.ranges.isEmpty ? [] : body, ranges: verdict.items.ranges,
-            identities: verdict.items.identities)
-        return SimulatedResult(answer: verdict.answer, items: items, violations: violations)
+        result.violations = violations + result.violations
+        result.setText(body)
+        return result
     }
 
     private func judge(
@@ -96,7 +94,9 @@ struct SamsaraSimulator: Simulator {
             }
             for event in events { record(event, text, in: &violations) }
             if let refusal = refusal(of: events, text, poisons) {
-                return SimulatedResult(answer: refusal, violations: violations)
+                var result = SimulatedResult(answer: refusal, violations: violations)
+                result.rejected.ranges = poisons.hits(events.map(\.range), of: text)
+                return result
             }
             let items = SimulatedResult.Items(
                 ranges: events.map(\.range), identities: events.map { identity(of: $0, in: text) })

@@ -86,8 +86,8 @@ final class SeerSimulator: ControlledSimulator {
 
         var judged = request.body.withUnsafeBufferPointer { Self.judge($0, to: endpoint, poisons) }
         judged.violations = violations + judged.violations
+        judged.setText(request.body)
         guard judged.answer == Answer.accepted else { return judged }
-        judged.items.text = request.body
         let count = judged.items.ranges.count
         state.withLock { $0.recordAccepted(items: count, bytes: request.body.count, on: path) }
         return judged
@@ -118,7 +118,11 @@ final class SeerSimulator: ControlledSimulator {
         }
         let texts = body.items.map { UnsafeBufferPointer(rebasing: text[$0.range]) }
         if let poison = poisons.first(where: { poison in texts.contains { poison.matches($0) } }) {
-            return SimulatedResult(answer: Answer.refusal(poison.status, "bad item"), violations: body.violations)
+            var result = SimulatedResult(
+                answer: Answer.refusal(poison.status, "bad item"), violations: body.violations)
+            result.rejected = .init(
+                ranges: poisons.hits(body.items.map(\.range), of: text), orderKey: endpoint.kindPath)
+            return result
         }
         let salt = Array(endpoint.kindPath.utf8).withUnsafeBufferPointer { digest($0) }
         let items = SimulatedResult.Items(

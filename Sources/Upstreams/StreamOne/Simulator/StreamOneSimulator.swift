@@ -80,8 +80,11 @@ struct StreamOneSimulator: ControlledSimulator {
         if offset != 0 {
             sent.headers.append(("Date", Faults.RetryAfter(seconds: 0, form: .imf).value(at: moment.now)))
         }
-        return SimulatedResult(
+        var result = SimulatedResult(
             answer: sent, items: answer.status == .ok ? items(call, &state) : .init(), violations: violations)
+        // What is in the call itself, and stays wrong however often it is repeated.
+        if [.accountNotFound, .customerNotFound].contains(answer.status) { result.rejected = items(call, &state) }
+        return result
     }
 
     private func items(_ call: Call, _ state: inout StreamOneState) -> SimulatedResult.Items {

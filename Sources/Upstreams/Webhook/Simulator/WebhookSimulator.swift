@@ -82,8 +82,8 @@ final class WebhookSimulator: ControlledSimulator {
         var result = request.body.withUnsafeBufferPointer {
             Self.judge($0, isLines: type == "application/x-ndjson", settings, poisons)
         }
+        result.setText(request.body)
         guard !result.items.ranges.isEmpty else { return result }
-        result.items.text = request.body
         return once(key, request, result)
     }
 
@@ -96,7 +96,9 @@ final class WebhookSimulator: ControlledSimulator {
         }
         let texts = body.items.map { UnsafeBufferPointer(rebasing: text[$0]) }
         if let poison = poisons.first(where: { poison in texts.contains { poison.matches($0) } }) {
-            return SimulatedResult(answer: Answer.refusal(poison.status, "bad item"))
+            var result = SimulatedResult(answer: Answer.refusal(poison.status, "bad item"))
+            result.rejected.ranges = poisons.hits(body.items, of: text)
+            return result
         }
         return SimulatedResult(
             answer: .json(settings.status, #"{"accepted":\#(texts.count)}"#),
