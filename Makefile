@@ -56,6 +56,7 @@ build: dependencies ## the release binaries, .build/release/postern and, for --s
 	$(RELEASE_BUILD) --product postern-simulate
 
 test: postgres debug contract-tools ## every test and `contract`, against a debug build; loopback only
+	scripts/history_check.py
 	scripts/framing.py --binary $(DEBUG_BINARY)
 	scripts/test.sh "$(CHECK_CONTRACT)" env POSTERN_BINARY=$(DEBUG_BINARY) $(RUN_TESTS)
 
