@@ -188,6 +188,14 @@ class Simulator(Process):
         text = self.ask("GET", f"/received?field={field}", upstream=upstream)
         return [tuple(line.split("\t")) for line in text.splitlines()]
 
+    def arrival_log(self, field, upstream="samsara"):
+        """Each arrival in order, with the items that a request was rejected for: (order key, the value of `field`, whether
+        it was accepted, the response or a fault, seconds of the monotonic clock)."""
+        text = self.ask("GET", f"/received?field={field}&log=true", upstream=upstream)
+        for line in text.splitlines():
+            key, value, verdict, answer, nanoseconds = line.split("\t")
+            yield key, value, verdict == "accepted", answer, int(nanoseconds) / 1e9
+
     def forget(self, keep):
         """Starts over; `keep` is texts, digests or counts."""
         for upstream in self.PLACES:

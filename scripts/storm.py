@@ -4,13 +4,13 @@
 usage: scripts/storm.py [--seconds 60] [--seed N] [--kills N]
 
 Everything random comes from the seed: what clients write, which faults each simulator plays and when, when the gateway
-is killed, and what the operator does. Then the faults are lifted, everything is resumed, and what is checked is:
+is killed, and what the operator does. What clients, the operator, the simulators, and the API have seen is written to a
+history. Then the faults are lifted, everything is resumed, and what is checked is:
 
   * every message becomes final within a bound: nothing is stuck;
-  * every message that was answered 202 has reached its upstream, was cancelled by the operator, or is poison;
-  * only poison messages fail, and all of them do;
-  * order is kept: per Samsara source, Seer kind, Curio visitor and StreamOne account, and AppServices ends as its users
-    wanted;
+  * `history.py` finds nothing wrong in the history: lost, repeated without a reason, out of order (in a Samsara source,
+    Seer kind, Curio visitor, or StreamOne account), blamed, or never sent;
+  * AppServices ends as its users wanted;
   * the strict simulators saw nothing they must never be sent;
   * before the storm, with a first message for an endpoint that does not exist: all others arrive meanwhile;
   * `postern outbox audit` balances.
@@ -32,8 +32,10 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import history  # noqa: E402
 from harness import Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
-from storm_scenarios import load  # noqa: E402
+from recorder import Recorder  # noqa: E402
+from storm_scenarios import item, load  # noqa: E402
 
 SHOWN = 10  # examples in a report
 DRAIN_SECONDS = 90
@@ -56,9 +58,10 @@ UPSTREAMS = [scenario.upstream for scenario in TYPES]
 class Client(threading.Thread):
     """Plays some scenarios in turns until told to stop."""
 
-    def __init__(self, scenarios, port, pause, stopping):
+    def __init__(self, scenarios, port, pause, stopping, recorder):
         super().__init__(name="storm-client", daemon=True)
         self.scenarios, self.port, self.pause, self.stopping = scenarios, port, pause, stopping
+        self.recorder = recorder
         self.problems = []
 
     def run(self):
@@ -72,16 +75,21 @@ class Client(threading.Thread):
 
     def play(self, scenario, path, body, mark, poison):
         deadline, latest, is_repeated = time.monotonic() + 60, "none was tried", False
+        name = item(scenario.upstream, *mark) if mark else (f"{scenario.upstream}/{scenario.number}", scenario.done)
         while time.monotonic() < deadline:
+            # Without an idempotency key, each try is a request of its own.
+            operation = self.recorder.invoke([name], traced=bool(mark))
             try:
                 status, _, answer = call(self.port, "POST", path, body, {"Content-Type": "application/json"}, timeout=30)
             except (OSError, http.client.HTTPException) as error:
+                self.recorder.end(operation, "unknown")
                 latest = f"{type(error).__name__}: {error}"
                 is_repeated = True
                 time.sleep(0.02)
                 continue
+            self.recorder.end(operation, "ok" if status == 202 else "refused")
             if status == 202:
-                scenario.accepted.append((mark, json.loads(answer)["id"], poison))
+                scenario.accepted.append((mark, json.loads(answer)["id"], poison, name))
                 return
             if status == 409 and is_repeated:
                 return  # What got no response was stored: the session has ended.
@@ -99,7 +107,7 @@ class Storm:
         self.binary = binary_from(options.binary)
         self.dice = random.Random(options.seed)
         self.port = free_port()
-        self.cancelled = set()
+        self.recorder = Recorder(directory / "history.jsonl")
         self.problems = []
         self.scenarios = [
             kind(number, random.Random(f"{options.seed}/{kind.__name__}/{number}"))
@@ -142,7 +150,7 @@ class Storm:
             for upstream in UPSTREAMS:
                 self.begin_wrong(upstream, simulator)
             clients = [
-                Client(self.scenarios[offset:: self.options.clients], self.port, 0.002, stopping)
+                Client(self.scenarios[offset:: self.options.clients], self.port, 0.002, stopping, self.recorder)
                 for offset in range(self.options.clients)
             ]
             try:
@@ -171,24 +179,23 @@ class Storm:
         first = self.dice.choice(scenarios)
         fault = f"status={self.dice.choice([404, 405, 406])}@{first.endpoint}"
         self.play(simulator, {**dict.fromkeys(UPSTREAMS, ""), upstream: fault})
-        client = Client([], self.port, 0, None)
+        client = Client([], self.port, 0, None, self.recorder)
         client.play(first, *first.next())
         for _ in range(10):
             for scenario in scenarios:
                 if scenario.endpoint != first.endpoint:
                     client.play(scenario, *scenario.next())
         self.problems += client.problems
-        expected = {mark for scenario in scenarios if scenario is not first for mark, _, poison in scenario.accepted if not poison}
+        expected = {
+            mark for scenario in scenarios if scenario is not first
+            for mark, _, poison, _ in scenario.accepted if not poison
+        }
         try:
-            until(lambda: expected <= self.arrivals(upstream, first.field, simulator), WRONG_ENDPOINT_SECONDS, fault)
+            until(lambda: expected <= set(simulator.arrivals(first.field, upstream)), WRONG_ENDPOINT_SECONDS, fault)
         except Failure:
-            missing = expected - self.arrivals(upstream, first.field, simulator)
+            missing = expected - set(simulator.arrivals(first.field, upstream))
             self.complain(f"HELD UP by {fault} of {upstream}", sorted(missing))
         self.calm(simulator)
-
-    def arrivals(self, upstream, field, simulator):
-        lines = simulator.ask("GET", f"/received?field={field}", upstream=upstream).splitlines()
-        return {tuple(line.split("\t", 1)) for line in lines}
 
     def rage(self, gateway, simulator):
         end = time.monotonic() + self.options.seconds
@@ -203,8 +210,11 @@ class Storm:
             gateway.check_alive()
             if kill_at and time.monotonic() - start > kill_at[0]:
                 kill_at.pop(0)
+                killed_at = time.monotonic()
                 gateway.kill()
                 gateway = self.start(simulator)
+                # What the last one has sent may arrive after its end.
+                self.recorder.write("kill", killed_at, until=gateway.started_at)
         return gateway
 
     def operate(self, gateway):
@@ -219,9 +229,9 @@ class Storm:
             # Only where no later item of the same actor depends on it.
             scenario = self.dice.choice([scenario for scenario in self.scenarios if scenario.may_cancel])
             if scenario.accepted:
-                identifier = scenario.accepted[-1][1]
-                if self.steer(f"/v1/messages/{identifier}", method="DELETE") in (200, 204):
-                    self.cancelled.add(identifier)
+                _, identifier, _, name = scenario.accepted[-1]
+                self.recorder.write("cancel", item=name)
+                self.steer(f"/v1/messages/{identifier}", method="DELETE")
         else:
             self.steer(f"/v1/upstreams/{upstream}/{action}")
 
@@ -258,8 +268,7 @@ class Storm:
             time.sleep(0.2)
 
     def check(self, gateway, simulator):
-        self.check_states()
-        self.check_arrivals(simulator)
+        self.problems += history.check(self.complete_history(simulator))
         self.check_ends(simulator)
         for upstream in UPSTREAMS:
             self.complain(f"{upstream} was sent what it should never be sent", simulator.received(upstream)["violations"])
@@ -271,54 +280,29 @@ class Storm:
     def accepted(self, upstream=None):
         return [entry for scenario in self.scenarios if upstream in (None, scenario.upstream) for entry in scenario.accepted]
 
-    def listed(self, state):
-        """Ids of all messages in that state."""
+    def messages(self):
+        """All messages, by id."""
         found, cursor = {}, None
         while True:
-            query = f"state={state}&limit=1000" + (f"&cursor={cursor}" if cursor else "")
+            query = "limit=1000" + (f"&cursor={cursor}" if cursor else "")
             page = json.loads(call(self.port, "GET", f"/v1/messages?{query}", timeout=60)[2])
             found.update((message["id"], message) for message in page["messages"])
             cursor = page["next"]
             if not cursor:
                 return found
 
-    def check_states(self):
-        failed, cancelled, delivered = (self.listed(state) for state in ("failed", "cancelled", "delivered"))
-        poison = {identifier for _, identifier, is_poison in self.accepted() if is_poison}
-        known = {identifier for _, identifier, _ in self.accepted()}
-        innocent = [
-            f"{identifier} ({failed[identifier]['upstream']}: {failed[identifier]['lastError']})"
-            for identifier in failed if identifier in known - poison
-        ]
-        self.complain("INNOCENT messages failed", innocent)
-        self.complain("poison that did not fail", sorted(poison - set(failed) - set(cancelled)))
-        gone = known - set(failed) - set(cancelled) - set(delivered)
-        if not any(problem.startswith("STUCK") for problem in self.problems):
-            self.complain("LOST: accepted, in no final state", sorted(gone))
-        self.final = collections.Counter(delivered=len(delivered), failed=len(failed), cancelled=len(cancelled))
-        self.cancelled |= set(cancelled)
-
-    def check_arrivals(self, simulator):
-        for upstream, field in [(scenario.upstream, scenario.field) for scenario in TYPES if scenario.field]:
-            lines = simulator.ask("GET", f"/received?field={field}", upstream=upstream).splitlines()
-            arrivals = [tuple(line.split("\t", 1)) for line in lines]
-            there = set(arrivals)
-            lost = [
-                mark for mark, identifier, poison in self.accepted(upstream)
-                if mark and not poison and identifier not in self.cancelled and mark not in there
-            ]
-            self.complain(f"LOST: {upstream} never received", lost)
-            newest, late = {}, []
-            for key, mark in dict.fromkeys(arrivals):  # First arrivals, in order.
-                if not mark:
-                    continue
-                actor, _, number = mark.rpartition("/")
-                # One actor writes in order; other messages with the same key have no order.
-                place, number = (key, actor), int(number)
-                if number < newest.get(place, -1):
-                    late.append((key, mark, f"after {newest[place]}"))
-                newest[place] = max(number, newest.get(place, -1))
-            self.complain(f"OUT OF ORDER at {upstream}", late)
+    def complete_history(self, simulator):
+        """Adds what the simulators and the API have seen. Returns the path."""
+        for scenario in TYPES:
+            if scenario.field:
+                log = simulator.arrival_log(scenario.field, scenario.upstream)
+                self.recorder.arrivals(log, lambda key, mark, scenario=scenario: item(scenario.upstream, key, mark))
+        messages = self.messages()
+        for _, identifier, _, name in self.accepted():
+            if identifier in messages:
+                self.recorder.outcome(name, messages[identifier])
+        self.final = collections.Counter(message["state"] for message in messages.values())
+        return self.recorder.close()
 
     def check_ends(self, simulator):
         for upstream in [scenario.upstream for scenario in TYPES if scenario.has_state]:
@@ -363,7 +347,7 @@ def main():
     if storm.problems:
         print(f"seed {options.seed}; the store and the logs are kept in {directory}")
         return 1
-    print("ok: nothing stuck, nothing lost, only poison failed, order kept, books balance")
+    print("ok: nothing stuck, lost or repeated without a reason, only poison failed, order kept, books balance")
     shutil.rmtree(directory)
     return 0
 

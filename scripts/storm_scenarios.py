@@ -19,7 +19,7 @@ class StormScenario:
     def __init__(self, number, dice):
         self.number, self.dice = number, dice
         self.done = 0
-        self.accepted = []  # (mark, id, is poison)
+        self.accepted = []  # (mark, id, is poison, item of the history)
 
     @staticmethod
     def settings(simulator):
@@ -45,6 +45,15 @@ class StormScenario:
         return []
 
     has_state = False  # Whether `check` needs that.
+
+
+def item(upstream, key, mark):
+    """The item of the history that a simulator shows with this order key and this text; None if the text is empty.
+
+    What one actor writes is in order. The text of a Samsara event does not name the actor, but its key does.
+    """
+    actor, _, number = mark.rpartition("/")
+    return (f"{upstream}/{actor or key}", int(number)) if mark else None
 
 
 def load(types):
