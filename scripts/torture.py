@@ -11,12 +11,10 @@ or with an I/O error, write less than asked, and syncs fail, each at random (Tes
 run of the gateway at a time; whatever was answered 202 before, during and after has to be there.
 
 Every event has a source and, within it, a sequence number. Clients of half of the sources repeat an unanswered
-request with the same Idempotency-Key until it is answered; the others give it up and go on. At the end, after the
-faults are lifted and everything is drained:
+request with the same Idempotency-Key until it is answered; the others give it up and go on. What clients, the simulator
+and the API have seen is written to a history. At the end, after the faults are lifted and everything is drained:
 
-  * every event whose request was answered 202 has reached the upstream;
-  * the events of one source arrived in order (counting the first arrival of each);
-  * a bulk request that was not answered arrived as a whole or not at all;
+  * `history.py` finds nothing wrong in it: lost, repeated without a reason, out of order, blamed, never sent, or torn;
   * a repeated Idempotency-Key gives the first answer's ids again;
   * the strict simulators saw nothing they must never be sent;
   * every event that was delivered has exactly one callback in the store, which has reached its webhook, unless it was dropped
@@ -41,7 +39,9 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import history  # noqa: E402
 from harness import ROOT, Failure, Gateway, Simulator, binary_from, call, free_port, until  # noqa: E402
+from recorder import Recorder  # noqa: E402
 from verdict import Verdict, Write  # noqa: E402
 
 PATH = "/v1/samsara/event"
@@ -51,9 +51,9 @@ FAULTS = "delay=100ms:0.1,status=503:0.08,reset-before:0.05,reset-after:0.05,tru
 class Client(threading.Thread):
     """Writes to its own sources, one request at a time, until told to stop."""
 
-    def __init__(self, number, port, seed, stopping):
+    def __init__(self, number, port, seed, stopping, recorder):
         super().__init__(name=f"client-{number}", daemon=True)
-        self.port, self.stopping = port, stopping
+        self.port, self.stopping, self.recorder = port, stopping, recorder
         self.random = random.Random(f"{seed}/{number}")
         self.keyed = number % 2 == 0
         self.next = {f"source-{number}-{index}": 0 for index in range(4)}
@@ -63,9 +63,11 @@ class Client(threading.Thread):
         while not self.stopping.is_set():
             write = self.new_write()
             self.writes.append(write)
+            operation = self.recorder.invoke(write.events)
             # A keyed request is repeated past the end of the campaign, too: the last gateway stays up for it.
             while not self.send(write) and (self.keyed or not self.stopping.is_set()):
                 time.sleep(0.005)
+            self.recorder.end(operation, "ok" if write.ids else "unknown" if write.is_unknown else "refused")
             time.sleep(0.004)
 
     def new_write(self):
@@ -89,6 +91,7 @@ class Client(threading.Thread):
             return False  # Nothing was sent.
         except (OSError, http.client.HTTPException):
             self.unanswered += 1
+            write.is_unknown = True
             return not write.key
         if status == 202:
             write.ids = Write.ids_in(body)
@@ -107,8 +110,12 @@ class Campaign:
         self.random = random.Random(options.seed)
         self.port = free_port()
         self.ambiguous = 0.0
+        directory.mkdir(parents=True, exist_ok=True)
+        self.recorder = Recorder(directory / "history.jsonl")
+        self.killed_at = None  # when the last gateway was
 
     def gateway(self, simulator, wait, environment=None):
+        """Starts a gateway after the last one."""
         settings = {
             # Short waits: a campaign has no time for the real ones.
             "delivery": {"retryBaseSeconds": 0.05, "retryMaxSeconds": 0.5, "requestTimeoutSeconds": 5},
@@ -118,7 +125,15 @@ class Campaign:
             },
             "callbacks": [{"upstream": "hook", "kind": "settled"}],
         }
-        return Gateway(self.binary, self.directory, settings, self.port, wait, environment)
+        gateway = Gateway(self.binary, self.directory, settings, self.port, wait, environment)
+        if self.killed_at:
+            # What the last one has sent may arrive after its end.
+            self.recorder.write("kill", self.killed_at, until=gateway.started_at)
+        return gateway
+
+    def kill(self, gateway):
+        self.killed_at = time.monotonic()
+        gateway.kill()
 
     def break_the_disk(self, simulator):
         """Runs the gateway on a disk that fails at random, and kills it, until the time is over."""
@@ -147,7 +162,7 @@ class Campaign:
                 code = gateway.child.poll()
                 if code not in (None, 73, -signal.SIGKILL):
                     raise Failure(f"the gateway ended with {code} under {settings}")
-                gateway.kill()
+                self.kill(gateway)
         print(f"{runs} runs on a disk that fails", flush=True)
 
     def kill_first_starts(self):
@@ -171,7 +186,10 @@ class Campaign:
     def run(self):
         self.kill_first_starts()
         stopping = threading.Event()
-        clients = [Client(number, self.port, self.options.seed, stopping) for number in range(self.options.clients)]
+        clients = [
+            Client(number, self.port, self.options.seed, stopping, self.recorder)
+            for number in range(self.options.clients)
+        ]
         with Simulator(self.binary, self.directory, FAULTS, seed=self.options.seed) as simulator:
             simulator.control("webhook", {"batch": "array"})
             for client in clients:
@@ -194,17 +212,17 @@ class Campaign:
                 self.drain(gateway)
                 self.note_ambiguous(gateway)
                 arrivals = [(source, int(number)) for source, number in simulator.arrivals("seq")]
+                messages = self.messages("samsara")
                 verdict = Outcome(clients, arrivals)
-                verdict.check_losses()
-                verdict.check_order()
-                verdict.check_wholeness(verdict.times)
+                verdict.check_ids()
+                verdict.problems += history.check(self.complete_history(simulator, verdict.acknowledged, messages))
                 verdict.check_manners(simulator.received())
                 keyed = [write for write in verdict.acknowledged if write.key]
                 verdict.check_replays(
                     lambda write: call(self.port, "POST", PATH, write.body, write.headers),
                     self.random.sample(keyed, min(100, len(keyed))))
                 reported = [identifier for _, identifier in simulator.arrivals("id", "webhook")]
-                verdict.check_callbacks(self.messages("samsara"), self.messages("hook"), reported, self.options.faults > 0)
+                verdict.check_callbacks(messages, self.messages("hook"), reported, self.options.faults > 0)
                 verdict.check_manners(simulator.received("webhook"))
                 verdict.check_audit(*gateway.outbox("audit"))
         verdict.print(self.ambiguous)
@@ -217,7 +235,17 @@ class Campaign:
             time.sleep(self.random.uniform(0.01, 0.8))
             gateway.check_alive()
             self.note_ambiguous(gateway)
-            gateway.kill()
+            self.kill(gateway)
+
+    def complete_history(self, simulator, acknowledged, messages):
+        """Adds what the simulator and the API have seen. Returns the path."""
+        self.recorder.arrivals(simulator.arrival_log("seq"), lambda source, number: (source, int(number)))
+        states = {message["id"]: message for message in messages}
+        for write in acknowledged:
+            for event, identifier in zip(write.events, write.ids):
+                if identifier in states:
+                    self.recorder.outcome(event, states[identifier])
+        return self.recorder.close()
 
     def note_ambiguous(self, gateway):
         """A lower bound: what happens between asking and killing is not seen."""
@@ -282,7 +310,7 @@ class Outcome(Verdict):
         for problem in self.problems[:50]:
             print(f"FAIL {problem}")
         if not self.problems:
-            print("ok: nothing lost, nothing torn, order kept, one callback each, books balance")
+            print("ok: nothing lost, repeated without a reason or torn, order kept, one callback each, books balance")
 
 
 def main():

@@ -14,14 +14,13 @@ runs with a clock that is an hour off; its network is cut, refuses connections, 
 both; the server is stopped at once, restarted, frozen, or ends all sessions; a gateway of a later version, whose
 format these can use, adds a column to every table. After each one, a request of each sort has to be answered 202 again.
 
-At the end, after all is healed and drained:
+What clients, the operator, the simulators, and the API have seen is written to a history. At the end, after all is healed
+and drained:
 
-  * every event whose request was answered 2xx is in the store once, with the id of the response, and has arrived,
-    unless it was cancelled;
-  * what was refused with "nothing was stored" or "nothing was changed" is not in the store;
-  * a request is in the store as a whole or not at all;
+  * `history.py` finds nothing wrong in it: lost, repeated without a reason, out of order, blamed, never sent (or refused
+    with "nothing was stored" or "nothing was changed"), or torn. Each fault counts as a kill;
+  * every event whose request was answered 2xx is in the store once, with the id of the response;
   * no event arrived more often than its attempts in the store allow;
-  * the events of one lane arrived in order, counting the first arrival of each; one that got no response may be late;
   * a repeated Idempotency-Key gives the first ids again, at each gateway;
   * AppServices ended as its users wanted, and no simulator saw anything that it must never be sent;
   * `postern outbox audit` balances, and `postern_store_lost_commits_total` is 0;
@@ -49,10 +48,12 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import history  # noqa: E402
 from harness import (  # noqa: E402
     ROOT, Failure, Gateway, Postgres, Simulator, binary_from, call, free_port, new_key, psql, until)
 from postgres_proxy import TO_CLIENT, TO_SERVER, PostgresProxy  # noqa: E402
-from storm_scenarios import load  # noqa: E402
+from recorder import Recorder  # noqa: E402
+from storm_scenarios import item, load  # noqa: E402
 from verdict import Verdict, Write  # noqa: E402
 
 LEASE_SECONDS = 3
@@ -68,12 +69,11 @@ STATEFUL = {"curio", "appservices"}
 class Request(Write):
     """A write with what a client has seen of it."""
 
-    def __init__(self, upstream, path, body, events, key, headers, rejected):
+    def __init__(self, upstream, path, body, events, key, headers, items):
         super().__init__(path, body, events, key)
         self.upstream, self.more = upstream, headers
-        self.is_rejected = rejected  # by the upstream
+        self.items = items  # of the history: the events, or one that no simulator shows
         self.is_refused = False  # by each gateway that it may have reached; nothing was stored
-        self.is_unknown = False  # A gateway may have stored it.
 
     @property
     def is_repeated(self):
@@ -105,7 +105,7 @@ class Client(threading.Thread):
         stateful = scenario.upstream in STATEFUL
         is_bulk = not stateful and self.random.random() < 0.15
         items = [scenario.next() for _ in range(self.random.randint(2, 8) if is_bulk else 1)]
-        events = [event(scenario.upstream, *mark) for _, _, mark, _ in items if mark]
+        events = [item(scenario.upstream, *mark) for _, _, mark, _ in items if mark]
         body = "[" + ",".join(body for _, body, _, _ in items) + "]" if is_bulk else items[0][1]
         identity = f"{scenario.upstream}-{scenario.number}-{scenario.done}"
         path, key, headers = items[0][0], identity if self.keyed or stateful else None, {}
@@ -115,13 +115,16 @@ class Client(threading.Thread):
         rejected = any(rejected for _, _, _, rejected in items)
         if not is_bulk and not rejected and self.random.random() < 0.1:
             headers["Prefer"] = "wait=1"
-        request = Request(scenario.upstream, path, body, events, key, headers, rejected)
+        names = events or [(f"{scenario.upstream}/{scenario.number}", scenario.done)]
+        request = Request(scenario.upstream, path, body, events, key, headers, names)
         self.requests.append(request)
+        operation = self.campaign.recorder.invoke(names, traced=bool(events))
         port = self.home.port if self.home else self.random.choice(self.campaign.ports)
         # A request with a key is repeated past the end of the campaign, too: the gateways stay up for it.
         while not self.send(request, port) and (request.is_repeated or not self.campaign.stopping.is_set()):
             time.sleep(0.05)
             port = self.random.choice(self.campaign.ports)
+        self.campaign.recorder.end(operation, "ok" if request.ids else "refused" if request.is_refused else "unknown")
 
     def send(self, request, port):
         """Whether nothing is left to do for it."""
@@ -193,20 +196,22 @@ class Operator(threading.Thread):
         self.ask("POST", "/v1/messages/retry", body)
 
     def latest(self, upstreams):
-        """An id that a client has just got."""
-        known = [request.ids[-1] for client in self.campaign.clients for request in client.requests[-2:]
-                 if request.ids and request.upstream in upstreams]
-        return self.random.choice(known) if known else None
+        """An id that a client has just got, and its item of the history."""
+        known = [(request.ids[-1], request.items[-1]) for client in self.campaign.clients
+                 for request in client.requests[-2:] if request.ids and request.upstream in upstreams]
+        return self.random.choice(known) if known else (None, None)
 
     def cancel(self):
-        if identifier := self.latest([kind.upstream for kind in TYPES if kind.may_cancel]):
+        identifier, name = self.latest([kind.upstream for kind in TYPES if kind.may_cancel])
+        if identifier:
+            self.campaign.recorder.write("cancel", item=name)
             # 409: it is settled, or being sent.
             status, _ = self.ask("DELETE", f"/v1/messages/{identifier}", expected=(200, 204, 409))
             if status in (200, 204):
                 self.cancelled.add(identifier)
 
     def look(self):
-        if identifier := self.latest(UPSTREAMS):
+        if identifier := self.latest(UPSTREAMS)[0]:
             self.ask("GET", f"/v1/messages/{identifier}", expected=(200,))
 
 
@@ -276,6 +281,7 @@ class Campaign:
         self.key = new_key(self.binary)
         self.authorization = {"Authorization": f"Bearer {self.key[0]}"}
         self.stopping, self.over = threading.Event(), threading.Event()
+        self.recorder = Recorder(directory / "history.jsonl")
         self.problems, self.clients = [], []
         self.codes, self.refusals = collections.Counter(), collections.Counter()
         self.answered = {"plain": [], "stateful": []}
@@ -515,6 +521,8 @@ class Campaign:
         self.rounds.append((labels, begin))
         self.await_answers(" and ".join(labels))
         self.log("answered")
+        # A gateway whose lease has ended meanwhile may notice it a little later than clients get an answer from others.
+        self.recorder.write("kill", begin, until=time.monotonic() + LEASE_SECONDS)
         self.wait(self.random.uniform(0, 1))
         return count
 
@@ -606,13 +614,19 @@ class Campaign:
             messages[kind.upstream] = self.messages(kind.upstream)
             if kind.field:
                 marks = self.simulator.arrivals(kind.field, kind.upstream)
-                arrivals += [event(kind.upstream, *mark) for mark in marks if len(mark) > 1 and mark[1]]
+                arrivals += [name for mark in marks if (name := item(kind.upstream, *mark))]
+                log = self.simulator.arrival_log(kind.field, kind.upstream)
+                self.recorder.arrivals(log, lambda key, text, kind=kind: item(kind.upstream, key, text))
         problems = [problem for thread in (*self.clients, operator) for problem in thread.problems]
         verdict = Outcome(requests, arrivals, problems, messages)
         verdict.check(operator.cancelled, lambda one: self.get(f"/v1/messages/{one}?include=attempts"))
+        for request in verdict.acknowledged:
+            for name, identifier in zip(request.items, request.ids):
+                if identifier in verdict.known:
+                    self.recorder.outcome(name, verdict.known[identifier])
+        verdict.problems += history.check(self.recorder.close())
         if verdict.problems or self.problems:
             (self.directory / "messages.json").write_text(json.dumps(messages))
-            (self.directory / "arrivals.txt").write_text("".join(f"{item}\n" for item in arrivals))
         for kind in TYPES:
             verdict.check_manners(self.simulator.received(kind.upstream))
             if kind.has_state:
@@ -705,37 +719,24 @@ class Outcome(Verdict):
                 mark = value(message.get("payload"), kind.field)
                 if mark is not None:
                     # The mark of Samsara's messages is unique in their source only.
-                    self.stored[event(kind.upstream, message["payload"].get("sourceId"), str(mark))].append(message)
+                    self.stored[item(kind.upstream, message["payload"].get("sourceId"), str(mark))].append(message)
 
     def check(self, cancelled, ask):
         """`cancelled` are ids whose cancellation was confirmed; `ask` returns a message with all attempts."""
+        self.check_ids()
         states = {identifier: message["state"] for identifier, message in self.known.items()}
-        removed = {
-            item for request in self.acknowledged for item, identifier in zip(request.events, request.ids)
-            if states.get(identifier) == "cancelled" or request.is_rejected and states.get(identifier) == "failed"
-        }
-        self.check_losses(removed)
-        # What got no response may have been stored after later requests.
-        self.check_order({item for request in self.writes if not request.ids for item in request.events})
-        self.check_wholeness(self.stored)
-        ids = [identifier for request in self.acknowledged for identifier in request.ids]
-        self.complain("LOST: answered 2xx, not in the store", [one for one in ids if one not in states])
         self.complain("cancelled, and not in that state", [one for one in cancelled if states.get(one) != "cancelled"])
-        innocent = [one for request in self.acknowledged if not request.is_rejected for one in request.ids]
-        self.complain("failed", [one for one in innocent if states.get(one) == "failed"])
-        several = {item: [one["id"] for one in found] for item, found in self.stored.items() if len(found) > 1}
+        several = {name: [one["id"] for one in found] for name, found in self.stored.items() if len(found) > 1}
         self.complain("STORED TWICE", list(several.items()))
         other = [
-            (item, identifier) for request in self.acknowledged for item, identifier in zip(request.events, request.ids)
-            if [one["id"] for one in self.stored[item]] != [identifier] and item not in several
+            (name, identifier) for request in self.acknowledged for name, identifier in zip(request.events, request.ids)
+            if [one["id"] for one in self.stored[name]] != [identifier] and name not in several
         ]
         self.complain("in the store with another id than in the response", other)
-        refused = [item for request in self.writes if request.is_refused for item in request.events]
-        self.complain("refused as not stored, but stored", [item for item in refused if item in self.stored])
         # A list looks at some requests for each message only, so what is missing there is asked for.
         often = [
-            (item, count) for item, count in self.times.items()
-            if count > sends(self.stored[item]) and count > sends([ask(one["id"]) for one in self.stored[item]])
+            (name, count) for name, count in self.times.items()
+            if count > sends(self.stored[name]) and count > sends([ask(one["id"]) for one in self.stored[name]])
         ]
         self.complain("arrived more often than the attempts in the store allow", often)
 
@@ -757,12 +758,6 @@ def sends(messages):
     """How many requests carried these messages that the upstream may have accepted."""
     entries = [entry for message in messages for entry in message["attemptLog"]]
     return sum(entry["outcome"] in ("delivered", "proceed", "unknown") or entry["status"] is None for entry in entries)
-
-
-def event(upstream, key, text):
-    """The lane of the client, and the number there, of what simulators show: an order key and a text."""
-    actor, _, number = text.rpartition("/")
-    return (upstream, actor or key), int(number)
 
 
 def value(payload, field):
