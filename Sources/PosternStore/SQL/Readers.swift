@@ -67,7 +67,9 @@ final class Readers: Sendable {
 
     fileprivate func giveBack(_ reader: Reader) {
         let isKept = state.withLock { state in
-            guard reader.generation == state.generation, !reader.sql.isLost else { return false }
+            guard reader.generation == state.generation, !reader.sql.isLost, !reader.sql.hasLeftTransaction else {
+                return false
+            }
             state.free.append(reader)
             return true
         }

@@ -85,7 +85,7 @@ final class SQL {
     ) throws -> Int {
         if let postgres { return try postgres.run(text, of: number, bound(repeat each values)).changedRows }
         let statement = try statement(text, of: number)
-        bind(repeat each values, to: statement)
+        try bind(repeat each values, to: statement)
         return try finish(statement)
     }
 
@@ -97,7 +97,7 @@ final class SQL {
     ) throws {
         if let postgres { return try postgres.send(text, of: number, bound(repeat each values)) }
         let statement = try statement(text, of: number)
-        bind(repeat each values, to: statement)
+        try bind(repeat each values, to: statement)
         _ = try finish(statement)
     }
 
@@ -169,7 +169,7 @@ final class SQL {
             return try postgres.walk(text, of: number, bound(repeat each values), expecting: count, body)
         }
         let statement = try statement(text, of: number)
-        bind(repeat each values, to: statement)
+        try bind(repeat each values, to: statement)
         defer { sqlite3_reset(statement) }
         while try step(statement), try body(SQLRow(statement)) {}
     }
@@ -182,7 +182,7 @@ final class SQL {
     ) throws -> Result? {
         if let postgres { return try postgres.first(text, of: number, bound(repeat each values), read) }
         let statement = try statement(text, of: number)
-        bind(repeat each values, to: statement)
+        try bind(repeat each values, to: statement)
         defer { sqlite3_reset(statement) }
         return try step(statement) ? try read(SQLRow(statement)) : nil
     }
@@ -227,7 +227,14 @@ final class SQL {
     }
 
     /// Begins a transaction that the caller ends.
-    func begin(_ access: Access) throws { try send(access.begin) }
+    func begin(_ access: Access) throws {
+        // SQLite cannot roll back without memory. What was left of the former transaction must not get into this one.
+        if hasLeftTransaction { try run("ROLLBACK") }
+        try send(access.begin)
+    }
+
+    /// Whether a transaction is open in the file. Between transactions: one whose rollback has failed.
+    var hasLeftTransaction: Bool { postgres == nil && connection.isInTransaction }
 
     /// Ends the transaction, unless an error has ended it already.
     func rollBack() {
@@ -278,9 +285,11 @@ final class SQL {
     }
 
     @inline(__always)
-    private func bind<each Value: SQLValue>(_ values: repeat each Value, to statement: OpaquePointer) {
-        var index: Int32 = 0
-        repeat (each values).bind(to: statement, after: &index)
+    private func bind<each Value: SQLValue>(_ values: repeat each Value, to statement: OpaquePointer) throws {
+        var (index, result): (Int32, Int32) = (0, SQLITE_OK)
+        repeat (each values).bind(to: statement, after: &index, &result)
+        // A value that is not bound would be stored as NULL.
+        try connection.check(result)
     }
 
     @inline(__always)

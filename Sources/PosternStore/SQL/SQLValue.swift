@@ -3,7 +3,8 @@ import PosternCore
 
 /// A Swift value that a statement binds and a row holds.
 protocol SQLValue {
-    func bind(to statement: OpaquePointer, at index: Int32)
+    /// Returns the result code of SQLite, which has no memory for a copy, or refuses a value that is too large.
+    func bind(to statement: OpaquePointer, at index: Int32) -> Int32
     /// NULL reads as zero or empty; read an optional where it has a meaning.
     init(from statement: OpaquePointer, column: Int32)
 
@@ -30,9 +31,10 @@ struct PostgresCell {
 
 extension SQLValue {
     @inline(__always)
-    func bind(to statement: OpaquePointer, after index: inout Int32) {
+    func bind(to statement: OpaquePointer, after index: inout Int32, _ result: inout Int32) {
         index += 1
-        bind(to: statement, at: index)
+        let code = bind(to: statement, at: index)
+        if code != SQLITE_OK { result = code }
     }
 }
 
@@ -44,7 +46,9 @@ protocol SQLInteger: SQLValue {
 
 extension SQLInteger {
     @inline(__always)
-    func bind(to statement: OpaquePointer, at index: Int32) { sqlite3_bind_int64(statement, index, sqlInteger) }
+    func bind(to statement: OpaquePointer, at index: Int32) -> Int32 {
+        sqlite3_bind_int64(statement, index, sqlInteger)
+    }
     @inline(__always)
     init(from statement: OpaquePointer, column: Int32) {
         self.init(sqlInteger: sqlite3_column_int64(statement, column))
@@ -103,22 +107,20 @@ extension MessageState: SQLInteger {
 private nonisolated(unsafe) let copied = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
 
 extension String: SQLValue {
-    func bind(to statement: OpaquePointer, at index: Int32) {
+    func bind(to statement: OpaquePointer, at index: Int32) -> Int32 {
         var text = self
-        text.withUTF8 { bytes in
+        return text.withUTF8 { bytes in
             bytes.withMemoryRebound(to: CChar.self) { characters in
-                _ = sqlite3_bind_text(statement, index, characters.baseAddress, Int32(bytes.count), copied)
+                sqlite3_bind_text(statement, index, characters.baseAddress, Int32(bytes.count), copied)
             }
         }
     }
 
     init(from statement: OpaquePointer, column: Int32) {
-        guard let start = sqlite3_column_text(statement, column) else {
-            self = ""
-            return
-        }
+        // As text, SQLite would copy it for a zero at its end, and for want of memory return none.
+        let start = sqlite3_column_blob(statement, column)
         let count = Int(sqlite3_column_bytes(statement, column))
-        self.init(decoding: UnsafeBufferPointer(start: start, count: count), as: UTF8.self)
+        self.init(decoding: UnsafeRawBufferPointer(start: start, count: start == nil ? 0 : count), as: UTF8.self)
     }
 
     static var postgresType: UInt32 { PostgresType.text }
@@ -127,11 +129,12 @@ extension String: SQLValue {
 }
 
 extension [UInt8]: SQLValue {
-    func bind(to statement: OpaquePointer, at index: Int32) {
+    func bind(to statement: OpaquePointer, at index: Int32) -> Int32 {
         withUnsafeBytes { bytes in
             // An empty blob needs a pointer, or it would be NULL.
-            guard !bytes.isEmpty else { return _ = sqlite3_bind_zeroblob(statement, index, 0) }
-            sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count), copied)
+            bytes.isEmpty
+                ? sqlite3_bind_zeroblob(statement, index, 0)
+                : sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count), copied)
         }
     }
 
@@ -155,12 +158,10 @@ struct BorrowedBytes: SQLValue {
     init(_ bytes: UnsafeRawBufferPointer) { self.bytes = bytes }
 
     @inline(__always)
-    func bind(to statement: OpaquePointer, at index: Int32) {
-        if bytes.isEmpty {
-            sqlite3_bind_zeroblob(statement, index, 0)
-        } else {
-            sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count), nil)
-        }
+    func bind(to statement: OpaquePointer, at index: Int32) -> Int32 {
+        bytes.isEmpty
+            ? sqlite3_bind_zeroblob(statement, index, 0)
+            : sqlite3_bind_blob(statement, index, bytes.baseAddress, Int32(bytes.count), nil)
     }
 
     init(from statement: OpaquePointer, column: Int32) {
@@ -176,7 +177,7 @@ struct BorrowedBytes: SQLValue {
 /// nil is NULL.
 extension Optional: SQLValue where Wrapped: SQLValue {
     @inline(__always)
-    func bind(to statement: OpaquePointer, at index: Int32) {
+    func bind(to statement: OpaquePointer, at index: Int32) -> Int32 {
         if let self { self.bind(to: statement, at: index) } else { sqlite3_bind_null(statement, index) }
     }
 

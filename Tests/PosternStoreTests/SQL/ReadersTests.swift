@@ -1,3 +1,4 @@
+import CSQLite
 import PosternCore
 import PosternUpstream
 import Testing
@@ -46,6 +47,32 @@ import Testing
         readers.renew()
         let third = try read()
         #expect(third !== second)
+    }
+
+    /// One that SQLite could not roll back would show its snapshot to each later read, and keep the log from being reset.
+    @Test func readerWithAnOpenTransaction_isNotUsedAgain() throws {
+        let store = try TestStore()
+        try store.append(to: store.register())
+        let readers = store.outbox.readers
+        func read(_ body: (SQL) -> Void = { _ in }) throws -> SQL {
+            try readers.readSnapshot { sql in
+                body(sql)
+                return sql
+            }
+        }
+        let first = try read()
+        #expect(throws: SQLiteError.self) {
+            _ = try read { sql in
+                let deny:
+                    @convention(c) (
+                        UnsafeMutableRawPointer?, Int32, UnsafePointer<CChar>?, UnsafePointer<CChar>?,
+                        UnsafePointer<CChar>?, UnsafePointer<CChar>?
+                    ) -> Int32 = { _, action, _, _, _, _ in action == SQLITE_TRANSACTION ? SQLITE_DENY : SQLITE_OK }
+                sqlite3_set_authorizer(sql.connection.handle, deny, nil)
+            }
+        }
+        #expect(try read() !== first)
+        #expect(try store.outbox.read { try $0.value("SELECT count(*) FROM queued_1", as: Int.self) } == 1)
     }
 
     @Test func stateThatIsNotRead_takesNoConnection_andOneThatIsHasOneSnapshot() throws {

@@ -91,6 +91,29 @@ import Testing
         #expect(try sql.all("SELECT id FROM children") { $0[0] as Int } == [2])
     }
 
+    /// SQLite cannot roll back without memory.
+    @Test func transactionThatWasNotRolledBack_isUndone_beforeTheNextOneBegins() throws {
+        let sql = try open("CREATE TABLE things (id)")
+        try sql.begin(.write)
+        try sql.run("INSERT INTO things VALUES (1)")
+        #expect(sql.hasLeftTransaction)
+        _ = try sql.transaction(.write) { try sql.run("INSERT INTO things VALUES (2)") }
+        #expect(!sql.hasLeftTransaction)
+        #expect(try sql.all("SELECT id FROM things") { $0[0] as Int } == [2])
+    }
+
+    @Test func valueThatCannotBeBound_isAnError_notNull() throws {
+        let sql = try open("CREATE TABLE things (text TEXT, bytes BLOB)")
+        try sql.run("INSERT INTO things VALUES (?, ?)", "short", [1] as [UInt8])
+        sqlite3_limit(sql.connection.handle, SQLITE_LIMIT_LENGTH, 100)
+        let long = String(repeating: "x", count: 101)
+        #expect(kind { try sql.run("INSERT INTO things VALUES (?, ?)", long, nil as [UInt8]?) } == SQLITE_TOOBIG)
+        #expect(
+            kind { try sql.run("INSERT INTO things VALUES (?, ?)", nil as String?, Array(long.utf8)) } == SQLITE_TOOBIG)
+        #expect(kind { try sql.each("SELECT 1 WHERE ? IS NULL", long) { _ in } } == SQLITE_TOOBIG)
+        #expect(try sql.value("SELECT count(*) FROM things", as: Int.self) == 1)
+    }
+
     @Test func savepoint_undoesWhatItsBodyDid_andNothingElse() throws {
         struct Stop: Error {}
         let sql = try open("CREATE TABLE things (id)")
