@@ -80,13 +80,13 @@ final class IntegrityCheck: Loop {
         return try failure(with: sql, path: path) == nil
     }
 
-    /// The first finding; nil if there is none. Throws if the file cannot be read, after a second try.
+    /// The first finding of a second check, if the first one finds something or fails; nil if there is none. Without memory for a
+    /// page, SQLite reports damage. Throws if the file cannot be read, after a second try.
     private static func damage(with sql: SQL) throws -> String? {
         do {
-            return try findings("PRAGMA quick_check(1)", with: sql).first
-        } catch let error where (error as? SQLiteError)?.kind != SQLITE_INTERRUPT {
-            return try findings("PRAGMA quick_check(1)", with: sql).first
-        }
+            if try findings("PRAGMA quick_check(1)", with: sql).isEmpty { return nil }
+        } catch let error where (error as? SQLiteError)?.kind != SQLITE_INTERRUPT {}
+        return try findings("PRAGMA quick_check(1)", with: sql).first
     }
 
     /// What one of SQLite's checks finds. `integrity_check` also compares each index with its table, which takes several
@@ -97,6 +97,10 @@ final class IntegrityCheck: Loop {
         let lines = try sql.all(check) { $0[0] as String }
         guard FailedReads.count == failed else {
             throw StoreError.failed(detail: "the disk reported an error while the store was read")
+        }
+        // What `SQLITE_NOMEM` is in the text of a finding.
+        guard !lines.contains(where: { $0.contains("error code=\(SQLITE_NOMEM)") }) else {
+            throw StoreError.failed(detail: "SQLite got no memory while the store was read")
         }
         return lines == ["ok"] ? [] : lines
     }
