@@ -185,7 +185,7 @@ let package = Package(
             dependencies: ["PosternCore", "PosternEvents", "PosternThreads", "PosternUpstream"],
             path: "Tests/PosternTestKit", swiftSettings: strict),
         // A disk that fails: the functions of the C library that concern files, in C, and what tests see of it.
-        .target(name: "CSimulatedDisk", path: "Tests/CSimulatedDisk"),
+        .target(name: "CSimulatedDisk", dependencies: ["CSQLite"], path: "Tests/CSimulatedDisk"),
         .target(
             name: "PosternSimulatedDisk",
             dependencies: ["CSimulatedDisk"],

@@ -18,7 +18,8 @@ int64_t disk_below(struct postern_disk *disk, int64_t limit) {
 }
 
 static bool changes(enum postern_disk_call call) {
-    return call != POSTERN_DISK_OPEN && call != POSTERN_DISK_READ && call != POSTERN_DISK_STATUS;
+    return call != POSTERN_DISK_OPEN && call != POSTERN_DISK_READ && call != POSTERN_DISK_STATUS
+        && call != POSTERN_DISK_MEMORY;
 }
 
 static bool ends_in(const char *text, const char *end) {

@@ -1,9 +1,9 @@
 internal import CSimulatedDisk
 internal import Glibc
 
-/// A system call of a disk.
+/// A system call of a disk, or an allocation of memory by SQLite (`SimulatedDisk.watchMemory`).
 public enum DiskCall: String, Sendable, CaseIterable {
-    case open, read, write, truncate, allocate, sync, delete, rename, makeFolder, status
+    case open, read, write, truncate, allocate, sync, delete, rename, makeFolder, status, memory
 
     var code: postern_disk_call {
         switch self {
@@ -17,6 +17,7 @@ public enum DiskCall: String, Sendable, CaseIterable {
         case .rename: POSTERN_DISK_RENAME
         case .makeFolder: POSTERN_DISK_MAKE_FOLDER
         case .status: POSTERN_DISK_STATUS
+        case .memory: POSTERN_DISK_MEMORY
         }
     }
 

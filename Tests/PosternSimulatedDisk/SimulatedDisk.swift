@@ -84,6 +84,13 @@ public final class SimulatedDisk: @unchecked Sendable {
         return try body()
     }
 
+    /// Whether allocations of SQLite can be seen at all: only if this is asked before SQLite is first used in this process.
+    public static let seesMemory = postern_disk_prepare_memory()
+
+    /// Whether allocations of SQLite on this thread count as calls of the disk, which a planned fault may strike. End it on the
+    /// same thread, before the disk is released.
+    public func watchMemory(_ isWatched: Bool) { postern_disk_watch_memory(isWatched ? disk : nil) }
+
     /// Lets a fault strike by plan.
     ///
     /// - Parameters:

@@ -79,6 +79,7 @@ package final class FaultCampaign: Sendable {
 
     private static func one(_ story: UInt64, _ faults: [Int]) throws -> Bool {
         let sweep = try FaultSweep(story: story)
+        print("\(sweep.count) faults of the disk, \(sweep.memoryCount) of memory")
         let faults = faults.map(sweep.fault)
         let outcome = sweep.outcome(of: faults)
         print("story \(story) with \(faults): \(outcome.breach ?? "kept its promises")")
@@ -93,9 +94,11 @@ package final class FaultCampaign: Sendable {
                 var random = SplitMix64(state: seed &+ UInt64(thread))
                 while ContinuousClock.now < deadline {
                     let sweep = try FaultSweep(story: UInt64.random(in: stories, using: &random))
-                    let singles = (0..<40).map { _ in [random.below(sweep.count)] }
+                    // Of a story's faults, most are of memory; of those drawn, most are of the disk.
+                    let singles = (0..<30).map { _ in [random.below(sweep.count)] }
+                    let ofMemory = (0..<10).map { _ in [sweep.count + random.below(sweep.memoryCount)] }
                     let pairs = (0..<10).map { _ in [random.below(sweep.count), random.below(sweep.count)] }
-                    try record(stage("", sweep, singles + pairs))
+                    try record(stage("", sweep, singles + ofMemory + pairs))
                 }
                 return
             }

@@ -1,16 +1,17 @@
 import PosternCore
 import PosternSimulatedDisk
 
-/// A story of a store, and the same again with a fault at one place after the other: the store takes messages, hands them out
-/// and settles them, cancels, purges, checkpoints, backs up, stops, is killed, loses its power, and starts again. After each start,
-/// and in the end, what it has is compared with what it has said.
+/// Runs a story of a store repeatedly, each time with a fault at another call. In a story, the store accepts messages, which are
+/// claimed, settled, retried, cancelled, and purged; it checkpoints, is backed up, is restored from a backup, has its queue dropped
+/// and adopted, is upgraded from an earlier format, stops, is killed, loses its power, and starts again. After each start and at
+/// the end, its contents are compared with what it has reported.
 package struct FaultSweep: Sendable {
-    /// What became of one case.
+    /// The result of one case.
     package struct Outcome: Sendable {
-        /// Messages that were acknowledged, and of those that were not there after a start.
+        /// The number of messages that were acknowledged, and how many of those were missing after a start.
         package let acknowledged, lost: Int
-        /// Messages that were refused, and such that were handed out a second time because the outcome of the first was not
-        /// recorded.
+        /// The number of messages that were refused, and of those that were claimed again because the outcome of an earlier
+        /// attempt was not recorded.
         package let refused, repeated: Int
         package let recoveries: [Duration]
         /// The broken promise, with the last steps.
@@ -30,8 +31,14 @@ package struct FaultSweep: Sendable {
         calls = DiskCall.allCases.map { ($0, trial.disk.calls(of: $0)) }
     }
 
-    /// The number of single faults.
-    package var count: Int { calls.reduce(0) { $0 + $1.count * PlannedFault.Kind.all(of: $1.call).count } }
+    /// The number of single faults of the disk.
+    package var count: Int { number(of: { $0 != .memory }) }
+    /// The number of those in which SQLite gets no memory. They follow those of the disk.
+    package var memoryCount: Int { number(of: { $0 == .memory }) }
+
+    private func number(of isCounted: (DiskCall) -> Bool) -> Int {
+        calls.reduce(0) { $0 + (isCounted($1.call) ? $1.count * PlannedFault.Kind.all(of: $1.call).count : 0) }
+    }
 
     /// One of each class, at a place in the middle of the story.
     package var oneOfEach: [PlannedFault] {
@@ -40,7 +47,7 @@ package struct FaultSweep: Sendable {
         }
     }
 
-    /// - Parameter number: Less than `count`.
+    /// - Parameter number: Less than `count + memoryCount`.
     package func fault(_ number: Int) -> PlannedFault {
         var rest = number
         for (call, count) in calls {
@@ -49,7 +56,7 @@ package struct FaultSweep: Sendable {
                 rest -= count
             }
         }
-        preconditionFailure("there are \(count) faults")
+        preconditionFailure("there are \(count + memoryCount) faults")
     }
 
     package func outcome(of faults: [PlannedFault]) -> Outcome {

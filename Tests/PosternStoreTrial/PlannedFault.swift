@@ -9,6 +9,9 @@ package struct PlannedFault: Sendable, Equatable, CustomStringConvertible {
         case ioErrors = "EIO, lasting"
         case noSpace = "ENOSPC"
         case noSpaces = "ENOSPC, lasting"
+        /// Memory is not allocated.
+        case noMemory = "ENOMEM"
+        case noMemories = "ENOMEM, lasting"
         /// The process ends in the middle of the call.
         case kill = "kill"
         /// The power as well.
@@ -17,14 +20,16 @@ package struct PlannedFault: Sendable, Equatable, CustomStringConvertible {
         private var fault: DiskFault {
             switch self {
             case .short: .short
-            case .ioError, .ioErrors: .ioError
+            case .ioError, .ioErrors, .noMemory, .noMemories: .ioError
             case .noSpace, .noSpaces: .noSpace
             case .kill, .powerCut: .stop
             }
         }
 
+        private var lasts: Bool { self == .ioErrors || self == .noSpaces || self == .noMemories }
+
         fileprivate func strike(_ disk: SimulatedDisk, on call: DiskCall, after number: Int) {
-            disk.strike(fault, on: call, after: number, times: self == .ioErrors || self == .noSpaces ? 51 : 1)
+            disk.strike(fault, on: call, after: number, times: lasts ? 51 : 1)
         }
 
         /// What can strike a call. What only reads leaves nothing behind that a kill there would show.
@@ -32,8 +37,9 @@ package struct PlannedFault: Sendable, Equatable, CustomStringConvertible {
             switch call {
             case .read: [.short, .ioError, .ioErrors]
             case .open, .status: [.ioError, .ioErrors]
-            case .write: allCases
+            case .write: [.short, .ioError, .ioErrors, .noSpace, .noSpaces, .kill, .powerCut]
             case .allocate, .makeFolder: [.ioError, .ioErrors, .noSpace, .noSpaces, .kill, .powerCut]
+            case .memory: [.noMemory, .noMemories]
             case .sync, .truncate, .delete, .rename: [.ioError, .ioErrors, .kill, .powerCut]
             }
         }

@@ -2,11 +2,8 @@ import PosternCore
 
 @testable import PosternStore
 
-/// What a store has promised: for each payload handed to it, where it may be found. Filled by completions on the thread
-/// of the test.
-final class StoreExpectations: @unchecked Sendable {
-    // @unchecked: used on one thread.
-
+/// What a store has promised: for each payload handed to it, where it may be found.
+struct StoreExpectations {
     enum Place: Hashable, Sendable {
         case nowhere
         case stored(MessageState)
@@ -25,7 +22,7 @@ final class StoreExpectations: @unchecked Sendable {
     private var byID: [MessageID: Int] = [:]
 
     /// A payload of its own for each.
-    func add(length: Int) -> (number: Int, text: String) {
+    mutating func add(length: Int) -> (number: Int, text: String) {
         let number = entries.count
         let text = "{\"n\":\(number),\"text\":\"\(String(repeating: "x", count: length))\"}"
         entries.append(Entry(text: text))
@@ -34,26 +31,26 @@ final class StoreExpectations: @unchecked Sendable {
 
     // MARK: What the store answers
 
-    func accepted(_ number: Int, as id: MessageID) {
+    mutating func accepted(_ number: Int, as id: MessageID) {
         entries[number].id = id
         entries[number].places = [.stored(.queued)]
         byID[id] = number
     }
 
-    func refused(_ number: Int) { entries[number].places = [.nowhere] }
+    mutating func refused(_ number: Int) { entries[number].places = [.nowhere] }
 
     /// A change was asked for.
-    func mayBe(_ place: Place, _ ids: [MessageID]) {
+    mutating func mayBe(_ place: Place, _ ids: [MessageID]) {
         for id in ids { byID[id].map { _ = entries[$0].places.insert(place) } }
     }
 
     /// The store answered that the change was made.
-    func became(_ place: Place, _ ids: [MessageID]) {
+    mutating func became(_ place: Place, _ ids: [MessageID]) {
         for id in ids { byID[id].map { entries[$0].places = [place] } }
     }
 
     /// The store answered that the change was not made.
-    func isNot(_ place: Place, _ ids: [MessageID]) {
+    mutating func isNot(_ place: Place, _ ids: [MessageID]) {
         for id in ids { byID[id].map { _ = entries[$0].places.remove(place) } }
     }
 
@@ -70,7 +67,7 @@ final class StoreExpectations: @unchecked Sendable {
     // MARK: What a restart finds
 
     /// Compares the rows with the promises. Returns what does not agree.
-    func findings(in outbox: Outbox, of number: UpstreamNumber, isDurable: Bool) throws -> [String] {
+    mutating func findings(in outbox: Outbox, of number: UpstreamNumber, isDurable: Bool) throws -> [String] {
         var found: [MessageID: (place: Place, text: String?)] = [:]
         try outbox.read { sql in
             try sql.each("SELECT id, payload FROM queued_#", of: number) {
@@ -98,7 +95,7 @@ final class StoreExpectations: @unchecked Sendable {
     }
 
     /// Finds out the ids of messages whose acceptance was not answered.
-    private func identify(_ texts: [MessageID: String]) {
+    private mutating func identify(_ texts: [MessageID: String]) {
         let open = Dictionary(
             uniqueKeysWithValues: entries.indices.filter { entries[$0].id == nil }.map { (entries[$0].text, $0) })
         for (id, text) in texts where byID[id] == nil {

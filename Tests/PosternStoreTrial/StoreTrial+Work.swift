@@ -19,6 +19,9 @@ extension StoreTrial {
         case 86..<92: time.advance(by: .milliseconds(random.below(3000)))
         case 92..<95: try workDuringARead()
         case 95: try backUp()
+        case 96: retry()
+        case 97 where plan != nil: try reload()
+        case 98... where plan != nil: try backUp()
         default: break
         }
         if random.chance(70) { threads.turnAll() }
@@ -49,7 +52,9 @@ extension StoreTrial {
         threads.turnAll()
         guard !disk.hasStopped, !isReading else { return }
         let queued = book.ids(in: .stored(.queued)).count
-        let path = disk.path("backup.sqlite")
+        backups += 1
+        let name = "backup-\(backups).sqlite"
+        let path = disk.path(name)
         do {
             _ = try StoreBackup(bytesPerSecond: 0).run(of: disk.path("store.sqlite"), to: path)
             let found = try StoreVerification.run(path)
@@ -57,6 +62,7 @@ extension StoreTrial {
             guard found.isSound, found.payloads >= queued else {
                 throw Breach(description: "a backup has \(found.payloads) payloads of \(queued): \(found.findings)")
             }
+            if plan != nil { backup = (name, book) }
         } catch let error as StoreError {
             trace.append("no backup: \(disk.neutral("\(error)"))")
         }
@@ -81,7 +87,10 @@ extension StoreTrial {
             switch result {
             case .success(let receipt):
                 accepted += receipt.ids.count
-                for (new, id) in zip(new, receipt.ids) { book.accepted(new.number, as: id) }
+                for (new, id) in zip(new, receipt.ids) {
+                    book.accepted(new.number, as: id)
+                    if !assigned.insert(id).inserted { assignedTwice.append(id) }
+                }
             case .failure(.store(.unknown)): trace.append("unknown: \(new.map(\.number))")
             case .failure(let refusal):
                 trace.append("refused: \(new.map(\.number)) \(disk.neutral("\(refusal)"))")
@@ -188,6 +197,42 @@ extension StoreTrial {
             case .success(let cancelled) where cancelled == [id]: book.became(.stored(.cancelled), [id])
             case .success: book.isNot(.stored(.cancelled), [id])
             case .failure(let error): done(.stored(.cancelled), [id], .failure(error))
+            }
+        }
+    }
+
+    func retry() {
+        guard let outbox, let id = random.pick(book.ids(in: .stored(.failed))) else { return }
+        retries[id, default: 0] += 1
+        book.mayBe(.stored(.queued), [id])
+        outbox.perform(.retry, on: [id]) { [unowned self] result in
+            guard !disk.hasStopped else { return }
+            switch result {
+            case .success(let retried) where retried == [id]: book.became(.stored(.queued), [id])
+            case .success: book.isNot(.stored(.queued), [id])
+            case .failure(.unknown): trace.append("unknown: retry of \(id)")
+            case .failure: book.isNot(.stored(.queued), [id])
+            }
+        }
+    }
+
+    /// Drops the queue and adopts it again, as a reload of the configuration does; later, if the store is not available.
+    func reload() throws {
+        guard let outbox, let former = queue else { return }
+        threads.turnAll()
+        guard !disk.hasStopped, !isReading else { return }
+        while let claim = claims.popLast() { former.giveBack(claim, now: time.now) }
+        outbox.drop(former)
+        for attempt in 1... {
+            do {
+                queue = try outbox.adopt(former.target)
+                return
+            } catch {
+                trace.append("cannot adopt: \(disk.neutral("\(error)"))")
+                if disk.hasStopped { return }
+                guard attempt < 5 else { throw error }
+                if attempt > 2 { endWeather() }
+                threads.advance(by: .seconds(10))
             }
         }
     }

@@ -19,6 +19,8 @@ enum postern_disk_call {
     POSTERN_DISK_RENAME,
     POSTERN_DISK_MAKE_FOLDER,
     POSTERN_DISK_STATUS,
+    /// SQLite allocates memory, on a thread that watches it.
+    POSTERN_DISK_MEMORY,
     POSTERN_DISK_CALLS,
 };
 
@@ -82,6 +84,11 @@ void postern_disk_strike(
 int64_t postern_disk_strikes_left(struct postern_disk *disk);
 /// Forgets what `postern_disk_strike` planned.
 void postern_disk_strike_no_more(struct postern_disk *disk);
+
+/// Lets the disk see allocations of SQLite. To be called before SQLite is used; false if it was.
+bool postern_disk_prepare_memory(void);
+/// From now on the disk sees those of the calling thread; nil: no disk does. The disk has to outlive that.
+void postern_disk_watch_memory(struct postern_disk *disk);
 
 int64_t postern_disk_capacity(struct postern_disk *disk);
 void postern_disk_set_capacity(struct postern_disk *disk, int64_t bytes);
