@@ -1,10 +1,12 @@
 #!/bin/sh
 # Installs the Debian packages Postern is built from and runs on; only those that are missing.
-# usage: scripts/install-dependencies.sh [--bench] [--package] [--postgres] [--console] [--runtime]
+# usage: scripts/install-dependencies.sh [--bench] [--package] [--postgres] [--console] [--peers]
+#        [--runtime]
 #   --bench    also what `make bench`, `make torture` and `make test-soak` need
 #   --package  also what man pages, packages, archives and images are made with, and alerts are tried with
 #   --postgres also the server that `make test` and `make dialect` start
 #   --console  also what `make console-check` opens the console with
+#   --peers    also the brokers that `make loss-table` compares with, without starting them as services
 #   --runtime  only what a built binary needs (container images)
 # The Swift toolchain (6.3) is not installed by this script: see CONTRIBUTING.md.
 set -eu
@@ -16,18 +18,24 @@ bench='gcc wrk nghttp2-client python3 procps valgrind openssl'
 package='go-md2man man-db dpkg-dev mmdebstrap buildah prometheus openssl'
 # Another vendor's package may have brought it.
 command -v kubectl >/dev/null || package="$package kubernetes-client"
+peers='gcc pkg-config libfuse3-dev fuse3 e2fsprogs nats-server redis-server rabbitmq-server beanstalkd'
 runtime='libmicrohttpd12 libcurl4 libsqlite3-0 libpq5 libsimdjson14 zlib1g libcrypt1 libstdc++6 ca-certificates tzdata'
 
 wanted=$build
+services=yes
 for option; do
     case $option in
         --bench) wanted="$wanted $bench" ;;
         --package) wanted="$wanted $package" ;;
         --postgres) wanted="$wanted postgresql-15" ;;
         --console) wanted="$wanted chromium chromium-driver fonts-dejavu-core" ;;
+        --peers)
+            wanted="$wanted $peers"
+            services=no
+            ;;
         --runtime) wanted=$runtime ;;
         *)
-            sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
+            sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
             exit 64
             ;;
     esac
@@ -58,7 +66,8 @@ else
 fi
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+policy=/usr/sbin/policy-rc.d
+trap 'rm -f "$log"; [ -z "${added:-}" ] || $as_root rm -f "$policy"' EXIT
 apt() {
     # shellcheck disable=SC2086 # $as_root is empty or a command with its option.
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" </dev/null >"$log" 2>&1 || {
@@ -69,5 +78,11 @@ apt() {
 
 echo "installing:$missing"
 apt update
+# Debian starts the service of a package when it is installed, unless this file forbids it.
+if [ $services = no ] && [ ! -e $policy ]; then
+    added=yes
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null
+    $as_root chmod 755 $policy
+fi
 # shellcheck disable=SC2086 # A list of packages.
 apt install --yes --no-install-recommends $missing
