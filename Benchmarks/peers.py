@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the gateway with mq-bridge, the fastest peer that answers after a commit and can be installed from PyPI.
 
-usage: make bench-peers     writes Benchmarks/PEERS.md, about ten minutes
+usage: make bench-peers     writes the first section of Benchmarks/PEERS.md, about ten minutes
        Benchmarks/peers.py --quick
 
 One event of 600 bytes for each request, 64 connections, in turns with a bare libmicrohttpd server, as in bench.py. Both deliver to
@@ -11,6 +11,7 @@ such a server: the gateway as upstream of type webhook, one request for each mes
 import contextlib
 import datetime
 import pathlib
+import re
 import shutil
 import signal
 import statistics
@@ -102,6 +103,22 @@ its database when it receives faster than it delivers, the gateway does so as we
 """
 
 
+SECTIONS = {"speed": "Speed", "losses": "Losses"}
+
+
+def replace_section(page, name, text):
+    """Writes one of the sections of PEERS.md, and leaves the other one as it is."""
+    former = page.read_text() if page.exists() else ""
+    parts = ["# Comparison with peers"]
+    for each, title in SECTIONS.items():
+        begin, end = f"<!-- begin of {each}, made by a benchmark -->", f"<!-- end of {each} -->"
+        kept = re.search(f"{re.escape(begin)}\n(.*?)\n{re.escape(end)}", former, re.DOTALL)
+        content = text.strip() if each == name else kept and kept[1]
+        if content:
+            parts.append(f"## {title}\n\n{begin}\n{content}\n{end}")
+    page.write_text("\n\n".join(parts) + "\n")
+
+
 def main():
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -110,14 +127,13 @@ def main():
     print(machine(bench.directory), flush=True)
     bench.figures()
     lines = [
-        "# Comparison with peers", "",
         f"{started:%Y-%m-%d %H:%M} UTC · {machine(bench.directory)} · {bench.rounds} rounds of {bench.seconds} s"
-        " · `make bench-peers` writes this page.", "",
-        "Medians, with the least and the greatest.", "", *bench.lines, "", "## Method", "", METHOD,
+        " · `make bench-peers` writes this section.", "",
+        "Medians, with the least and the greatest.", "", *bench.lines, "", METHOD,
     ]
     output = options.output or (None if options.quick else HERE / "PEERS.md")
     if output:
-        pathlib.Path(output).write_text("\n".join(lines))
+        replace_section(pathlib.Path(output), "speed", "\n".join(lines))
     shutil.rmtree(bench.directory, ignore_errors=True)
 
 
