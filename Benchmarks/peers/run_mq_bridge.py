@@ -18,14 +18,15 @@ BATCH = 128
 def main(options):
     table = {"url": f"sqlite://{options.database}", "table": "messages", "auto_create_table": not options.once}
     with contextlib.closing(sqlite3.connect(options.database)) as connection:
-        # Like the gateway's store: a write-ahead log, which SQLite syncs at each commit. The default, a rollback journal,
-        # is slower.
+        # Like the gateway's store: a write-ahead log, which SQLite syncs at each commit. The default, a rollback
+        # journal, is slower.
         if not options.defaults:
             connection.execute("PRAGMA journal_mode = WAL")
         if options.once:
             connection.execute("CREATE TABLE IF NOT EXISTS messages (id TEXT PRIMARY KEY, note TEXT NOT NULL)")
             table["insert_query"] = (
-                "INSERT INTO messages (id, note) VALUES (${payload:sourceId}, ${payload:note}) ON CONFLICT (id) DO NOTHING")
+                "INSERT INTO messages (id, note) VALUES (${payload:sourceId}, ${payload:note})"
+                " ON CONFLICT (id) DO NOTHING")
     inbound = {
         "input": {"http": {"url": f"127.0.0.1:{options.port}", "workers": 2}},
         "output": {"sqlx": table},

@@ -1,14 +1,14 @@
-// A disk that loses power: a FUSE file system with one file, `disk`, in memory. A loop device makes a block device of the
-// file, and any file system may be on it.
+// A disk that loses power: a FUSE file system with one file, `disk`, in memory. A loop device makes a block device of
+// the file, and any file system may be on it.
 //
 // usage: powercut MIB MOUNTPOINT          runs in the foreground until it is unmounted
 //
-// The disk has a volatile write cache. A write goes to the cache. A flush, which the loop device sends as fsync, makes all
-// writes before it durable. The extended attribute `user.power` of the file is the switch:
+// The disk has a volatile write cache. A write goes to the cache. A flush, which the loop device sends as fsync, makes
+// all writes before it durable. The extended attribute `user.power` of the file is the switch:
 //   off   The power is lost: writes and flushes fail with EIO from now on.
 //   on    The power is back: what was not flushed is gone.
-//   torn  As `on`, but each block of 4096 bytes that was not flushed has survived with a chance of one half. The attribute
-//         `user.seed` seeds the choice.
+//   torn  As `on`, but each block of 4096 bytes that was not flushed has survived with a chance of one half. The
+//         attribute `user.seed` seeds the choice.
 #define FUSE_USE_VERSION 31
 #include <errno.h>
 #include <fuse.h>
@@ -134,7 +134,12 @@ static int setAttribute(const char *path, const char *name, const char *value, s
 }
 
 static const struct fuse_operations operations = {
-    .getattr = getAttributes, .open = openDisk, .read = readDisk, .write = writeDisk, .fsync = syncDisk, .setxattr = setAttribute,
+    .getattr = getAttributes,
+    .open = openDisk,
+    .read = readDisk,
+    .write = writeDisk,
+    .fsync = syncDisk,
+    .setxattr = setAttribute,
 };
 
 int main(int count, char **arguments) {
