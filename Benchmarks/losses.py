@@ -464,8 +464,10 @@ class MQBridge(Subject):
     notes = (
         "[Its documentation](https://github.com/marcomq/mq-bridge/blob/main/docs/DELIVERY.md) acknowledges a"
         " message after the output has succeeded, and recommends `ON CONFLICT … DO NOTHING` against repeats."
-        " `synchronous=FULL` is SQLite's default. The rows of its table are counted. Its defaults: a rollback"
-        " journal, and its own table.")
+        " `synchronous=FULL` is SQLite's default. The rows of its table are counted. Its defaults: its own table, and"
+        " a rollback journal, whose removal is the commit. [SQLite](https://www.sqlite.org/pragma.html#pragma_synchronous)"
+        " syncs the folder afterwards only with `synchronous=EXTRA`, so a power cut right after the acknowledgement can"
+        " roll it back.")
     option = "--once"
 
     @classmethod
