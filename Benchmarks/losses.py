@@ -632,7 +632,7 @@ class Beanstalkd(Subject):
     name, settings = "beanstalkd", "`-b DIR -f 0`"
     notes = (
         "[beanstalkd(1)](https://manpages.debian.org/bookworm/beanstalkd/beanstalkd.1.en.html): `-b` writes a log,"
-        " `-f 0` syncs it at each write; with `-b` alone it is synced every 50 ms, and without it there is no file."
+        " `-f 0` syncs it at each write; with `-b` alone it is synced every 50 ms, and without it nothing is on disk."
         " beanstalkd cannot recognize an event that a writer repeats.")
     options = ("-f", 0)
     has_log = True

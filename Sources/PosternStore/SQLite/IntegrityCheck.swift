@@ -99,7 +99,7 @@ final class IntegrityCheck: Loop {
             throw StoreError.failed(detail: "the disk reported an error while the store was read")
         }
         // What `SQLITE_NOMEM` is in the text of a finding.
-        guard !lines.contains(where: { $0.contains("error code=\(SQLITE_NOMEM)") }) else {
+        guard !lines.contains(where: { ($0 + "\n").contains("error code=\(SQLITE_NOMEM)\n") }) else {
             throw StoreError.failed(detail: "SQLite got no memory while the store was read")
         }
         return lines == ["ok"] ? [] : lines
